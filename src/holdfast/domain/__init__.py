@@ -1,22 +1,22 @@
 """The domain model: messages, sessions and their logs, state, artifacts, memories, budgets. No I/O, no clock, no randomness.
 
 messages       messages and their digests
-session        sessions, entries, calls, compactions, endings
+session        sessions, entries, model calls, compactions, endings
 log            appending to a log and rewinding it
 history        installing the entries of an existing log
 origins        entries that are copies of entries of other sessions
 reconcile      comparing a request with a log
-interruptions  how much of a reply was heard
+interruptions  cutting a reply to the part that was heard
 medium         the medium in a part of a message
 media          media of messages: references, limits, placeholders
 images         token costs of images
 budget         token budget of a prompt
-calibration    how a provider's token counts differ from ours
+calibration    differences between a provider's token counts and ours
 state          state by scope
 templates      placeholders in agents' texts
 artifact       named, versioned contents
 memory         facts that outlive their session
 participants   several users in one session
 fact_choices   statements that a caller pinned or dropped
-refusals       messages that an upstream refused
+refusals       messages that a model's provider refused
 """

@@ -14,11 +14,11 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, ARTIFACTS_TOLD
 
 USER: Final = "user:"
-"""Prefix of names that all sessions of a user share."""
+"""Prefix of the names of artifacts that all sessions of a user share."""
 LOADER: Final = "load_artifact"
-"""The tool with which a model loads artifacts and those tool results that its prompt no longer contains."""
+"""Name of the tool with which a model loads artifacts, and tool results that its prompt no longer contains."""
 NOTHING: Final = -1
-"""As the expected version: no artifact with this name may exist."""
+"""Expected version that means: no artifact with this name may exist yet."""
 
 _RESULT: Final = re.compile(r"result-(0|[1-9][0-9]{0,15})")
 _MARKS: Final = " ._-()@+,"
@@ -27,27 +27,27 @@ _RESERVED: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9Â
 
 
 class UserRef(msgspec.Struct, frozen=True, gc=False):
-    """The scope of artifacts that all sessions of a user share. The tenant is that of the store handle."""
+    """The scope of artifacts that all sessions of a user share. The store handle determines the tenant."""
 
     user_id: str
 
 
 Scope = SessionRef | UserRef
-"""The scope in which a name is unique: a session, or all sessions of a user."""
+"""The scope in which an artifact's name is unique: one session, or all sessions of a user."""
 
 
 class NewArtifact(msgspec.Struct, frozen=True, kw_only=True):
     """A version of an artifact that is about to be recorded. Its content is already stored."""
 
     name: str
-    """The name as `check_name` returns it, including `user:`."""
+    """The name as `check_name` returns it, including a prefix `user:`."""
     blob: str
     """Key of the content, unique to this version."""
     mime_type: str
     size: int
-    """Bytes."""
+    """Size of the content in bytes."""
     sha256: bytes
-    """Hash of the content; 32 bytes."""
+    """SHA-256 of the content; 32 bytes."""
     created_at: int
     """Milliseconds since the epoch."""
     author: str | None = None
@@ -55,26 +55,26 @@ class NewArtifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Artifact(NewArtifact, frozen=True, kw_only=True):
-    """A version of an artifact."""
+    """A recorded version of an artifact."""
 
     version: int
-    """Counted from 0. A number is not reused as long as any version of the name exists."""
+    """Number of the version, counted from 0. A number is not reused as long as any version of the name exists."""
 
     @property
     def etag(self) -> str:
-        """The ETag. It differs for any two contents that ever had this name, including deleted ones."""
+        """The ETag. It differs between any two contents that ever had this name, including deleted ones."""
         return f"{self.version}-{self.sha256.hex()[:32]}"
 
 
 class ArtifactPage(msgspec.Struct, frozen=True):
-    """Some artifacts, and whether there are more."""
+    """One page of a list of artifacts. `has_more` is True if more pages follow."""
 
     artifacts: tuple[Artifact, ...]
     has_more: bool
 
 
 def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return versions by name in the format of replies; only the last ones if there are very many."""
+    """Convert versions by name into the list that replies contain; only the last ones if there are very many."""
     return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]
 
 
@@ -82,18 +82,18 @@ def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def get_scope(ref: SessionRef, name: str) -> Scope:
-    """Return the scope of the artifact that a session calls `name`."""
+    """Return the scope of an artifact: the user for names that begin with `user:`, else the session `ref`."""
     return UserRef(ref.user_id) if name.startswith(USER) else ref
 
 
 def check_name(name: str) -> str:
-    """Return the name in Unicode form NFC. Raises an error if it is not allowed for an artifact.
+    """Check the name of an artifact, and return it in Unicode form NFC.
 
-    A name is never used as a path: the key of the content does not depend on it. Names that are invalid or unsafe as
-    file names on any system are refused nevertheless.
+    A name is never used as a path, because the key of the content does not depend on it. Names that are invalid or
+    unsafe as file names on any system are refused nevertheless.
 
     Raises:
-        InvalidRequest: the name is not allowed. The message says why, and what is allowed.
+        InvalidRequest: the name is not allowed. The message says why, and which names are allowed.
     """
     if not isinstance(name, str):
         raise InvalidRequest(f"the name of an artifact is a string, not {type(name).__name__}", param="name")
@@ -110,18 +110,18 @@ def check_name(name: str) -> str:
 
 
 def format_result_name(seq: int) -> str:
-    """Return the name under which `LOADER` finds the tool result of the entry `seq`."""
+    """Return the name with which `LOADER` loads the tool result of the entry `seq`."""
     return f"result-{seq}"
 
 
 def parse_result_name(name: str) -> int | None:
-    """Return the entry whose tool result a name refers to; None for any other name."""
+    """Return the `seq` of the entry whose tool result the name refers to; None if the name is not that of a tool result."""
     found = _RESULT.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def _find_mistake(name: str) -> str | None:
-    """Return why the name is not allowed; None if it is."""
+    """Return the reason why the name is not allowed; None if it is allowed."""
     if not name:
         return "it is empty"
     odd = next((sign for sign in name if not _is_allowed(sign)), None)
@@ -143,6 +143,6 @@ def _is_allowed(sign: str) -> bool:
 
 
 def fold_name(name: str) -> str:
-    """Return a form that is equal for names that differ only in case or Unicode form. Only one of them can exist at a time."""
+    """Return a form that is equal for names that differ only in case or Unicode form. Such names cannot exist together."""
     bare = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", bare))

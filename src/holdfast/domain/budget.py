@@ -1,12 +1,16 @@
-"""The token budget of a prompt: the model's window minus the parts that must stay free.
+"""The token budget of a prompt: the model's context window minus the parts that must stay free.
 
     input = context window - reply - safety headroom - tool-result headroom
 
     >>> Budget(200_000, max_reply_tokens=4_096, safety_headroom=2_048, tool_result_headroom=8_192).input
     185664
 
-The window comes from the configuration, else from a provider's error, else from the table of known models below, else
-it is `UNKNOWN_WINDOW`.
+The window comes from the first of these sources that knows it:
+
+1. the configuration;
+2. an error of the provider that named its limit;
+3. the table of known models below;
+4. the constant `UNKNOWN_WINDOW`.
 """
 
 from __future__ import annotations
@@ -22,47 +26,48 @@ from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
 
 MAX_REPLY_TOKENS: Final = 4_096
-"""Default tokens reserved for the reply; at most a quarter of the window."""
+"""Tokens reserved for the reply by default; never more than a quarter of the window."""
 
 SAFETY_HEADROOM: Final = 2_048
-"""Default tokens reserved for counting errors; at most a sixteenth of the window."""
+"""Tokens reserved for counting errors by default; never more than a sixteenth of the window."""
 
 TOOL_RESULT_HEADROOM: Final = 8_192
-"""Default tokens reserved for tool results during the turn; at most an eighth of the window."""
+"""Tokens reserved by default for the tool results of the turn; never more than an eighth of the window."""
 
 UNKNOWN_WINDOW: Final = 128_000
-"""Window of a model that is not in the table.
+"""Context window in tokens that is assumed for a model that is not in the table.
 
-Nearly every model today has 128k or more. If the guess is too large, the provider refuses the call and reports its limit, and
-`context_window` corrects it. A guess that is too small would silently leave history out of every prompt.
+Nearly every model today has 128k or more. If the guess is too large, the provider refuses the call and reports its
+limit, which corrects the window. A guess that is too small would silently leave history out of every prompt.
 """
 
 STEP_DOWN: Final = 10
-"""Percent by which one `step_down` shrinks a prompt."""
+"""Percent by which each call of `step_down` shrinks a prompt."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
     """The division of a model's context window for one call. All figures are tokens.
 
-    Headrooms that are not given have default sizes, or a share of the window if that is less: reply 1/4, safety 1/16,
-    tool results 1/8. So at least 9/16 of any window is input. Given headrooms are used unchanged.
+    A headroom that is not given gets its default size, but at most a fraction of the window: 1/4 for the reply, 1/16
+    for safety, 1/8 for tool results. So by default at least 9/16 of any window is left for the input. Given headrooms
+    are used unchanged.
 
-        >>> Budget(8_192)
-        Budget(context_window=8192, max_reply_tokens=2048, safety_headroom=512, tool_result_headroom=1024)
-        >>> Budget(8_192).input
-        4608
+            >>> Budget(8_192)
+            Budget(context_window=8192, max_reply_tokens=2048, safety_headroom=512, tool_result_headroom=1024)
+            >>> Budget(8_192).input
+            4608
 
     Args:
         context_window: limit for prompt and reply together; at least 1.
         max_reply_tokens: reserved for the reply; by default 4,096.
         safety_headroom: reserved for counting errors; by default 2,048.
         tool_result_headroom: reserved for tool results of the same turn; by default 8,192.
-        scale: the provider's tokens per token counted here, with a margin, from a calibration. It affects `counted`,
-            but not `input`.
+        scale: number of the provider's tokens per token counted here, including a margin; measured by a calibration. It
+            affects `counted`, but not `input`.
 
     Raises:
-        InvalidRequest: a figure is negative or not a whole number, or nothing is left for the input.
+        InvalidRequest: a figure is negative or not a whole number, or no tokens are left for the input.
     """
 
     context_window: int
@@ -71,7 +76,7 @@ class Budget:
     tool_result_headroom: int
     scale: float = field(default=1.0, repr=False)
 
-    # Written by hand, because three defaults depend on the first argument, but the fields are plain `int`.
+    # Written by hand: three defaults depend on the first argument, and the fields are plain `int`.
     def __init__(
         self,
         context_window: int,
@@ -113,17 +118,17 @@ class Budget:
         """Return the budget of a model.
 
         Args:
-            model: the name of the model; `openai/…` and `ft:…` are allowed.
+            model: the name of the model, also with a prefix such as `openai/…` or `ft:…`.
             context_window: the window in tokens, if the configuration sets it.
-            learned_window: the window in tokens that a provider's error named. It takes precedence over the table, and over
-                the configuration if it is smaller.
-            max_reply_tokens: sent as `max_tokens`, if set.
-            safety_headroom: as in the class.
-            tool_result_headroom: as in the class.
-            scale: as in the class.
+            learned_window: the window in tokens that an error of the provider named. It takes precedence over the table
+                of known models. It takes precedence over `context_window` only if it is smaller.
+            max_reply_tokens: tokens reserved for the reply; if set, it is also sent as `max_tokens`.
+            safety_headroom: tokens reserved for counting errors.
+            tool_result_headroom: tokens reserved for tool results of the same turn.
+            scale: number of the provider's tokens per token counted here.
 
         Raises:
-            InvalidRequest: nothing is left for the input.
+            InvalidRequest: no tokens are left for the input.
         """
         known = window_of(model)
         learned = learned_window
@@ -141,21 +146,24 @@ class Budget:
 
     @property
     def input(self) -> int:
-        """Maximum tokens of the prompt, including system prompt and tool schemas."""
+        """Maximum tokens of the prompt, including system prompt and tool schemas, as the provider counts them."""
         return self.context_window - self.max_reply_tokens - self.safety_headroom - self.tool_result_headroom
 
     @property
     def counted(self) -> int:
-        """`input` in tokens counted here: the maximum size for which prompts are built."""
+        """Maximum tokens of the prompt as counted here: `input` divided by `scale`. Prompts are built up to this size."""
         return max(1, int(self.input / self.scale))
 
     def cap_input(self, tokens: int) -> Budget:
-        """Return the budget with an `input` of at most `tokens`; the window shrinks accordingly."""
+        """Return a budget whose `input` is at most `tokens`. Its window is smaller by the same number of tokens."""
         return replace(self, context_window=self.context_window - max(0, self.input - tokens))
 
 
 def step_down(tokens: int) -> int:
-    """Return the size of the next prompt after the provider refused one of this size as too long: a tenth less, at least 1."""
+    """Return the size for the next prompt after the provider refused a prompt of `tokens` as too long.
+
+    The size is a tenth smaller, but at least 1 token.
+    """
     return max(1, tokens * (100 - STEP_DOWN) // 100)
 
 
@@ -171,29 +179,29 @@ def _check(name: str, tokens: object, *, low: int) -> None:
 
 
 class ModelWindow(msgspec.Struct, frozen=True):
-    """A model's limits in tokens."""
+    """The limits of a model in tokens."""
 
     context_window: int
     """Limit for prompt and reply together."""
     max_output: int
     """Limit for the reply."""
     max_input: int | None = None
-    """Limit for the prompt, if it is less than the window."""
+    """Limit for the prompt, if it is lower than the window."""
 
 
 @lru_cache(maxsize=256)
 def window_of(model: str) -> ModelWindow | None:
-    """Return the known limits of a model, or None for an unknown model.
+    """Return the limits of a model from the table of known models; None for an unknown model.
 
-    The longest known prefix wins. A path, a provider's name and `ft:` before it are ignored, and so are case and any
-    suffix. A suffix that names a window, such as `[1m]` or `[200k]`, sets the window.
+    The longest known prefix of the name wins. A path, a provider's name and `ft:` before the model's name are ignored,
+    and so are case and any suffix. A suffix such as `[1m]` or `[200k]` sets the window.
 
-        >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
-        (128000, 16385)
-        >>> window_of("claude-sonnet-4-5[1m]").context_window
-        1000000
-        >>> window_of("my-own-model") is None
-        True
+            >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
+            (128000, 16385)
+            >>> window_of("claude-sonnet-4-5[1m]").context_window
+            1000000
+            >>> window_of("my-own-model") is None
+            True
     """
     plain = model.strip().lower()
     named = _NAMED_WINDOW.search(plain)
@@ -210,14 +218,18 @@ def window_of(model: str) -> ModelWindow | None:
 
 
 def describe_unknown_window(model: str) -> str | None:
-    """Return a warning if the model's window is only a guess, else None."""
+    """Return a warning if the context window of the model is only a guess; None if the window is known."""
     if window_of(model) is not None:
         return None
     return f"the context window of {model!r} is not known: {UNKNOWN_WINDOW:,} tokens are assumed; set context_window"
 
 
 def _is_of_family(model: str, prefix: str) -> bool:
-    """Return True if the model is in a family: `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`; `gpt-` includes all `gpt-…`."""
+    """Return True if the model belongs to the family that the prefix names.
+
+    The family `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`; the family `gpt-` includes all models whose names begin
+    so.
+    """
     if not model.startswith(prefix):
         return False
     following = model[len(prefix) : len(prefix) + 1]
@@ -225,7 +237,7 @@ def _is_of_family(model: str, prefix: str) -> bool:
 
 
 _NAMED_WINDOW: Final = re.compile(r"\s*\[(?P<number>[1-9]\d{0,6})(?P<unit>[km])\]$")
-"""A window at the end of a name, in the notation of coding agents: `claude-opus-4-7[1m]`."""
+"""A context window at the end of a model's name, in the notation of coding agents: `claude-opus-4-7[1m]`."""
 _UNITS: Final = {"k": 1_000, "m": 1_000_000}
 
 
@@ -241,8 +253,8 @@ _O_SERIES = ModelWindow(200_000, 100_000)
 _CLAUDE_1M = ModelWindow(1_000_000, 128_000)
 _GEMINI = ModelWindow(1_048_576, 65_536)
 
-# From the providers' model pages. If a hosted model differs by host, or a name moved to a larger model over time, the table
-# has the smaller figure, which is never refused. Open models: the native window, without extension (YaRN).
+# From the providers' model pages. If the hosts of a model differ, or a name moved to a larger model over time, the table
+# has the smaller figure, which no host refuses. Open models have their native window, without extension (YaRN).
 _WINDOWS: Final[dict[str, ModelWindow]] = {
     "offline": ModelWindow(128_000, 4_096),  # the built-in one
     # OpenAI
@@ -295,7 +307,7 @@ _WINDOWS: Final[dict[str, ModelWindow]] = {
     "claude-sonnet-5": _CLAUDE_1M,
     "claude-haiku-4": ModelWindow(200_000, 64_000),
     "claude-fable-5": _CLAUDE_1M,
-    # Google: the window is for the prompt alone, the reply has its own limit
+    # Google: the window is for the prompt alone; the reply has a limit of its own
     "gemini-": ModelWindow(1_048_576, 8_192),
     "gemini-1.0": ModelWindow(32_760, 2_048),
     "gemini-1.5-pro": ModelWindow(2_097_152, 8_192),

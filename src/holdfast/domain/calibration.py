@@ -1,11 +1,12 @@
-"""Learn from a provider's answers how its token counts differ from ours, and how large its context window is.
+"""Learn from a provider's replies and errors how its token counts differ from ours, and how large its context window is.
 
-Pure functions and frozen data. There is one `Learned` for each model. Its owner replaces it after each answer, saves it, and
-merges the one that another process has saved.
+Pure functions and frozen data. There is one `Learned` for each model. The code that owns it replaces it after each
+reply, saves it, and merges it with the one that another process has saved.
 
     provider's tokens = ratio * tokens counted here, within the margin
 
-A prompt is built in tokens counted here, so a budget is divided by the ratio and its margin (`Budget.counted`).
+Prompts are built in tokens counted here. So the maximum size of a prompt is the budget divided by the ratio with its
+margin (`Budget.counted`).
 """
 
 from __future__ import annotations
@@ -21,73 +22,84 @@ import msgspec
 from holdfast.domain.budget import Budget, step_down
 
 LEAST: Final = 1_000
-"""Prompts with fewer tokens are ignored, because the tokens that the provider adds to every prompt are too large a share."""
+"""Prompts with fewer tokens than this are ignored: the tokens that the provider adds to every prompt would distort the
+ratio."""
 LOW, HIGH, MOST = 0.5, 2.5, 16.0
-"""Ratios below `LOW` and above `MOST` are errors: a truncated prompt, missing cached tokens, the tokens of a whole day. A ratio
-above `HIGH` may come from a single hidden prompt that is as long as ours. It counts only after `AGREEING` similar replies in a
-row, or after a refusal because of it."""
+"""Limits for ratios.
+
+A ratio below `LOW` or above `MOST` is an error: a truncated prompt, missing cached tokens, or the tokens of a whole
+day. A ratio above `HIGH` may come from a single hidden prompt as long as ours. So it is used only after `AGREEING`
+similar replies in a row, or after the provider refused a prompt because of it.
+"""
 AGREEING: Final = 3
 ALIKE_RATIOS: Final = 1.25
 """Ratios above `HIGH` agree if the highest is at most this many times the lowest."""
 ALLOWANCE: Final = 512
-"""Tokens that a provider may add before an exact count is doubted, at most a sixteenth of a prompt: the safety headroom."""
+"""Tokens that a provider may add before an exact count is doubted, but at most a sixteenth of the prompt. The safety
+headroom covers that many."""
 AGREED: Final = 1.01
-"""Ratio up to which an exact count is confirmed."""
+"""A ratio up to this value confirms an exact count."""
 NEWEST, HIGHEST = 32, 8
-"""Numbers of pairs that are kept: the newest ones, and the highest ones of a day. So a ratio rises at once and falls slowly,
-regardless of the number of turns."""
+"""Pairs that are kept: the `NEWEST` newest ones, and the `HIGHEST` ones with the highest ratios of the last 24 hours.
+
+So the ratio rises at once and falls slowly, regardless of the number of turns.
+"""
 DAY: Final = 86_400_000
-"""Milliseconds."""
+"""Milliseconds of a day."""
 ALIKE: Final = 4
-"""Pairs that are this many times smaller than the largest one are ignored, because they say nothing about a full window."""
+"""Pairs this many times smaller than the largest one are ignored, because they do not show how a full window is
+counted."""
 OUTLIER_FROM: Final = 8
-"""With at least this many pairs, the single highest one is ignored, unless it comes from a refusal."""
+"""If there are at least this many pairs, the pair with the highest ratio is ignored, unless it comes from a refusal."""
 ONE_MARGIN, MOST_MARGIN = 0.05, 0.25
-"""Margin for a single pair, and the maximum margin. The margin shrinks with the square root of the number of pairs."""
+"""The margin for a single pair, and the maximum margin. The first shrinks with the square root of the number of pairs."""
 STEP: Final = 0.02
-"""Step size of `Measure.scale`, so that budgets do not change with every turn."""
+"""Step to which `Measure.scale` is rounded up, so that budgets do not change with every turn."""
 STALE: Final = 7 * DAY
-"""Milliseconds after which an unconfirmed ceiling is dropped."""
+"""Milliseconds after which a ceiling is dropped if no further refusal confirmed it."""
 
 CountMethod = Literal["exact", "estimate", "calibrated", "provider"]
 
 
 class MeasuredCount(msgspec.Struct, frozen=True, gc=False):
-    """The number of tokens in a prompt, and how reliable it is."""
+    """The number of tokens in a prompt, and its reliability."""
 
     tokens: int
     """The best known count in the provider's tokens, without the margin."""
     how: CountMethod
     margin: float
-    """Share of `tokens` that is kept free because the count may be too low; 0.0 for none."""
+    """Fraction of `tokens` that is kept free because the count may be too low; 0.0 for an exact count."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the count in the form that reports use."""
+        """Return the count as JSON for reports."""
         return {"tokens": self.tokens, "how": self.how, "margin": round(self.margin, 3)}
 
 
 class Measure(msgspec.Struct, frozen=True, gc=False):
-    """A calibration at one moment, for use in a budget."""
+    """The ratio and margin according to a calibration at one moment, for use in a budget."""
 
     ratio: float = 1.0
     """Provider's tokens per token counted here."""
     margin: float = 0.0
-    """Share of the ratio by which the ratio of the next prompt may be higher."""
+    """Fraction by which the ratio of the next prompt may exceed `ratio`."""
     samples: int = 0
 
     @property
     def scale(self) -> float:
-        """The divisor for a budget: ratio and margin, rounded up to `STEP`; exactly 1.0 if no correction is needed."""
+        """The number by which a budget is divided: ratio and margin, rounded up to a multiple of `STEP`.
+
+        It is exactly 1.0 if no correction is needed.
+        """
         whole = self.ratio * (1 + self.margin)
         return 1.0 if whole == 1.0 else round(math.ceil(whole / STEP - 1e-9) * STEP, 6)
 
     def describe(self, counted: int, *, margin: float, provider: int | None = None) -> MeasuredCount:
-        """Return a token count with its reliability.
+        """Return the token count of a prompt with its reliability.
 
         Args:
-            counted: tokens according to the counter.
-            margin: the counter's own margin, already included in `counted`; 0.0 for an exact counter.
-            provider: the result of the provider's count endpoint, if there is one.
+            counted: tokens according to the counter here.
+            margin: the margin of this counter, already included in `counted`; 0.0 for an exact counter.
+            provider: the result of the provider's token-count endpoint, if that was called.
         """
         if provider is not None:
             return MeasuredCount(provider, "provider", 0.0)
@@ -99,7 +111,7 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
-    """The counts of one prompt, here and at the provider."""
+    """Two token counts of one prompt: the count here and the provider's count."""
 
     at: int
     """Milliseconds since the epoch."""
@@ -108,7 +120,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
     reported: int
     """Tokens reported by the provider."""
     refused: bool = False
-    """True if the prompt was refused as too long. Such a pair is not an outlier."""
+    """True if the provider refused the prompt as too long. Such a pair is never ignored as an outlier."""
 
     @property
     def ratio(self) -> float:
@@ -117,18 +129,18 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
 
     @property
     def doubt(self) -> float:
-        """The ratio for an exact counter: 1.0 unless the provider counts more than can be explained."""
+        """The ratio, if the counter here is exact: 1.0 unless the provider counts more tokens than can be explained."""
         added = min(ALLOWANCE, self.counted // 16)
         return 1.0 if self.reported <= self.counted * AGREED + added else self.ratio
 
 
 def is_believable(counted: int, reported: int) -> bool:
-    """Return True if a pair may be used, alone or together with others."""
+    """Return True if the two counts can be used, alone or together with others. See `LEAST`, `LOW` and `MOST`."""
     return counted >= LEAST and LOW <= reported / counted <= MOST
 
 
 class Calibration(msgspec.Struct, frozen=True, gc=False):
-    """Pairs of one model. Merging is commutative and idempotent."""
+    """The token counts of prompts of one model. Merging is commutative and idempotent."""
 
     pairs: tuple[Pair, ...] = ()
 
@@ -137,15 +149,15 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
         return Calibration(_select_kept([*self.pairs, pair])) if is_believable(pair.counted, pair.reported) else self
 
     def merge(self, other: Calibration) -> Calibration:
-        """Return the calibration with the pairs of another process."""
+        """Return the calibration combined with that of another process."""
         return Calibration(_select_kept([*self.pairs, *other.pairs])) if other.pairs else self
 
     def measure(self, *, exact: bool) -> Measure:
-        """Return the measure according to the pairs.
+        """Return the ratio and margin that the pairs imply.
 
         Args:
-            exact: True if the counter here is the model's own tokenizer. Then the ratio is 1.0, or more if the provider counts
-                more. It is never less, because a prompt of another kind may cost more.
+            exact: True if the counter here is the model's own tokenizer. Then the ratio is 1.0, or more if the provider
+                counts more. It is never less, because a prompt of another kind may cost more.
         """
         return _measure(self.pairs, exact) if self.pairs else _NOTHING_LEARNED
 
@@ -170,7 +182,10 @@ def _measure(pairs: tuple[Pair, ...], exact: bool) -> Measure:  # noqa: FBT001 -
 
 
 def _select_trusted(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs that count. Ratios above `HIGH` count only if a refusal, or `AGREEING` pairs in a row, confirm them."""
+    """Return the pairs that are used.
+
+    Ratios above `HIGH` are used only if a refusal, or `AGREEING` pairs in a row, confirm them.
+    """
     if all(pair.ratio <= HIGH for pair in pairs):
         return list(pairs)
     confirmed = [pair.ratio for pair in pairs if pair.refused]
@@ -190,23 +205,23 @@ def _select_kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
 
 
 class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Knowledge about one model, learned from its provider's answers."""
+    """Knowledge about one model, learned from its provider's replies and errors."""
 
     window: int | None = None
-    """The limit in tokens that an error named."""
+    """The context window in tokens that an error named; None if it is unknown."""
     window_at: int = 0
-    """When the window was learned or withdrawn, in milliseconds since the epoch."""
+    """Milliseconds since the epoch at which the window was learned or withdrawn."""
     ceiling: int | None = None
-    """Limit for the prompt in the provider's tokens, lowered by a tenth for each refusal that nothing else explains."""
+    """Limit for the prompt in the provider's tokens. Each refusal that nothing else explains lowers it by a tenth."""
     ceiling_at: int = 0
     calibration: Calibration = Calibration()
 
     def record_usage(self, counted: int, reported: int, *, at: int) -> Learned:
-        """Return the updated knowledge after an answer.
+        """Return the updated knowledge after a prompt was accepted.
 
         Args:
-            counted: the prompt's tokens as built: `WorkingSet.total_tokens`.
-            reported: `usage.prompt_tokens` including cached ones, or the answer of a count endpoint; 0 if it is
+            counted: the prompt's tokens as counted here (`WorkingSet.total_tokens`).
+            reported: `usage.prompt_tokens` including cached tokens, or the result of a token-count endpoint; 0 if it is
                 missing.
             at: milliseconds since the epoch.
         """
@@ -226,10 +241,10 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         Figures in the error are trusted. Each refusal that remains unexplained lowers the ceiling by a tenth.
 
         Args:
-            counted: the prompt's tokens as built.
+            counted: the prompt's tokens as counted here.
             budget: the budget for which the prompt was built.
-            limit: `ContextTooLong.context_limit`.
-            requested: `ContextTooLong.requested`.
+            limit: the context window that the error named (`ContextTooLong.context_limit`).
+            requested: the tokens of the prompt that the error named (`ContextTooLong.requested`).
             at: milliseconds since the epoch.
         """
         learned, known = self, budget.context_window
@@ -249,7 +264,16 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return msgspec.structs.replace(learned, calibration=taught)
 
     def _explain_refusal(self, counted: int, budget: Budget, known: int) -> int | None:
-        """Return the size of the prompt according to the newest reply with a doubted ratio, if this explains the refusal."""
+        """Return the size of the prompt, computed with the ratio of the newest accepted prompt whose ratio exceeds `HIGH`.
+
+        Args:
+            counted: the prompt's tokens as counted here.
+            budget: the budget for which the prompt was built.
+            known: the context window in tokens.
+
+        Returns:
+            The size in the provider's tokens; None if there is no such ratio, or the size does not explain the refusal.
+        """
         doubted = [pair for pair in self.calibration.pairs if pair.ratio > HIGH and not pair.refused]
         if not doubted:
             return None
@@ -257,7 +281,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return tokens if is_believable(counted, tokens) and tokens + budget.max_reply_tokens > known else None
 
     def merge(self, other: Learned) -> Learned:
-        """Return the combination with the knowledge of another process: the newer value of each limit, and the pairs of both."""
+        """Return this knowledge combined with that of another process: the newer value of each limit, and the pairs of both."""
         window = max(self, other, key=lambda one: (one.window_at, one.window or 0))
         ceiling = max(self, other, key=lambda one: (one.ceiling_at, -(one.ceiling or 0)))
         return Learned(
@@ -274,12 +298,12 @@ _decoder = msgspec.json.Decoder(Learned)
 
 
 def encode_learned(learned: Learned) -> bytes:
-    """Encode the knowledge about a model for a store."""
+    """Encode the knowledge about a model as bytes for a store."""
     return _encoder.encode(learned)
 
 
 def decode_learned(data: bytes) -> Learned:
-    """Decode the result of `encode_learned`; return an empty `Learned` if another version wrote the bytes."""
+    """Decode the bytes that `encode_learned` returned; return an empty `Learned` if another version wrote them."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError:

@@ -1,6 +1,7 @@
-"""Choices about standing facts: sentences of a message that a caller pinned or dropped, stored in the metadata of its entry.
+"""Choices about standing facts: sentences of a message that a caller pinned or dropped.
 
-The choices belong to the message: they are exported, forked, retired and erased with it.
+The choices are stored in the metadata of the message's entry. So they are exported, copied to forks, retired and erased
+together with the message.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
 Choice = Literal["pinned", "dropped"]
-"""A pinned statement comes before all others in the block of standing facts; a dropped one never appears in it."""
+"""A pinned sentence comes before all others in the block of standing facts. A dropped one never appears in the block."""
 STANDING_FACTS: Final = "standing_facts"
-"""Key of an entry's metadata: choices by sentence number."""
+"""Key in an entry's metadata. Its value maps the numbers of sentences to choices."""
 _PLACE_CHARS: Final = 3
 
 
 def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
-    """Return the choices by sentence number; malformed ones are ignored."""
+    """Return the choices by sentence number. Malformed ones are ignored."""
     given = metadata.get(STANDING_FACTS) if metadata else None
     if not isinstance(given, Mapping):
         return {}
@@ -28,6 +29,6 @@ def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
 
 
 def with_choices(metadata: Mapping[str, Any] | None, choices: Mapping[int, Choice]) -> dict[str, Any] | None:
-    """Return the metadata with its choices replaced by these; None if the metadata is empty then."""
+    """Return the metadata with `choices` in place of the previous choices; None if nothing is left in the metadata."""
     rest = {key: value for key, value in (metadata or {}).items() if key != STANDING_FACTS}
     return {**rest, STANDING_FACTS: {str(place): one for place, one in choices.items()}} if choices else rest or None

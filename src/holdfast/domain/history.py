@@ -1,7 +1,7 @@
-"""Install entries that come from an existing log, including retired and erased ones.
+"""Install entries that come from an existing log, such as an export, including retired and erased entries.
 
-Pure functions. An export is not trusted: units, running totals and digests are computed again, and each retirement must be
-possible.
+An entry is retired if an edit or a rewind replaced it; it is live until then. Pure functions. An export is not trusted:
+units, running totals and digests are computed again, and retirements that are impossible are rejected.
 """
 
 from __future__ import annotations
@@ -21,62 +21,73 @@ from holdfast.errors import InvalidMessage
 
 
 class OldEntry(NewEntry, frozen=True, gc=False, kw_only=True):
-    """An entry of an existing log that is about to be installed in another one."""
+    """An entry of an existing log that is about to be installed in another log."""
 
     retired_by: int | None = None
-    """Index, among the entries that are installed together, of the entry that retired this one. Their number, if a rewind retired
-    this entry and no entry followed. None: this entry is live.
+    """Index of the entry that retired this one, counted among the entries that are installed together.
+
+    The index equals the number of these entries if a rewind retired this entry and no entry was written afterwards.
+    None: this entry is live.
     """
     stands_for: bytes | None = None
-    """Digest of the erased content; None if the entry is not erased."""
+    """Digest of the erased content; None if this entry is not erased."""
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """The history that a session has when it is installed."""
+    """Times, status and model calls of a session that is installed from an existing one."""
 
     created_at: int
     updated_at: int
     """Milliseconds since the epoch."""
     ended_at: int | None = None
-    """When the session was closed, in milliseconds since the epoch; None: it is active."""
+    """Milliseconds since the epoch at which the session was closed; None: it is active."""
     end_reason: EndReason | None = None
     usage: Usage = Usage()
     calls: tuple[ModelCall, ...] = ()
-    """Model calls to store, oldest first; `usage` already includes them."""
+    """Model calls to store, oldest first. `usage` already includes their tokens."""
 
 
 class LivePath:
-    """The live path at each entry of a log, read in order.
+    """The live entries of a log at each of its positions, while the log is read in order.
 
-    An entry was live until another entry retired it, so a stack contains the entries that were live before each entry. Entries
-    that are retired together share one item, so the depth of the stack is that of nested rewinds, not the length of the log.
+    They are kept in a stack. An entry is removed when the entry that retires it is read. Entries that are retired
+    together share one item, so the depth of the stack depends on the nesting of rewinds, not on the length of the log.
     """
 
     def __init__(self) -> None:
         self._stack: list[tuple[float, Tail, int]] = [(math.inf, Tail(), 0)]
-        """The entry that retires it, the tail after it, and how many entries are live up to it."""
+        """For each group of entries: the `seq` of the entry that retires them (infinity: none), the log's tail after
+        them, and the number of live entries up to and including them."""
 
     @property
     def tail(self) -> Tail:
-        """The tail after the last entry that is live now."""
+        """The log's tail after the last live entry."""
         return self._stack[-1][1]
 
     @property
     def live(self) -> int:
-        """The number of entries that are live now."""
+        """Number of live entries."""
         return self._stack[-1][2]
 
     def retire_until(self, seq: float) -> None:
-        """Remove the entries that were retired by the entry `seq` or by an entry before it."""
+        """Remove the entries that the entry `seq`, or an entry before it, retires."""
         while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
             self._stack.pop()
 
     def can_retire_at(self, at: float) -> bool:
-        """Return True if the entry `at` can retire the next entry, which cannot outlive the entry before it."""
+        """Return True if the next entry can be retired by the entry `at`.
+
+        An entry cannot stay live longer than the live entry before it.
+        """
         return at <= self._stack[-1][0]
 
     def append(self, tail: Tail, leaves: float) -> None:
-        """Add an entry. `tail` is the log's tail after it, and `leaves` is the entry that will retire it."""
+        """Add an entry.
+
+        Args:
+            tail: the log's tail after the entry.
+            leaves: `seq` of the entry that will retire it; infinity if none will.
+        """
         until, _, live = self._stack[-1]
         if leaves == until:
             self._stack.pop()
@@ -84,7 +95,12 @@ class LivePath:
 
 
 def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
-    """Convert an entry so that it can be installed in another log; without `retired`, it will be live there."""
+    """Convert an entry so that it can be installed in another log.
+
+    Args:
+        entry: the entry.
+        retired: False to make a retired entry live in the other log.
+    """
     return OldEntry(
         **_copy_fields(entry),
         retired_by=entry.retired_by if retired else None,
@@ -93,7 +109,7 @@ def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
 
 
 def to_new_entry(entry: Entry) -> NewEntry:
-    """Convert an entry so that it can be appended again to its own log. Erased entries stay erased."""
+    """Convert an entry so that it can be appended to its own log again. Erased entries stay erased."""
     if entry.erased:
         return to_old_entry(entry, retired=False)
     return NewEntry(**_copy_fields(entry))
@@ -106,10 +122,10 @@ def _copy_fields(entry: Entry) -> dict[str, Any]:
 
 
 def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
-    """Return the entries of the log that `new` forms, the tail of the log, and the number of live entries.
+    """Return the entries of the log that `new` forms, the log's tail, and the number of live entries.
 
     Raises:
-        InvalidMessage: a turn is earlier than the turn before it, or an entry cannot have been retired by the given entry.
+        InvalidMessage: a turn is earlier than the turn before it, or an entry's `retired_by` is impossible.
     """
     path, entries = LivePath(), []
     for seq, item in enumerate(new):
@@ -129,7 +145,7 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
 
 
 def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    """Return the entries that result from appending `new` to a log with this `tail`, and the tail after it.
+    """Return the entries that result from appending `new` to the log that ends with `tail`, and the log's new tail.
 
     Raises:
         InvalidMessage: a turn is earlier than the turn before it.
@@ -147,14 +163,27 @@ def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail
 
 
 def check_turn(turn_id: int, last: int, where: str) -> None:
-    """Raise `InvalidMessage` if an entry's turn is earlier than `last`, the turn of the log's last entry."""
+    """Check that the turn of a new entry is not before the turn of the log's last entry.
+
+    Args:
+        turn_id: turn of the new entry.
+        last: turn of the log's last entry.
+        where: position of the new entry in the request, for the error.
+
+    Raises:
+        InvalidMessage: the turn is earlier than `last`, or negative.
+    """
     if turn_id < max(last, 0):
         param = f"{where}.turn_id"
         raise InvalidMessage(f"{param} is {turn_id}, after a message of turn {max(last, 0)}", param=param)
 
 
 def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> float:
-    """Return which entry retires `item`; infinity if none does. Raises `InvalidMessage` if that is impossible."""
+    """Return the `seq` of the entry that retires `item`; infinity if none does.
+
+    Raises:
+        InvalidMessage: that entry cannot retire `item`.
+    """
     by = item.retired_by if isinstance(item, OldEntry) else None
     leaves = math.inf if by is None else by
     if (by is None or seq < by <= count) and path.can_retire_at(leaves):
@@ -170,7 +199,7 @@ def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> f
 
 
 def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tuple[Entry, Tail]:
-    """Return an erased entry and the tail after it: later digests are chained to the digest of the erased content."""
+    """Return the entry with its content erased, and the tail after it. Later digests are chained to `stands_for`."""
     message = erased_message(entry.message)
     digest = stands_for if message.visible else base.digest
     entry = evolve(entry, message=message, metadata=None, digest=stands_for, erased=True, alias=None)
@@ -178,7 +207,7 @@ def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tup
 
 
 def __getattr__(name: str) -> Any:
-    """Return `continue_log` for its 0.1 name `continued`, which third-party stores import. Removed in 0.3."""
+    """Return `continue_log` for its name in 0.1, `continued`, which third-party stores import. Removed in 0.3."""
     if name == "continued":
         warnings.warn("holdfast.domain.history.continued is now called continue_log", DeprecationWarning, stacklevel=2)
         return continue_log

@@ -1,15 +1,16 @@
-"""Token costs of images: their size, read from the first bytes of the data, and the providers' published formulas.
+"""Compute the token costs of images from their sizes, with the formulas that the providers publish.
 
 An image is never decoded or fetched. Its size is in its header, and only the few characters of a data URL that contain
-the header are read. If the size is unknown (a link, a file id, a broken header), the model's worst case applies.
+the header are read. If the size is unknown (a link, a file id, a broken header), the model's maximum cost for an image
+applies.
 
-The formulas, by the names of the pages that publish them:
+The formulas, by the titles of the pages that publish them:
 
 - OpenAI, "Images and vision", section "Calculating costs": tiles of 512 px for the 4o and o families, patches of 32 px
-  for the small models since 4.1 and for all since 5.2.
-- Anthropic, "Vision", section "Evaluate image size": width x height / 750, now described as patches of 28 px; the
-larger counts.
-- Google, "Understand and count tokens" and "Image understanding" for tiles of 768 px; "Media resolution" for Gemini 3.
+  for the small models since 4.1 and for all models since 5.2.
+- Anthropic, "Vision", section "Evaluate image size": width x height / 750. The page now describes patches of 28 px. The
+  larger of both results is used.
+- Google, "Understand and count tokens" and "Image understanding": tiles of 768 px. "Media resolution": Gemini 3.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import Any, Final, NamedTuple, Protocol
 # -- size ---------------------------------------------------------------------
 
 _SEGMENTS: Final = 256
-"""Number of segments of a JPEG that are skipped to find its size. EXIF, colour profile and thumbnail take a few dozen."""
+"""Maximum number of segments of a JPEG that are skipped to find its size. EXIF, colour profile and thumbnail take a few
+dozen."""
 _LARGEST: Final = 1 << 20
-"""A header with more pixels per side than this is not trusted."""
+"""Maximum width or height in pixels. A header with a larger value is not trusted."""
 _DATA_URL: Final = re.compile(r"data:[^,]{0,200}?;base64,", re.IGNORECASE)
 
 
@@ -39,17 +41,18 @@ class Size(NamedTuple):
 
 
 class _Base64Reader:
-    """Reads ranges of bytes from base64 text without decoding the rest."""
+    """Reader for ranges of bytes in base64 text. It does not decode the rest of the text."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text = text
         self._start = start
 
     def read(self, at: int, length: int) -> bytes:
-        """Return `length` bytes from offset `at`.
+        """Return `length` bytes from the offset `at` on.
 
         Raises:
-            ValueError: the text ends before, or is not base64 (also if it has line breaks or the URL alphabet).
+            ValueError: the text is too short, or is not base64. Line breaks and the URL alphabet are not accepted
+                either.
         """
         first = at // 3 * 4
         last = -(-(at + length) // 3) * 4
@@ -61,10 +64,10 @@ class _Base64Reader:
 
 
 def read_size(data: str) -> Size | None:
-    """Return the size of an image from its header, or None if it is unknown. Supports PNG, JPEG, GIF, WebP and BMP.
+    """Return the size of an image from its header; None if the size is unknown. Supports PNG, JPEG, GIF, WebP and BMP.
 
     Args:
-        data: a data URL, or the base64 of a file.
+        data: a data URL, or a file in base64.
     """
     url = _DATA_URL.match(data)
     if url is None and ":" in data[:16]:
@@ -91,7 +94,7 @@ def _detect_size(source: _Base64Reader) -> Size | None:
 
 
 def _read_jpeg(source: _Base64Reader) -> Size | None:
-    """Read the size of a JPEG (ITU T.81, B.2.2) from the frame header, which comes after any number of other segments."""
+    """Read the size of a JPEG (ITU T.81, B.2.2) from its frame header, which comes after any number of other segments."""
     at = 2
     for _ in range(_SEGMENTS):
         mark, kind, *length = source.read(at, 4)
@@ -110,7 +113,7 @@ def _read_jpeg(source: _Base64Reader) -> Size | None:
 
 
 def _read_webp(source: _Base64Reader) -> Size | None:
-    """Read the size of a WebP (RFC 9649): extended, lossless and lossy files store it at different positions."""
+    """Read the size of a WebP (RFC 9649). Extended, lossless and lossy files store it at different positions."""
     kind = source.read(12, 4)
     if kind == b"VP8X":
         return Size(1 + _parse_little_endian(source.read(24, 3)), 1 + _parse_little_endian(source.read(27, 3)))
@@ -148,37 +151,40 @@ class Picture(NamedTuple):
 
     size: Size | None
     detail: str = "auto"
-    """OpenAI's parameter: `low`, `high`, `original`, `auto`."""
+    """OpenAI's parameter `detail`: `low`, `high`, `original` or `auto`."""
 
 
 class Pricing(Protocol):
-    """Token costs of images for one family of models."""
+    """The formula for the token costs of images, for one family of models."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image; for an unknown size, the maximum cost of an image."""
+        """Return the token cost of an image. If its size is unknown, return the maximum cost of an image."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The same cost for every image."""
+    """The same cost for every image, except that `detail: low` has its own cost."""
 
     each: int
     low: int
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image."""
+        """Return the token cost of an image."""
         return self.low if picture.detail == "low" else self.each
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """OpenAI's tiles: the image is scaled into 2,048 x 2,048, then to a shortest side of 768; each 512 x 512 tile has a price."""
+    """OpenAI's tile formula: a base cost, plus a cost for each tile of 512 x 512 pixels.
+
+    The image is first scaled down to fit into 2,048 x 2,048 pixels, and to a shortest side of at most 768 pixels.
+    """
 
     base: int
     tile: int
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image of at most eight tiles: 4 x 2."""
+        """Return the token cost of an image, which has at most eight tiles (4 x 2)."""
         if picture.detail == "low":
             return self.base
         if picture.size is None:
@@ -190,15 +196,19 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """OpenAI's patches of 32 x 32: the image is scaled down to the allowed number; its patches are multiplied by a factor."""
+    """OpenAI's patch formula: the number of patches of 32 x 32 pixels, multiplied by a factor.
+
+    An image with more patches than allowed is first scaled down.
+    """
 
     factor: float
     most: int = 1_536
     original: int | None = None
-    """Number of patches allowed with `detail: original`; None: the usual number. `low` has no effect here."""
+    """Number of patches allowed with `detail: original`; None: `most`, as without it. `detail: low` does not change the
+    cost."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image."""
+        """Return the token cost of an image."""
         most = self.original if self.original and picture.detail == "original" else self.most
         return math.ceil(self._count_patches(picture.size, most) * self.factor)
 
@@ -219,14 +229,17 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Anthropic's formula: by area, after scaling down to a maximum side length and a maximum of tokens."""
+    """Anthropic's formula: the cost depends on the area of the image, and is limited to `most` tokens.
+
+    The image is first scaled down to a longest side of at most `edge` pixels.
+    """
 
     edge: int
     """Longest side in pixels."""
     most: int
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image. Anthropic has no `detail`."""
+        """Return the token cost of an image. Anthropic has no `detail`."""
         if picture.size is None:
             return self.most
         scale = min(1.0, self.edge / max(picture.size))
@@ -236,18 +249,18 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """Gemini's formula since 2.0: 258 if both sides are at most 384, else 258 per crop of up to 768 x 768.
+    """Gemini's formula since 2.0: `each` tokens if both sides are at most 384 pixels, else `each` tokens per square crop.
 
-    A crop's side is two thirds of the shortest side, from 256 to 768: the page on image understanding counts six for
-    960 x 540.
+    The side of a crop is two thirds of the image's shorter side, but at least 256 and at most 768 pixels. So an image
+    of 960 x 540 pixels has six crops, as on Google's page "Image understanding".
     """
 
     each: int = 258
     unknown: int = 24
-    """Number of crops of an image of unknown size: that of an image with 12 megapixels."""
+    """Number of crops for an image of unknown size: as many as an image of 12 megapixels has."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image."""
+        """Return the token cost of an image."""
         if picture.size is None:
             return self.each * self.unknown
         if max(picture.size) <= 384:
@@ -258,17 +271,17 @@ class Crops:
 
 @dataclass(frozen=True, slots=True)
 class MostExpensive:
-    """The highest of several costs, for an unknown model."""
+    """The highest cost according to several formulas. Used for unknown models."""
 
     of: tuple[Pricing, ...]
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image."""
+        """Return the token cost of an image."""
         return max(pricing.count_tokens(picture) for pricing in self.of)
 
 
 def _count_cells(length: float, side: float) -> int:
-    """Return how many squares of side `side` cover `length`, ignoring floating-point errors above a whole number."""
+    """Return the number of squares of side `side` that cover a length. A rounding error of floats does not add a square."""
     return max(1, math.ceil(length / side - 1e-9))
 
 
@@ -280,10 +293,10 @@ _SMALL_5: Final = Patches(1.62, 2_500)
 _LARGE_5: Final = Patches(1.2, 2_500, 10_000)
 
 UNKNOWN: Final[Pricing] = MostExpensive((Tiles(85, 170), _ANTHROPIC_LARGE))
-"""The cost for a model that is not in the table."""
+"""The formula for a model that is not in the table."""
 
-# The first match wins. Where OpenAI's page and its bills differ, the larger figures apply: the page gives the small 5th
-# generation factors of 1.62 and 2.46 but they are billed with 1.2 and 1.5; 5.4's small models are billed more patches.
+# The first match wins. Where OpenAI's page and its bills differ, the larger figures apply. The page gives the small 5th
+# generation factors of 1.62 and 2.46, but bills use 1.2 and 1.5. The small models of 5.4 are billed for more patches.
 _TABLE: Final[tuple[tuple[str, Pricing], ...]] = (
     (r"gpt-4o-mini", Tiles(2_833, 5_667)),
     (r"gpt-4\.1-mini", Patches(1.62)),
@@ -306,7 +319,11 @@ _PATTERNS: Final = tuple((re.compile(pattern), pricing) for pattern, pricing in 
 
 
 def find_pricing(model: str) -> Pricing:
-    """Return the image costs for a model, given its lower-case name without a provider."""
+    """Return the formula for the image costs of a model; `UNKNOWN` for an unknown model.
+
+    Args:
+        model: name of the model in lower case, without its provider.
+    """
     return next((pricing for pattern, pricing in _PATTERNS if pattern.match(model)), UNKNOWN)
 
 
@@ -316,11 +333,11 @@ def find_pricing(model: str) -> Pricing:
 def parse_picture(
     fields: Mapping[str, Any], known: Mapping[tuple[str | int, ...], Size | None] | None = None
 ) -> Picture:
-    """Return the properties of an image part, in OpenAI's two formats (`image_url`) or Anthropic's (`source`).
+    """Return the properties of an image part, in either of OpenAI's formats (`image_url`) or in Anthropic's (`source`).
 
     Args:
         fields: the fields of the part, except its type.
-        known: sizes of images whose data were detached, by their position.
+        known: sizes of images whose data were detached, by the position of the data in the part.
     """
     url: Any = fields.get("image_url")
     detail: Any = fields.get("detail")

@@ -1,8 +1,8 @@
-"""Compute how much of an interrupted reply was heard, and what the log keeps of the reply. Pure functions.
+"""Compute how much of an interrupted reply was heard, and cut the reply to that part. Pure functions.
 
-A reply is what a client receives as one message: the last text of a turn, with the rounds of tool calls directly before it.
-The log keeps the part of an interrupted reply that was heard, marked as interrupted, together with the whole generated text. A
-tool call after the cut is dropped with its result, as if the model had never made it.
+A reply is what a client receives as one message: the last text of a turn, with the rounds of tool calls directly before
+it. The log keeps the part of an interrupted reply that was heard, marked as interrupted, together with the whole
+generated text. A tool call after the cut is dropped with its result, as if the model had never made it.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import check_whole
 
 SPEAKING_RATE: Final = 15
-"""Assumed speed of speech in characters per second if the duration of the whole reply is unknown: 150 words a minute."""
+"""Assumed speed of speech in characters per second: 150 words a minute. Used if the duration of the whole reply is
+unknown."""
 APART: Final = "\n\n"
-"""Separates a text next to tool calls from the text that follows, if there is no white space."""
+"""Separator between a text next to tool calls and the text that follows, if there is no white space between them."""
 _WORDS: Final = re.compile(
     r"\s*(?:[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\s\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)"
 )
-"""Words. Chinese and Japanese have no spaces between words, so each character counts as one."""
+"""Pattern for words. Chinese and Japanese have no spaces between words, so each of their characters is one word."""
 _TRAILING: Final = ".-\u2026\u2013\u2014"
 """Characters that transcribers put at the end of an interrupted text."""
 _OF_THE_WHOLE: Final = frozenset({"audio", "annotations"})
-"""Fields of an assistant message that describe its whole text."""
+"""Fields of an assistant message that describe its whole text, so they do not fit a part of it."""
 
 
 HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
-"""Fields that describe how much was heard."""
+"""Names of the fields in a report of how much was heard."""
 
 
 class HeardReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of how much of a reply was heard; without any field, all of it was heard. See `parse_heard`."""
+    """A client's report of how much of a reply was heard. Without any field, all of it was heard."""
 
     content: str | None = None
     """The text that was heard."""
     chars: int | None = None
-    """The length of that text in Unicode code points."""
+    """Length of the heard text in Unicode code points."""
     ms: int | None = None
-    """How long the reply was spoken, in milliseconds."""
+    """Milliseconds for which the reply was spoken."""
     total_ms: int | None = None
-    """How long the whole reply would have taken; None: see `SPEAKING_RATE`."""
+    """Milliseconds that speaking the whole reply would have taken; None: `SPEAKING_RATE` is assumed."""
     timestamp: int | None = None
-    """When the reply was interrupted, in milliseconds since the epoch; None: now."""
+    """Milliseconds since the epoch at which the reply was interrupted; None: now."""
     turn_id: int | None = None
-    """The turn that the reply must belong to; None: any."""
+    """The turn that the reply must belong to; None: any turn."""
 
     @property
     def is_everything(self) -> bool:
@@ -62,7 +63,11 @@ class HeardReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_heard(given: dict[str, Any]) -> HeardReport:
-    """Check a client's report about what was heard. Raises `InvalidRequest`."""
+    """Check the fields of a client's report of how much was heard, and return the report.
+
+    Raises:
+        InvalidRequest: a field has an invalid value, or two fields contradict each other.
+    """
     report = {name: value for name, value in given.items() if value is not None}
     for name, value in report.items():
         if name == "content":
@@ -81,10 +86,10 @@ def parse_heard(given: dict[str, Any]) -> HeardReport:
 
 
 def count_heard_chars(text: str, heard: HeardReport) -> int:
-    """Return how many characters of `text` were heard, at most its length even if the report claims more.
+    """Return how many characters of `text` were heard; at most its length, even if the report claims more.
 
     Raises:
-        HeardMismatch: the text does not begin with the reported content.
+        HeardMismatch: the text does not begin with the content in the report.
     """
     if heard.content is not None:
         return _find_shared_end(text, heard.content)
@@ -97,7 +102,11 @@ def count_heard_chars(text: str, heard: HeardReport) -> int:
 
 
 def _find_shared_end(text: str, heard: str) -> int:
-    """Return where `heard` ends in `text`, ignoring differences in white space."""
+    """Return the offset in `text` at which the heard text ends, ignoring differences in white space.
+
+    Raises:
+        HeardMismatch: `text` does not begin with the heard text.
+    """
     reply, words = "".join(text.split()), "".join(heard.split())
     if not reply.startswith(words):
         words = words.rstrip(_TRAILING)
@@ -117,7 +126,10 @@ def _find_shared_end(text: str, heard: str) -> int:
 
 
 def _find_word_end(text: str, reached: int) -> int:
-    """Return the end of the last word that is completely within the first `reached` characters, with the white space after it."""
+    """Return the end of the last word that is completely within the first `reached` characters.
+
+    White space after the word belongs to it.
+    """
     at = 0
     for word in _WORDS.finditer(text, 0, min(reached, len(text)) + 1):
         if word.end() > reached:
@@ -132,14 +144,14 @@ def _find_word_end(text: str, reached: int) -> int:
 
 
 class ReplyRound(msgspec.Struct, frozen=True):
-    """A message of a reply, and the results of its calls."""
+    """One assistant message of a reply, and the results of its tool calls."""
 
     head: Entry
     results: tuple[Entry, ...] = ()
 
     @property
     def text(self) -> str:
-        """The text that was generated for the client; empty if an agent wrote only for the next agents."""
+        """The text that was generated for the client from this message on; empty if an agent wrote only for the next agents."""
         if STEP in (self.head.metadata or {}):
             return ""
         whole = (self.head.metadata or {}).get("original")
@@ -147,11 +159,11 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def cut(self) -> bool:
-        """True if the round was already interrupted."""
+        """True if the round was interrupted before."""
         return bool((self.head.metadata or {}).get("interrupted"))
 
     def list_answered(self) -> tuple[int, ...]:
-        """Return the indexes of the round's calls that have a result. An id may occur more than once."""
+        """Return the indexes of the round's tool calls that have a result. Several calls may have the same id."""
         ids = [result.message.tool_call_id for result in self.results]
         found = []
         for at, call in enumerate(self.head.message.tool_calls):
@@ -162,24 +174,24 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> bool:
-        """True if one of the round's calls has no result yet."""
+        """True if at least one of the round's tool calls has no result yet."""
         return len(self.list_answered()) < len(self.head.message.tool_calls)
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """The change to a reply's entries from one entry on."""
+    """A change that cuts a reply: its entries from `head` on are retired, and the kept part is written again."""
 
     head: Entry
-    """The first entry that is retired; the cut message replaces it."""
+    """The first entry that is retired. `message` replaces it."""
     message: Message | None
-    """The part of the message that is kept; None: nothing."""
+    """The kept part of the message of `head`; None if nothing of it is kept."""
     metadata: dict[str, Any] | None
     results: tuple[Entry, ...] = ()
-    """The results after the message that are kept."""
+    """Kept results of the tool calls in `message`."""
 
 
 def split_rounds(entries: Sequence[Entry]) -> list[ReplyRound]:
-    """Group a reply's entries into rounds. A result without a call belongs to the round of the entry before it."""
+    """Group the entries of a reply into rounds. A result without a tool call belongs to the round of the entry before it."""
     rounds: list[ReplyRound] = []
     for entry in entries:
         if entry.kind == "result" and rounds:
@@ -190,17 +202,20 @@ def split_rounds(entries: Sequence[Entry]) -> list[ReplyRound]:
 
 
 def join_reply_text(rounds: Sequence[ReplyRound]) -> str:
-    """Return the generated text of a reply, as its client received it."""
+    """Return the generated text of a whole reply, as the client received it."""
     return _join_texts("", rounds)
 
 
 def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
-    """Return the part of a reply to keep if only the first `at` characters of its text were heard; None to keep it unchanged.
+    """Cut a reply, of which only the first `at` characters were heard.
 
     Args:
         rounds: the reply's rounds; at least one.
-        at: the result of `count_heard_chars`.
-        now: when the reply was interrupted, in milliseconds since the epoch.
+        at: the number of heard characters, from `count_heard_chars`.
+        now: milliseconds since the epoch at which the reply was interrupted.
+
+    Returns:
+        The change to the reply's entries; None if they stay unchanged.
     """
     whole, sent, number = join_reply_text(rounds), "", 0
     for number, one in enumerate(rounds):  # noqa: B007 - the last round if no round reaches that far
@@ -220,17 +235,17 @@ def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
 
 
 def _get_text_before(rounds: Sequence[ReplyRound], number: int) -> str:
-    """Return the text that the client received before a round."""
+    """Return the text that the client received before the round with the index `number`."""
     sent = join_reply_text(rounds[: number + 1])
     return sent[: len(sent) - len(rounds[number].text)]
 
 
 _Around = tuple[str, str]
-"""The text that the client received before a round, and the whole generated text, which begins with it."""
+"""The text that the client received before a round, and the whole generated text of the reply, which begins with it."""
 
 
 def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | None:
-    """Return the part of a round to keep if `length` characters of its text were heard."""
+    """Cut a round, of whose text only the first `length` characters were heard; None if it is already that short."""
     if one.cut and length >= len(one.head.message.text):
         return None  # the round was already cut there or earlier
     if not one.text[:length].strip():
@@ -240,7 +255,7 @@ def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | N
 
 
 def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
-    """Return the part to keep of a round that was heard but has calls without results."""
+    """Cut a round that was heard completely, so that none of its tool calls is without a result."""
     kept = one.list_answered()
     calls = tuple(one.head.message.tool_calls[at] for at in kept)
     unheard = STEP in (one.head.metadata or {}) or not one.head.message.text.strip()
@@ -257,7 +272,7 @@ def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
 
 
 def _join_texts(before: str, rounds: Sequence[ReplyRound]) -> str:
-    """Append the texts of `rounds` to `before`, as a client receives them."""
+    """Return `before` followed by the texts of `rounds`, joined as a client receives them."""
     for text in (one.text for one in rounds if one.text):
         apart = APART if before and not before[-1].isspace() and not text[0].isspace() else ""
         before += apart + text
@@ -265,7 +280,7 @@ def _join_texts(before: str, rounds: Sequence[ReplyRound]) -> str:
 
 
 def _cut_message(message: Message, length: int) -> Message:
-    """Return the first `length` characters of a message's text, with the media in between and without calls."""
+    """Return the message with the first `length` characters of its text, the media between them, and no tool calls."""
     extra = {name: value for name, value in message.extra.items() if name not in _OF_THE_WHOLE}
     return message.evolve(content=_cut_content(message.content, length), tool_calls=(), extra=extra)
 
@@ -285,10 +300,11 @@ def _cut_content(content: Content, length: int) -> Content:
 
 
 def _mark_interrupted(one: ReplyRound, around: _Around, now: int) -> dict[str, Any]:
-    """Return the metadata of an interrupted round, with all text that was generated from there on.
+    """Return the metadata of an interrupted round.
 
-    The text before the round is needed to recognise it if the client sends the whole reply as one message. If the metadata
-    become too large for an entry, this text is left out first, then the generated text.
+    `original` contains all text that was generated from this round on. `preface` contains the text before this round,
+    because a client may send the whole reply as one message, which must be recognised. If the metadata are too large
+    for an entry, `preface` is left out first, then `original`.
     """
     known = {name: value for name, value in (one.head.metadata or {}).items() if name not in {"preface", "returned"}}
     before, whole = around

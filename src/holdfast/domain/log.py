@@ -1,7 +1,8 @@
 """Append entries to a session's log, rewind it, and erase content.
 
 Pure functions. A store calls `extend` inside its transaction, so that `seq`, unit, turn, running total and digest are
-computed in one place for all stores. It reads only the appended messages and the log's `Tail`, so appending is O(appended).
+computed in one place for all stores. `extend` reads only the appended messages and the log's `Tail`, so its cost does
+not depend on the length of the log.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kin
 
 
 def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Message:
-    """Return the message as the client received it, preceded by the texts next to earlier tool calls of the same reply.
+    """Return the message as the client received it.
 
-    A client cannot distinguish those texts from the reply's own text, and resends both as one. They are in `metadata.preface`.
-    Tool calls are included only if the client received them (`metadata.returned`); without any, it has never seen the
-    message.
+    The texts next to earlier tool calls of the same reply come first; they are in `metadata.preface`. A client cannot
+    distinguish these texts from the reply's own text, and resends all of them as one text.
+
+    If `metadata.returned` is not empty, it lists the indexes of the tool calls that the client received, and only these
+    are included. If it is empty, the client has never received the message, and all calls are included.
     """
     returned = (metadata or {}).get("returned")
     if returned and isinstance(returned, list):
@@ -32,10 +35,14 @@ def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Mes
 
 
 def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    """Return the entries that result from appending `new` after `tail`, and the tail after them.
+    """Return the entries that result from appending `new` to a log, and the log's new tail.
 
-    A visible message's digest is chained to the visible message before it. Tool messages and assistant messages with
-    tool calls are chained to it too, but nothing is chained to them: clients do not resend them, and a transcript
+    Args:
+        tail: the log's tail before the new entries.
+        new: the messages to append, in order.
+
+    The digest of each entry is chained to that of the last visible message before it. No digest is chained to that of a
+    tool message or of an assistant message with tool calls. Clients do not resend these messages, and a transcript
     without them must lead to the same digests.
     """
     entries: list[Entry] = []
@@ -46,7 +53,7 @@ def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 
 
 def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
-    """Return the entry that results from appending `new` after `tail`, and the tail after it, like `extend`."""
+    """Return the entry that results from appending `new` to a log, and the log's new tail. See `extend`."""
     kind, seq = get_kind(new.message), tail.next_seq
     answers = kind == "result" and new.message.tool_call_id in tail.open_calls
     unit = tail.unit if answers else seq
@@ -89,10 +96,10 @@ def _determine_turn(tail: Tail, kind: Kind) -> int:
 
 
 def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
-    """Return the unit that can still get results after `entry`, and its unanswered calls.
+    """Return the unit that can still get results after `entry`, and the ids of its calls without a result.
 
-    Providers accept results only directly after their call, so any other message closes the unit. A later result is an
-    orphan.
+    Providers accept results only directly after their call, so any other message closes the unit: the result is then -1
+    and no ids. A result that comes later is an orphan.
     """
     if kind == "calls":
         return entry.seq, tuple(call.id for call in entry.message.tool_calls)
@@ -106,14 +113,15 @@ def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> 
 
 
 def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | None) -> Tail:
-    """Return the tail of a log whose live path ends with `before`; later entries are retired.
+    """Return the tail of a log that is rewound: the last entry of `before` becomes its last live entry.
 
     Args:
-        tail: the tail before the rewind; `next_seq` stays, because a `seq` is never reused.
-        before: the live entries that are kept, in order, from the last one that is not a tool result; empty if nothing
-            is kept. (Not the last unit, because an orphan result may be inside a unit that is still open.)
+        tail: the tail before the rewind. Its `next_seq` stays, because a `seq` is never reused.
+        before: the last live entries that are kept, in order, beginning with the last one that is not a tool result.
+            Empty if nothing is kept. (They need not be one unit, because an orphan result may be inside a unit that is
+            still open.)
         digest: the digest of the last visible entry that is kept; `GENESIS` if there is none.
-        anchor: the first live user message that is kept.
+        anchor: `seq` of the first live user message that is kept.
     """
     if not before:
         return Tail(next_seq=tail.next_seq)
@@ -137,7 +145,11 @@ def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | 
 
 
 def erase_content(message: Message) -> Message:
-    """Return a message with its content erased. The rest is enough to keep its unit valid."""
+    """Return the message with its content erased.
+
+    The role, the ids, names and types of tool calls, and the call id of a result are kept, so that the message's unit
+    stays valid.
+    """
     calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
     content = None if calls else ERASED
     return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)

@@ -1,7 +1,7 @@
-"""Find media in message parts of any client, and separate their data from the part.
+"""Find media in message parts of all supported formats, and detach their data from the parts.
 
-Supports the parts of both OpenAI APIs, Anthropic's blocks, data URLs and bare base64. Pure functions: they read only the fields
-of a part and fetch nothing. Data are decoded only to separate them, and to compare contents.
+The formats are the parts of both OpenAI APIs, Anthropic's blocks, data URLs and bare base64. Pure functions: they read
+only the fields of a part and fetch nothing. Data are decoded only to detach them, and to compare contents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.limits import MEDIA_INLINE
 
 Kind = Literal["image", "audio", "video", "file"]
 Path = tuple[str | int, ...]
-"""A position in a part: keys of objects and indexes of lists."""
+"""A position in a part: keys of objects, and indexes of lists."""
 
 KINDS: Final[dict[str, Kind]] = {
     "image": "image",
@@ -35,7 +35,7 @@ KINDS: Final[dict[str, Kind]] = {
     "file": "file",
     "input_file": "file",
 }
-"""Types of parts that contain media."""
+"""Types of parts that contain media, with the kind of the medium."""
 _MIME_BY_NAME: Final = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -55,10 +55,10 @@ _MIME_BY_NAME: Final = {
     "mov": "video/mov",
     "webm": "video/webm",
 }
-"""A separate table, because that of the standard library depends on files of the machine."""
+"""MIME types by file suffix. The table of the standard library is not used, because it depends on files of the machine."""
 DATA_URL: Final = re.compile(r"data:([^;,]{0,200})((?:;[^;,]{0,200}){0,16}),", re.IGNORECASE)
 DATA_FIELDS: Final = frozenset({"data", "file_data", "b64_json"})
-"""Fields that contain only data."""
+"""Names of fields that contain only data."""
 _HEAD: Final = re.compile(r"[A-Za-z0-9+/_\-\r\n]*={0,2}\s*")
 _HEAD_CHARS: Final = 64
 _URL_ALPHABET: Final = str.maketrans("-_", "+/")
@@ -66,39 +66,42 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Data that were removed from a part and are stored separately. The original text was the remaining text plus the data."""
+    """A reference to data that were removed from a text in a part, and are stored separately.
+
+    The original text is the text that is left in the part, followed by the data.
+    """
 
     path: Path
     sha256: str
-    """Hash of the stored content, hexadecimal."""
+    """SHA-256 of the stored content, hexadecimal."""
     size: int
     """Bytes of the stored content."""
     chars: int
     """Characters of the original text."""
     text: bool = False
-    """True if the content is the whole original text in UTF-8; False if it is decoded base64."""
+    """True if the content is the whole original text in UTF-8; False if it is the decoded base64."""
     says: str | None = None
     """The value of `Medium.identity`, if it differs from `sha256`."""
     length: int | None = None
-    """Bytes of the medium, if they differ from `size`."""
+    """Bytes of the medium, if their number differs from `size`."""
     mime: str | None = None
     width: int | None = None
     height: int | None = None
-    """Pixels of an image, according to its header."""
+    """Width and height of an image in pixels, according to its header."""
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 of the content."""
+        """SHA-256 of the stored content."""
         return bytes.fromhex(self.sha256)
 
     @property
     def pixels(self) -> Size | None:
-        """Size of an image; None if its header does not contain it."""
+        """Width and height of an image; None if they are unknown."""
         return Size(self.width, self.height) if self.width and self.height else None
 
 
 class Medium(msgspec.Struct, frozen=True, gc=False):
-    """A medium of a part: its data, its `url`, or a reference to detached data (`held`)."""
+    """A medium in a part: its data, or its `url`, or a reference to its detached data (`held`)."""
 
     kind: Kind
     mime: str | None = None
@@ -107,9 +110,9 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
     path: Path = ()
     """Position of the data in the part."""
     whole: str = ""
-    """The text that contains the data."""
+    """The text that contains the data, such as a data URL."""
     start: int = 0
-    """Where the data begin in this text."""
+    """Offset in `whole` at which the data begin."""
     form: Literal["base64", "percent", "plain"] = "base64"
     held: DetachedData | None = None
 
@@ -124,7 +127,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def words(self) -> str | None:
-        """The text of a text file that is contained in the part itself."""
+        """The text of a text file; None for other media, for a link and for detached data."""
         if self.url is not None or self.held is not None or not (self.mime or "").startswith("text/"):
             return None
         try:
@@ -136,7 +139,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
     def identity(self) -> str | None:
         """A value that is equal for equal media: the SHA-256 of the decoded data; None for a link.
 
-        For data that cannot be decoded, it is `raw:` and the SHA-256 of their text.
+        For data that cannot be decoded, the value is `raw:` and the SHA-256 of their text.
         """
         if self.held is not None:
             return self.held.says or self.held.sha256
@@ -154,13 +157,13 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> Size | None:
-        """Size of an image in pixels; None if its header does not contain it."""
+        """Width and height of an image in pixels; None if its header does not contain them."""
         if self.kind != "image" or self.url is not None:
             return None
         return read_size(self.whole) if self.held is None else self.held.pixels
 
     def decode(self) -> bytes | None:
-        """Return the decoded data, or None if they cannot be decoded. Makes a copy."""
+        """Return a copy of the data, decoded; None if they cannot be decoded."""
         text = self.whole[self.start :] if self.start else self.whole
         if self.form == "plain":
             return text.encode(errors="surrogatepass")
@@ -172,7 +175,7 @@ def _unquote(text: str) -> bytes:
 
 
 def decode_base64(text: str) -> bytes | None:
-    """Decode base64 of either alphabet, with or without line breaks and padding; None if the text is not base64."""
+    """Decode base64 of either alphabet, with or without line breaks and padding. Return None if the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -194,7 +197,7 @@ class _Text(NamedTuple):
 
 
 class _Fields:
-    """The fields of a part, or of an object in the part, with references to the data that were detached from them."""
+    """The fields of a part, or of an object in the part, with references to the data that were detached from the fields."""
 
     def __init__(self, values: Mapping[str, Any], held: Mapping[Path, DetachedData], path: Path = ()) -> None:
         self._values = values
@@ -202,7 +205,7 @@ class _Fields:
         self._path = path
 
     def get_text(self, key: str) -> _Text | None:
-        """Return a text field, unless it is empty and was empty before its data were detached."""
+        """Return a text field. None if it is missing, or if it is empty and no data were detached from it."""
         value, path = self._values.get(key), (*self._path, key)
         held = self._held.get(path)
         return _Text(value, path, held) if isinstance(value, str) and (value or held) else None
@@ -217,7 +220,7 @@ class _Fields:
 
 
 def find_medium(part_type: str, extra: Mapping[str, Any], held: Iterable[DetachedData] = ()) -> Medium | None:
-    """Return the medium of a part, or None if it has none that can be read.
+    """Return the medium of a part; None if the part contains no medium that can be read.
 
     Args:
         part_type: the part's type.
@@ -250,7 +253,7 @@ def _from_fields(kind: Kind, fields: _Fields) -> Medium | None:
 
 
 def _from_data(kind: Kind, mime: str | None, data: _Text, name: str | None) -> Medium:
-    """Read a field for base64 data. Some clients put a whole data URL into it."""
+    """Return the medium whose data are in a field for base64. Some clients put a whole data URL into such a field."""
     found = DATA_URL.match(data.value) if data.held is None else None
     start, form = (found.end(), _detect_form(found)) if found else (0, "base64")
     return Medium(kind, mime, None, name, data.path, data.value, start, form, data.held)
@@ -261,7 +264,7 @@ def _detect_form(url: re.Match[str]) -> Literal["base64", "percent"]:
 
 
 def _from_source(kind: Kind, source: _Fields, name: str | None) -> Medium | None:
-    """Read Anthropic's `source` of an image or a document."""
+    """Return the medium in the field `source` of Anthropic's images and documents; None if its type is unknown."""
     mime, data, url = source.get_word("media_type"), source.get_text("data"), source.get_word("url")
     match source.get_word("type"):
         case "base64" if data:
@@ -289,7 +292,7 @@ def _from_url(kind: Kind, url: _Text, name: str | None) -> Medium | None:
 
 
 def _guess_mime(name: str) -> str | None:
-    """Return the MIME type for the suffix of a file name or of a URL's path."""
+    """Return the MIME type for the suffix of a file name or of a URL's path; None for an unknown suffix."""
     try:
         path = urlsplit(name).path
     except ValueError:
@@ -308,15 +311,17 @@ def detach_data(
     *,
     plain: bool = True,
 ) -> tuple[dict[str, Any], tuple[DetachedData, ...]]:
-    """Return the fields of a part without its data, and references to the data; unchanged if there are no data to detach.
+    """Return the fields of a part without its data, and the references to all its detached data.
+
+    If there are no data to detach, return `extra` and `held` unchanged.
 
     Args:
         part_type: the part's type.
         extra: the other fields of the part; not modified.
         held: references to data that were detached before.
         contents: receives the detached data by their SHA-256.
-        plain: also detach data that are not in base64, or are in unusual fields. A search for secrets passes False, because it
-            must read such data.
+        plain: True to detach also data that are not in base64, or are in unusual fields. A search for secrets passes
+            False, because it must read such data.
     """
     if part_type not in KINDS:
         return extra, held
@@ -335,7 +340,7 @@ def detach_data(
 
 
 def _make_sort_key(held: DetachedData) -> list[str]:
-    """Return a key that makes the order of references independent of when the data were detached."""
+    """Return a key that sorts references by their position, regardless of the order in which the data were detached."""
     return [f"{key:06}" if isinstance(key, int) else key for key in held.path]
 
 
@@ -356,7 +361,18 @@ def _iterate_long_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 def _detach_text(
     path: Path, text: str, own: Medium | None, contents: dict[bytes, bytes], *, plain: bool
 ) -> tuple[str, DetachedData] | None:
-    """Return the remaining part of `text` and a reference to the detached data; None if the text contains no data to detach."""
+    """Detach the data from a text.
+
+    Args:
+        path: position of the text in its part.
+        text: the text.
+        own: the medium of the part, if the text contains its data.
+        contents: receives the detached data by their SHA-256.
+        plain: as for `detach_data`.
+
+    Returns:
+        The text that is left, and a reference to the data; None if the text contains no data to detach.
+    """
     url, named = DATA_URL.match(text), _is_data_field(path)
     if url is None and not ((named or (own and plain)) and _HEAD.fullmatch(text[:_HEAD_CHARS])):
         return None
@@ -386,12 +402,12 @@ def _detach_text(
 
 
 def _is_data_field(path: Path) -> bool:
-    """Return True if this position contains only data; this includes the frames of a video, which are images."""
+    """Return True if a text at this position contains only data. This includes the frames of a video, which are images."""
     return path[-1] in DATA_FIELDS or (len(path) > 1 and path[-2] == "frames")
 
 
 def _decode_canonical(text: str) -> bytes | None:
-    """Decode base64, but only if encoding the result again gives exactly `text`; otherwise return None."""
+    """Decode base64; return None unless encoding the result again gives exactly `text`."""
     if len(text) % 4 or not text.isascii():
         return None
     try:
@@ -416,7 +432,7 @@ def _hash_content(content: bytes | None, raw: str) -> str:
 
 
 def replace_at(value: Any, path: Path, text: str) -> Any:
-    """Return `value` with `text` at `path`. Containers along the path are copied; everything else is shared."""
+    """Return `value` with `text` at the position `path`. Only the objects and lists along the path are copied."""
     if not path:
         return text
     key, *rest = path
@@ -429,9 +445,12 @@ def replace_at(value: Any, path: Path, text: str) -> Any:
 
 
 def build_identity(part_type: str, extra: dict[str, Any], held: tuple[DetachedData, ...]) -> dict[str, Any] | None:
-    """Return JSON that is equal for media parts of the same kind and content, in any format, detached or not.
+    """Return JSON that is equal for media parts of the same kind and content. Neither format nor detaching changes it.
 
-    A link is compared by its URL. A media part that cannot be read is compared as a whole. None for parts without media.
+    A link is compared by its URL. A media part that cannot be read is compared as a whole.
+
+    Returns:
+        The JSON; None for a part that contains no media.
     """
     kind = KINDS.get(part_type)
     if kind is None:

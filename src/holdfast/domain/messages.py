@@ -1,10 +1,12 @@
 """Messages between users and models, stored without loss.
 
-A `Message` is frozen and contains everything its sender sent: fields that Holdfast knows by name, and all others in `extra`. Two
-questions about a message are answered only here: *what does it say* (`encode_canonical`, the form in which messages are
-compared) and *what came before it* (`chain`, the digest that connects it to the log before it).
+A `Message` is frozen and contains everything that its sender sent: fields that Holdfast knows by name, and all other
+fields in `extra`. Two questions about messages are answered only in this module:
 
-Wire formats are in `holdfast.wire`; this module does not depend on any.
+- Do two messages say the same? `encode_canonical` returns the form in which messages are compared.
+- Does the same history precede them? `chain` returns the digest that connects a message to the log before it.
+
+Wire formats are in `holdfast.wire`; this module does not depend on any of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 REASONING_PARTS = frozenset({"thinking", "redacted_thinking"})
-"""Parts of a reply that contain the model's reasoning."""
+"""Types of parts of a reply that contain the model's reasoning."""
 SERVER_TOOL_PARTS = frozenset(
     {
         "server_tool_use",
@@ -35,19 +37,19 @@ SERVER_TOOL_PARTS = frozenset(
         "mcp_tool_result",
     }
 )
-"""Parts of a reply that describe the work of the provider's own tools."""
+"""Types of parts of a reply that describe the work of the provider's own tools."""
 UNSPOKEN_PARTS = REASONING_PARTS | SERVER_TOOL_PARTS
-"""Parts of a reply that are not part of its text. A client either keeps them or never received them."""
+"""Types of parts of a reply that do not belong to its text. Some clients keep such parts, others never received them."""
 DIGEST_SIZE = 16
-"""Bytes of a digest: 128 bits make collisions between the histories of a store practically impossible."""
+"""Bytes of a digest. With 128 bits, two histories in a store practically never have the same digest."""
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""Exceptions that encoding to JSON raises; a lone surrogate raises ValueError."""
+"""Exceptions that encoding to JSON raises. A lone surrogate raises ValueError."""
 GENESIS = bytes(DIGEST_SIZE)
-"""The start of the digest chain of a log."""
+"""The digest of an empty log, with which every chain of digests begins."""
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One part of a multi-part content: text, or media that is passed on unchanged."""
+    """One part of a message's content: text, or media that are passed on unchanged."""
 
     type: str
     text: str | None = None
@@ -55,28 +57,29 @@ class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """All other fields of the part, unchanged."""
     held: tuple[DetachedData, ...] = ()
-    """References to data that were detached from its fields; see `holdfast.domain.media.parts`. Never accepted from outside."""
+    """References to data that were detached from the fields in `extra`; see `holdfast.domain.media.parts`. Never
+    accepted from outside."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A tool call of an assistant message. `id` is unique only within its unit."""
+    """A tool call in an assistant message. Its `id` is unique only within its unit: the message and its tool results."""
 
     id: str
     name: str
     arguments: str = ""
-    """The arguments as the model wrote them: JSON text, not always valid."""
+    """The arguments as the model wrote them: JSON text, which may be invalid."""
     type: str = "function"
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Fields other than `id`, `type` and the function."""
+    """Other fields of the call: all except `id`, `type` and `function`."""
     function_extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Fields of the function other than `name` and `arguments`."""
+    """Other fields of `function`: all except `name` and `arguments`."""
 
 
 Content = str | tuple[Part, ...] | None | UnsetType
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """A message. `content` is UNSET if its sender left the field out, and None if the sender wrote null."""
+    """A message. If its sender left out the field `content`, the value is UNSET; if the sender wrote null, it is None."""
 
     role: str
     content: Content = UNSET
@@ -87,7 +90,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
 
     @property
     def text(self) -> str:
-        """The text of the message with its parts joined; empty if it has none."""
+        """The text of the message, with its text parts joined; empty if it contains no text."""
         if isinstance(self.content, str):
             return self.content
         if isinstance(self.content, tuple):
@@ -103,11 +106,11 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
 
     @property
     def visible(self) -> bool:
-        """True for messages that a chat client shows and resends: all but tool results and assistant messages with tool calls."""
+        """True for messages that chat clients show and resend: all except tool results and assistant messages with tool calls."""
         return self.role != "tool" and not self.tool_calls
 
     def evolve(self, **changes: Any) -> Message:
-        """Return a copy with changed fields, named as in the constructor."""
+        """Return a copy of the message with the given fields changed."""
         return msgspec.structs.replace(self, **changes)
 
 
@@ -117,12 +120,12 @@ _payload_decoder = msgspec.json.Decoder(Message)
 
 
 def encode_payload(message: Message) -> bytes:
-    """Encode a message for a store; `decode_payload` returns an equal message."""
+    """Encode a message as bytes for a store; `decode_payload` returns an equal message."""
     return _payload_encoder.encode(message)
 
 
 def decode_payload(payload: bytes) -> Message:
-    """Decode a message that `encode_payload` encoded."""
+    """Decode a message from the bytes that `encode_payload` returned."""
     return _payload_decoder.decode(payload)
 
 
@@ -130,8 +133,9 @@ def encode_canonical(message: Message) -> bytes:
     """Return bytes that are equal for messages that a reader would consider the same.
 
     Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`. Media are compared by kind and by the hash
-    of their decoded content, regardless of the format of the part. Links are compared by their URL. Trailing white space, unknown
-    fields, and a reply's `UNSPOKEN_PARTS` are ignored. Tool calls, and the id that a result answers, are compared.
+    of their decoded content, regardless of the format of the part. Links are compared by their URL. Tool calls are
+    compared, and so is the id of the call that a result belongs to. Trailing white space, unknown fields, and a reply's
+    `UNSPOKEN_PARTS` are ignored.
     """
     content = message.content
     if (
@@ -153,21 +157,24 @@ def _list_compared(message: Message, segments: list[Any]) -> list[Any]:
 
 
 def chain(previous: bytes, message: Message) -> bytes:
-    """Return the digest of a history with the digest `previous` after appending `message`."""
+    """Return the digest of a history after `message` is appended; `previous` is its digest before."""
     return hashlib.blake2b(previous + encode_canonical(message), digest_size=DIGEST_SIZE).digest()
 
 
 def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | None:
-    """Return a second digest that finds a message if a client resends it in another form than the stored one.
+    """Return a second digest with which a message is found if a client resends it in another form than the stored one.
 
     Args:
-        previous: the chain before the message.
+        previous: the digest of the history before the message.
         message: the message as the client received it.
         cut: True if the message was interrupted.
 
     Returns:
-        `digest_reply` for a reply, `digest_cut_reply` for an interrupted one, `digest_calls` for tool calls,
-        `digest_without_media` for another message with media; otherwise None.
+        - for a reply: `digest_reply`;
+        - for an interrupted reply: `digest_cut_reply`;
+        - for tool calls: `digest_calls`;
+        - for any other visible message with media: `digest_without_media`;
+        - else None.
     """
     if message.tool_calls:
         return digest_calls(previous, message)
@@ -179,33 +186,48 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
 
 
 def digest_reply(message: Message) -> bytes | None:
-    """Return the digest of a reply without its history, for clients that leave out older messages. None if the reply is empty."""
+    """Return a digest of a reply that does not depend on its history; None if the reply is empty.
+
+    It is for clients that leave out older messages.
+    """
     return _digest(encode_canonical(message), b"said") if message.text.strip() or _has_visible_media(message) else None
 
 
 def _has_visible_media(message: Message) -> bool:
-    """Return True if a reply has anything visible other than text."""
+    """Return True if a reply contains anything visible that is not text."""
     return any(part.type not in UNSPOKEN_PARTS for part in message.media)
 
 
 def digest_cut_reply(previous: bytes) -> bytes:
-    """Return the digest of any interrupted reply after `previous`, since it is unknown how much of the reply the client saw."""
+    """Return the digest of any interrupted reply after the history `previous`.
+
+    It does not depend on the reply, because it is unknown how much of the reply the client saw.
+    """
     return _digest(previous, b"cut")
 
 
 def digest_calls(previous: bytes, message: Message) -> bytes:
-    """Return the digest of tool calls after `previous`, ignoring their ids, for clients that run their tools before any reply."""
+    """Return the digest of tool calls after the history `previous`, ignoring the ids of the calls.
+
+    It is for clients that run their tools before they have received any reply.
+    """
     return _digest(previous + encode_calls(message), b"asked")
 
 
 def encode_calls(message: Message) -> bytes:
-    """Encode the tool calls of a message in order, without ids and the text next to them, because clients change both."""
+    """Encode the tool calls of a message, in order.
+
+    The ids of the calls and the text next to them are left out, because clients change both.
+    """
     calls = tuple(msgspec.structs.replace(call, id="") for call in message.tool_calls)
     return encode_canonical(Message(role="assistant", tool_calls=calls))
 
 
 def digest_without_media(previous: bytes, message: Message) -> bytes:
-    """Return the chain after `previous` as if `message` had no media, for clients that resend only the text."""
+    """Return the digest of a message without its media, after the history `previous`.
+
+    It is for clients that resend only the text.
+    """
     return _digest(previous + encode_canonical(remove_media(message)), b"unseen")
 
 
@@ -219,10 +241,9 @@ def remove_media(message: Message) -> Message:
 
 
 def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
-    """Return the digests that older versions would have computed for a message, if they differ from today's.
+    """Return the digests that older versions computed for a message, if they differ from today's `chain`.
 
-    Older versions compared media by their fields, and the oldest ones also compared a reply's unspoken parts, in the
-    same way.
+    Older versions compared media, or the unspoken parts of a reply, or both, by the fields of the parts.
     """
     written = any(_identify_media(part) for part in message.media) and not any(part.held for part in message.media)
     forms = [former for former, differs in ((False, has_unspoken_parts(message)), (True, written)) if differs]
@@ -230,19 +251,19 @@ def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
 
 
 def chain_with_unspoken(previous: bytes, message: Message) -> bytes:
-    """Return the chain as older versions computed it, with a reply's unspoken parts, to find matches in their logs."""
+    """Return `chain` as older versions computed it, including a reply's unspoken parts, to find matches in their logs."""
     return _compute_former_chain(previous, message) if has_unspoken_parts(message) else chain(previous, message)
 
 
 def digest_reply_with_unspoken(message: Message) -> bytes | None:
-    """Return `digest_reply` as older versions computed it; None if it equals today's."""
+    """Return `digest_reply` as older versions computed it; None if today's value is the same."""
     if not has_unspoken_parts(message):
         return None
     return _digest(_encoder.encode(_list_compared(message, _split_segments(message.content))), b"said")
 
 
 def has_unspoken_parts(message: Message) -> bool:
-    """Return True if the message is a reply with parts that are not part of its text."""
+    """Return True if the message is a reply with parts that do not belong to its text."""
     return (
         message.role == "assistant"
         and isinstance(message.content, tuple)
@@ -256,7 +277,7 @@ def _compute_former_chain(previous: bytes, message: Message, *, former: bool = F
 
 
 def _find_content(message: Message) -> Content:
-    """Return the content that is compared."""
+    """Return the part of a message's content that is compared."""
     if not has_unspoken_parts(message):
         return message.content
     assert isinstance(message.content, tuple), "it has parts"
@@ -264,7 +285,7 @@ def _find_content(message: Message) -> Content:
 
 
 def _split_segments(content: Content, *, former: bool = False) -> list[Any]:
-    """Return runs of text as strings, media by their identity, and other parts as `{"media": hash}`, in order."""
+    """Return the content as a list: joined text parts as strings, media by their identity, other parts as `{"media": hash}`."""
     if isinstance(content, str):
         content = (Part("text", content),)
     segments: list[Any] = []
@@ -289,9 +310,10 @@ def _hash_media(part: Part) -> str:
 
 
 def _normalize_arguments(arguments: str) -> bytes | list[str]:
-    """Return arguments with key order and white space normalized, because clients change both.
+    """Return arguments with normalized key order and white space, because clients change both.
 
-    Arguments that are not JSON are put into a list, so that they never equal the base64 of other arguments' bytes.
+    Arguments that are not JSON are returned in a list. So in the encoded form they never equal those that are JSON,
+    which become base64.
     """
     try:
         return _encoder.encode(msgspec.json.decode(arguments))

@@ -1,8 +1,8 @@
 """Find entries of several sessions that are copies of one entry.
 
-A fork has its own rows. The places from which they were copied are stored as a few ranges per session, regardless of the
-length of its log. An entry's origin is the identity of the session in which it was first written, and its `seq` there. Copies of
-copies keep the first origin. Sessions that share nothing have no ranges.
+A fork stores its own copies of entries. A few ranges per session describe where the entries were copied from,
+regardless of the length of the log. The origin of an entry is the identity of the session in which it was first
+written, and its `seq` there. Copies of copies keep the first origin. A session without copies has no ranges.
 """
 
 from __future__ import annotations
@@ -15,37 +15,45 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The origin of the entries from `first` up to the `first` of the session's next range."""
+    """A range of entries that were copied together. It ends before the `first` of the session's next range."""
 
     first: int
-    """`seq` of the first entry of the range."""
+    """`seq` of the first entry of the range in this session."""
     source: str
-    """Identity of the session in which the entries were first written; for entries that are not copies, that of the session
-    itself."""
+    """Identity of the session in which the entries were first written; this session's own identity if they are not
+    copies."""
     source_first: int
-    """`seq` of the first entry of the range in that session."""
+    """`seq` of the range's first entry in the session in which it was first written."""
 
 
 class EntryOrigin(NamedTuple):
-    """The original entry. It is equal for an entry and all its copies."""
+    """The session and `seq` at which an entry was first written. An entry and all its copies have the same origin."""
 
     source: str
     seq: int
 
 
 def get_ranges(origins: Sequence[Origin], identity: str) -> Sequence[Origin]:
-    """Return the ranges of a session. If it has none, return a single range for the session's own entries."""
+    """Return the ranges of a session; if it has none, a single range for the session's own entries."""
     return origins or (Origin(0, identity, 0),)
 
 
 def find_origin(origins: Sequence[Origin], seq: int) -> EntryOrigin:
-    """Return the origin of the entry `seq` of a session with these ranges; the first one begins at 0."""
+    """Return the origin of an entry.
+
+    Args:
+        origins: the ranges of its session, of which the first begins at 0.
+        seq: the entry's `seq` in this session.
+    """
     found = max((one for one in origins if one.first <= seq), key=lambda one: one.first)
     return EntryOrigin(found.source, found.source_first + seq - found.first)
 
 
 def find_copies(origins: Sequence[Origin], origin: EntryOrigin) -> list[int]:
-    """Return the positions of all entries with this origin in a session with these ranges. The last range has no end."""
+    """Return the `seq` of every entry with the origin `origin`, in a session with the ranges `origins`.
+
+    The last range has no end, so an entry may be named that is not in the log.
+    """
     found = []
     for at, one in enumerate(origins):
         seq = one.first + origin.seq - one.source_first
@@ -59,9 +67,9 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
     """Return the ranges of a new session that begins with copies of some entries.
 
     Args:
-        origins: the ranges of the session from which entries are copied.
-        seqs: the positions of the copied entries in that session, in order.
-        identity: the identity of the new session, to which all later entries belong.
+        origins: the ranges of the session from which the entries are copied.
+        seqs: the `seq` of each copied entry in that session, in order.
+        identity: the identity of the new session. All entries after the copies have it as their source.
     """
     if not seqs:
         return ()
@@ -74,7 +82,7 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
 
 
 def is_valid_ranges(origins: Sequence[Origin]) -> bool:
-    """Return True if these can be the ranges of a session: they are in order, and the first one begins at 0."""
+    """Return True if a session can have these ranges: they are in order, and the first one begins at 0."""
     firsts = [one.first for one in origins]
     in_order = not firsts or (firsts[0] == 0 and all(one < other for one, other in pairwise(firsts)))
     return in_order and all(one.source and one.source_first >= 0 for one in origins)

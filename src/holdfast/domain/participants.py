@@ -1,4 +1,4 @@
-"""Several users in one session: its participants, and the author of each message. Pure functions."""
+"""Sessions with several users: who takes part in them, and who wrote each message. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import ID_BYTES, PARTICIPANTS
 
 TAKING_PART: Final = "participants"
-"""Key of a session's `metadata`: ids of users other than the owner who may read it and write to it."""
+"""Key in a session's `metadata`: ids of the users who may read and write the session, apart from its owner."""
 SHARED: Final = "shared"
-"""Key in `metadata.parent` of the session of an agent's call: the calling session has several participants."""
+"""Key in `metadata.parent` of a session in which a called agent works: true if the calling session has several
+participants."""
 SPEAKER: Final = "user"
-"""Key of a message's `metadata`: id of its author."""
+"""Key in a message's `metadata`: id of its author."""
 
 
 def read_participants(metadata: Mapping[str, Any]) -> frozenset[str]:
-    """Return the participants of a session with this metadata, without its owner; empty if the value is not a list of ids."""
+    """Return the participants in a session's metadata, without the owner; empty if the value is not a list of ids."""
     named = metadata.get(TAKING_PART)
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
         return frozenset()
@@ -26,13 +27,17 @@ def read_participants(metadata: Mapping[str, Any]) -> frozenset[str]:
 
 
 def is_shared(metadata: Mapping[str, Any]) -> bool:
-    """Return True if other users can read the session with this metadata, or the session that it was called from."""
+    """Return True if users other than the owner can read the session with this metadata, or the session that called it."""
     parent = metadata.get(PARENT)
     return bool(read_participants(metadata)) or (isinstance(parent, Mapping) and parent.get(SHARED) is True)
 
 
 def check_participants(metadata: Mapping[str, Any]) -> None:
-    """Check the participants in a session's metadata. Raises `InvalidRequest`."""
+    """Check the list of participants in a session's metadata.
+
+    Raises:
+        InvalidRequest: the list or one of its ids is invalid, or the list is too long.
+    """
     named = metadata.get(TAKING_PART)
     if named is None:
         return
@@ -47,5 +52,5 @@ def check_participants(metadata: Mapping[str, Any]) -> None:
 
 
 def with_speaker(metadata: Mapping[str, Any] | None, user_id: str) -> dict[str, Any]:
-    """Return the metadata of a message with this user as its author."""
+    """Return the metadata of a message with the user as its author."""
     return {**(metadata or {}), SPEAKER: user_id}

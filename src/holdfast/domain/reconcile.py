@@ -1,6 +1,8 @@
-"""Compare the transcript or delta of a request with a session's log; see docs/reconcile.md. Pure functions.
+"""Compare the messages of a request with a session's log, and plan the changes to the log. Pure functions.
 
-`holdfast.matching.log_match` finds where a transcript and a log match; this module decides how the log changes.
+The messages are a transcript (the whole conversation) or a delta (only the new messages); see docs/reconcile.md.
+`holdfast.matching.log_match` finds the position up to which a transcript and a log agree; this module decides how the
+log changes.
 """
 
 from __future__ import annotations
@@ -19,30 +21,31 @@ Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replay
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """The changes that a request's messages make to the log."""
+    """The changes that the messages of a request make to the log."""
 
     relation: Relation
     append: tuple[Message, ...] = ()
     retire_from: int | None = None
-    """The first live `seq` to retire, together with everything after it. It is reported as `edited_at`. None: nothing is
-    retired."""
+    """`seq` of the first live entry to retire; all later entries are retired, too. It is reported as `edited_at`. None:
+    no entry is retired."""
     restore: tuple[Entry, ...] = ()
-    """Retired entries to write again before `append`: the branch that the request continues."""
+    """Retired entries to write again before `append`, because the request continues the branch that they belong to."""
     renamed: Mapping[str, str] = {}
-    """Tool call ids of the request, mapped to those of the log, for the results that `append` begins with."""
+    """Ids of tool calls in the request, mapped to those in the log. They are for the results at the beginning of
+    `append`."""
 
 
 class LogRemainder(NamedTuple):
-    """The part of a log after the last visible message that a request shares with it."""
+    """The part of a log after the last visible message that it shares with a request."""
 
     tools: Sequence[Entry]
-    """Tool messages up to the next visible message."""
+    """Tool messages before the next visible message."""
     visible: int | None
     """`seq` of the next visible message; None if there is none."""
 
 
 def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
-    """Return how to read the messages: without an assistant message they are a delta, unless the request sets a mode."""
+    """Return the mode that the request sets, or detect it: messages without an assistant message are a delta."""
     if mode != "auto":
         return mode
     for message in incoming:
@@ -52,9 +55,10 @@ def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript"
 
 
 def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
-    """Return the plan for messages that follow the log, even if they equal messages in the log.
+    """Return the plan for messages that are appended to the log, even if they equal messages in the log.
 
-    If the log ends in exactly these messages, unanswered, it already has them, because the client is retrying.
+    If the log already ends in exactly these messages, with no reply after them, the client is retrying and nothing is
+    appended.
 
     Args:
         last: the last `len(incoming)` live entries, in order; fewer if the log has fewer.
@@ -66,7 +70,7 @@ def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
 
 
 def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends in exactly these messages, unanswered."""
+    """Return True if the log ends in exactly these messages, with no reply after them."""
     if not incoming or incoming[-1].role == "assistant" or len(last) != len(incoming):
         return False
     for entry, sent in zip(last, incoming, strict=True):
@@ -76,10 +80,15 @@ def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 def reconcile_remainder(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
-    """Return the plan for the messages of a request after the last visible message that it shares with the log.
+    """Return the plan for the messages of a transcript that follow the last visible message it shares with the log.
 
     Stored tool messages after that message are kept, and the client's copies of them are ignored. If the client sends
-    different ones, these replace the stored ones. Later entries of the log are retired, and the rest of the request is appended.
+    different tool messages, they replace the stored ones. Later entries of the log are retired, and the other messages
+    of the request are appended.
+
+    Args:
+        remainder: the part of the log after the shared message.
+        rest: the messages of the request after the shared message.
     """
     kept, used, renamed = _align_tools(remainder.tools, rest)
     rest = tuple(rest[used:])
@@ -95,7 +104,10 @@ def reconcile_remainder(remainder: LogRemainder, rest: Sequence[Message]) -> Pla
 
 
 def _find_reply_start(remainder: LogRemainder) -> int | None:
-    """Return the start of the log's next reply, including texts that were joined to it and are retired with it."""
+    """Return the `seq` at which the log's next reply begins; None if there is no reply.
+
+    Texts that were joined into the reply belong to it, because they are retired with it.
+    """
     joined = (tool.seq for tool in remainder.tools if (tool.metadata or {}).get(JOINED))
     return next(joined, remainder.visible)
 
@@ -103,7 +115,7 @@ def _find_reply_start(remainder: LogRemainder) -> int | None:
 def is_same_message(entry: Entry, message: Message) -> bool:
     """Return True if a client that received the message of `entry` may resend it as `message`.
 
-    The client may omit the media, or, for an interrupted reply, everything after the part that it saw.
+    The client may omit the media. Of an interrupted reply it may send only the part that it saw.
     """
     stored = to_sent_message(entry.message, entry.metadata)
     if encode_canonical(stored) == encode_canonical(message):
@@ -114,7 +126,7 @@ def is_same_message(entry: Entry, message: Message) -> bool:
 
 
 def is_seen_prefix(entry: Entry, message: Message) -> bool:
-    """Return True if `message` is the beginning of the interrupted reply in `entry`."""
+    """Return True if `entry` is an interrupted reply, and `message` is the beginning of it."""
     metadata = entry.metadata or {}
     if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
         return False
@@ -130,17 +142,21 @@ def is_seen_prefix(entry: Entry, message: Message) -> bool:
 
 
 def has_same_tools(remainder: LogRemainder, rest: Sequence[Message]) -> bool:
-    """Return True if the tool messages of one side, up to the next visible message, are the beginning of the other side's."""
+    """Return True if the tool messages of the log and of the request agree, as far as both have some.
+
+    Only tool messages before the next visible message are compared.
+    """
     kept, used, _ = _align_tools(remainder.tools, rest)
     return kept == len(remainder.tools) or used == len(rest) or rest[used].visible
 
 
 def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
-    """Return how many tool messages match on both sides, ignoring the ids of calls, and how the client renamed the calls.
+    """Compare the stored tool messages with those of a request, ignoring the ids of calls.
 
     Returns:
-        How many of `stored` and of `sent` match, and the stored id of each call that the client renamed. Calls that ran
-        here count together with the calls before them, because the client never received them.
+        The number of `stored` messages that match, the number of `sent` messages that match, and the stored id for each
+        call id of the client. Calls that Holdfast ran itself are counted with the calls before them, because the client
+        never received them.
     """
     shown = _show_to_client(stored)
     messages = [message for _, message in shown]
@@ -160,7 +176,10 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
 
 
 def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
-    """Return the tool messages that the client received, with their index. Calls that ran here and their results are left out."""
+    """Return the tool messages that the client received, each with its index in `stored`.
+
+    Calls that Holdfast ran itself are left out with their results.
+    """
     shown: list[tuple[int, Message]] = []
     hidden: set[tuple[int, str | None]] = set()
     for at, entry in enumerate(stored):
@@ -178,7 +197,7 @@ def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
 
 
 def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
-    """Return the start of the final calls without any result, after the first `kept` tool messages."""
+    """Return the index in `tools` at which the final calls without any result begin, not less than `kept`."""
     at = len(tools)
     while at > kept and tools[at - 1].kind == "calls":
         at -= 1
@@ -186,7 +205,10 @@ def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
 
 
 def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
-    """Return how many of the first stored results the client resends, in any order, before other results."""
+    """Return how many stored results, from the first one on, the client resends before it sends other results.
+
+    If the client resends all of them, their order does not matter.
+    """
     theirs = [_encode_result(message, renamed) for message in sent]
     ours = [_encode_result(message, {}) for message in stored]
     if sorted(ours) == sorted(theirs[: len(ours)]):
@@ -198,7 +220,7 @@ def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], re
 
 
 def _take_results(messages: Iterable[Message]) -> list[Message]:
-    """Return the tool results at the beginning of `messages`."""
+    """Return the tool results with which `messages` begins."""
     found = []
     for message in messages:
         if message.role != "tool":
@@ -213,7 +235,10 @@ def _encode_result(message: Message, renamed: Mapping[str, str]) -> bytes:
 
 
 def _has_same_calls(stored: Message, sent: Message) -> bool:
-    """Return True if both messages make the same calls in the same order. The text next to calls is ignored; clients change it."""
+    """Return True if both messages have the same calls in the same order.
+
+    The text next to calls is ignored, because clients change it.
+    """
     if not stored.tool_calls or len(stored.tool_calls) != len(sent.tool_calls):
         return False
     return encode_calls(stored) == encode_calls(sent)

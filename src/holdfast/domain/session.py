@@ -1,4 +1,7 @@
-"""Sessions and their parts: log entries, claims, model calls, compactions, endings. `holdfast.domain.log` appends to logs."""
+"""Sessions and their parts: log entries, claims, model calls, compactions, endings.
+
+`holdfast.domain.log` appends entries to logs.
+"""
 
 from __future__ import annotations
 
@@ -11,92 +14,119 @@ from holdfast.domain.messages import GENESIS, SYSTEM_ROLES, Message
 from holdfast.errors import StoreCorrupt
 
 Kind = Literal["system", "user", "assistant", "calls", "result"]
-"""Role of an entry in its log: `calls` is an assistant message with tool calls, `result` a tool message, `system` includes
-`developer`."""
+"""Kind of an entry: `calls` is an assistant message with tool calls, `result` is a tool message, and `system` includes
+the role `developer`."""
 CompactionKind = Literal["summary", "digest"]
-"""A summary is written by a model; a digest is made without a model."""
+"""A model writes a summary. A digest is made without a model."""
 CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
-"""`live`: used by its view; `superseded`: included in a later one; `dropped`: removed on request; `dead`: an entry of its range
-was retired or erased; `failed`: an attempt without a result."""
+"""Status of a compaction:
+
+- `live`: its view uses it.
+- `superseded`: a later compaction includes it.
+- `dropped`: it was removed on request.
+- `dead`: an entry of its range was retired or erased.
+- `failed`: the attempt had no result.
+"""
 EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
-"""Why a session ended: idle for too long, too many active sessions, deleted, closed on request, or the server stopped."""
+"""Reason why a session ended:
+
+- `ttl`: it was idle for too long.
+- `cap`: there were too many active sessions.
+- `delete`: it was deleted.
+- `close`: it was closed on request.
+- `shutdown`: the server stopped.
+"""
 ERASED = "[erased]"
-"""The content of an erased entry."""
+"""Content that replaces the content of an erased entry."""
 HAND_OVER: Final = "hand_over"
-"""The call that ends an agent's text in a workflow that other agents continue. No model made this call, and no client sees it."""
+"""Tool name in a call that Holdfast adds after an agent's text in a workflow, if other agents continue.
+
+No model made this call, and no client sees it.
+"""
 STEP: Final = "step"
-"""Key of the `metadata` of entries of such an agent: the agent's name. The client received none of these entries."""
+"""Key in the `metadata` of entries of an agent whose text other agents of a workflow continue: the agent's name. The
+client received none of these entries."""
 BRANCH: Final = "branch"
-"""Key of the `metadata` of entries written in parallel with others: workflows and agents down to the author, joined by dots."""
+"""Key in the `metadata` of entries that were written in parallel with others: the names of the workflows and agents
+down to the author, joined by dots."""
 JOINED: Final = "joined"
-"""Key of the `metadata` of entries in a branch: true if their text becomes part of a reply that joins several branches. Outside
-the branch, that reply is shown instead. Each unit has this key, not only the last one, because a view decides about a unit once,
-see `holdfast.context.agent_view`."""
+"""Key in the `metadata` of entries in a branch: true if their text becomes part of a reply that joins several branches.
+
+Agents outside the branch see that reply instead. Every unit of the branch has this key, not only the last one, because
+a view decides about each unit separately; see `holdfast.context.agent_view`.
+"""
 CHILD: Final = "child"
-"""Key of the `metadata` of the result of an agent that was called like a tool: id of the session in which it worked."""
+"""Key in the `metadata` of the result of an agent that was called like a tool: id of the session in which the agent
+worked."""
 PARENT: Final = "parent"
-"""Key of the `metadata` of such a session: the place of the call (`session_id`, `seq` of the calling message, `call_id`)."""
+"""Key in the `metadata` of the session in which a called agent works: the position of the call, as `session_id`, `seq`
+of the calling message, and `call_id`."""
 _CHILD_MARK: Final = "~call"
 TRANSFER: Final = "transfer_to_agent"
-"""The tool with which a model transfers the conversation to another agent."""
+"""Name of the tool with which a model transfers the conversation to another agent."""
 TRANSFERRED: Final = "transfer"
-"""Key of the `metadata` of the result of a successful `TRANSFER`: the agent that answers from there on."""
+"""Key in the `metadata` of the result of a successful `TRANSFER`: the agent that answers from there on."""
 DEFAULT_USER: Final = "default"
 """The user of requests that do not name one."""
 
 
 class SessionRef(msgspec.Struct, frozen=True, gc=False):
-    """The user and id of a session. The tenant is that of the store handle."""
+    """The user and id of a session. The store handle determines the tenant."""
 
     user_id: str
     id: str
     withdrawn: str = ""
-    """Id of the ending for which the session gave up its name. The session is deleted after its hooks were notified. Empty: it
-    still has its name."""
+    """Id of the session's `Ending`, if the session has given up its name and waits to be deleted; empty: it still has
+    its name. It is deleted after the hooks were notified."""
 
 
 def make_child_id(name: str) -> str:
-    """Return an id for the session of an agent that is called like a tool."""
+    """Return an id for the session of an agent that is called like a tool. The id begins with `name`."""
     return name + _CHILD_MARK
 
 
 def is_child(ref: SessionRef) -> bool:
-    """Return True if the id is that of such a session. Requests without a session id are never matched with one."""
+    """Return True if the id is that of the session of an agent that is called like a tool.
+
+    Requests without a session id are never matched with such a session.
+    """
     return ref.id.endswith(_CHILD_MARK)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message in the log, with values that were computed when it was written."""
+    """A message in the log, with values that were computed when the message was written."""
 
     seq: int
-    """Position in the log: from 0, without gaps, assigned by the store."""
+    """Position in the log. The store assigns positions from 0, without gaps."""
     turn_id: int
     """The turn of the entry, counted from 0."""
     unit: int
-    """`seq` of the first entry of its unit: its own `seq`, or that of the assistant message whose call it answers."""
+    """`seq` of the first entry of its unit, which is an assistant message with its tool results, or any other message
+    alone."""
     timestamp: int
-    """Milliseconds since the epoch; never used for ordering."""
+    """Milliseconds since the epoch. Never used for ordering."""
     tokens: int
-    """Tokens of the message, o200k."""
+    """Tokens of the message, counted with o200k."""
     total: int
-    """Tokens of the live path up to and including this entry."""
+    """Tokens of all live entries up to and including this entry."""
     digest: bytes
-    """Digest, chained to the last visible message before the entry; see `holdfast.domain.log.extend`."""
+    """Digest that is chained to the last visible message before the entry; see `holdfast.domain.log.extend`."""
     message: Message
     metadata: dict[str, Any] | None = None
     agent: str | None = None
     importance: float | None = None
     pinned: bool = False
     retired_by: int | None = None
-    """`seq` of the entry that replaced it; None while it is live."""
+    """`seq` of the entry that replaced this one; None while this entry is live."""
     erased: bool = False
-    """True if its content was erased on request; the digest remains."""
+    """True if the content was erased on request. The digest of the content is kept."""
     alias: bytes | None = None
-    """See `holdfast.domain.messages.make_alias`. Only set when an entry is written; stores do not return it."""
+    """A second digest of the message; see `holdfast.domain.messages.make_alias`. Only set when an entry is written;
+    stores do not return it."""
 
     @property
     def kind(self) -> Kind:
-        """Role of the entry in its log."""
+        """Kind of the entry's message."""
         return get_kind(self.message)
 
 
@@ -105,104 +135,110 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     message: Message
     tokens: int
-    """o200k tokens, counted by the caller; a store does not count."""
+    """Tokens of the message, counted with o200k by the caller. A store does not count tokens."""
     timestamp: int
     metadata: dict[str, Any] | None = None
     agent: str | None = None
     importance: float | None = None
     pinned: bool = False
     turn_id: int | None = None
-    """None: computed; a user message begins the next turn, unless it follows another user message."""
+    """The turn of the entry. None: it is computed. A user message begins the next turn, unless it follows another user
+    message."""
     media: tuple[bytes, ...] = ()
-    """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.log`."""
+    """SHA-256 of all detached media data of the message, in order; see `holdfast.stores.log`."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """The right to run a turn of a session, held by a turn on any server."""
+    """The right to run a turn of a session. A turn on any server holds it."""
 
     holder: str
-    """A unique identifier."""
+    """Unique identifier of the holder."""
     until: int
-    """End in milliseconds since the epoch. After it another holder may take the claim, unless it was renewed."""
+    """Milliseconds since the epoch at which the claim ends, unless it is renewed. From then on, another holder may take
+    it."""
     wanted: bool = False
     """True if the holder was asked to stop."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The prompt of one model call, and its usage as the provider reported it."""
+    """A record of one model call: its prompt, and its usage as the provider reported it."""
 
     model: str
     timestamp: int
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
-    """Part of `prompt_tokens` that the provider read from its cache."""
+    """Tokens of the prompt that the provider read from its cache. `prompt_tokens` includes them."""
     turn_id: int = 0
     """The turn that made the call."""
     through: int = -1
-    """`seq` of the last entry that the prompt was built from; -1: none."""
+    """`seq` of the last entry from which the prompt was built; -1: none."""
     view: str = ""
-    """Key of the view that built its prompt; empty: none."""
+    """Key of the view from which the prompt was built; empty: none."""
     hash: bytes = b""
-    """Hash of the exact messages that were sent, 16 bytes; empty: unknown."""
+    """Hash of exactly the messages that were sent; 16 bytes. Empty: unknown."""
     build: bytes = b""
-    """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; contains no content of messages."""
+    """Encoded record of how the prompt was built: budget arithmetic, strategy, comparison with the previous prompt.
+    Opaque to a store. It contains no content of messages."""
 
 
 class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that new and stored compactions have in common."""
+    """The fields that new and stored compactions have in common. A compaction replaces a range of entries by a shorter text."""
 
     view: str
-    """Key of its view."""
+    """Key of the view that uses the compaction."""
     first: int
     last: int
-    """`seq` of the first and the last entry of its range; `last` is on the live path when it is created. Includes the range of
-    the previous compaction."""
+    """`first` and `last` are the `seq` of the first and the last entry of the range. The range includes that of the
+    previous compaction. The entry `last` is live when the compaction is created."""
     kind: CompactionKind
     text: str
-    """The text that replaces the range; for a failed attempt, its output, which is usually empty. Like `report`, the text is
-    removed when an entry of the range is erased.
+    """The text that replaces the range; for a failed attempt, its output, which is usually empty.
+
+    When an entry of the range is erased, the text is removed, and so is `report`.
     """
     tokens: int
     """Tokens of the text."""
     source_tokens: int
-    """Tokens of its source."""
+    """Tokens of the content from which the text was made."""
     total: int
-    """Running total of the live path through entry `last`."""
+    """Tokens of all live entries up to and including the entry `last`."""
     model: str | None = None
-    """The model that wrote it; None: no model."""
+    """The model that wrote the text; None: no model."""
     created_at: int
     """Milliseconds since the epoch."""
     through: int
     """`seq` of the log's last entry when the compaction was created."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """Tokens that the model used for it."""
+    """`prompt_tokens` and `completion_tokens` are the tokens that the model used to write the text."""
     report: dict[str, Any] | None = None
-    """The quality of the text, if known. The report may quote content, so it is deleted together with the text."""
+    """Report on the quality of the text, if known. It may quote content, so it is deleted together with the text."""
     error: str | None = None
-    """A short reason, without secrets, if this is a failed attempt."""
+    """For a failed attempt: a short reason, which contains no secrets. None: the compaction succeeded."""
 
 
 class NewCompaction(CompactionFields, frozen=True, kw_only=True):
-    """A compaction that is about to be stored for a range of the log; with `error`, a failed attempt at a compaction."""
+    """A compaction that is about to be stored. If `error` is set, it records a failed attempt."""
 
     built_at: int | None = None
-    """The session's version when the source was read; see `holdfast.stores.base`. None: the compaction is made in the write that
-    stores it. Stores do not return it.
+    """The session's version when the content of the range was read; see `holdfast.stores.base`. None: the compaction is
+    made in the write that stores it.
+
+    Stores do not return this field.
     """
 
 
 class StoredCompaction(CompactionFields, frozen=True, kw_only=True):
-    """A compaction in a store."""
+    """A compaction that a store returns."""
 
     id: int
-    """Assigned per session from 1, without gaps, and never reused."""
+    """Number that the store assigns, from 1 for each session, without gaps. It is never reused."""
     status: CompactionStatus
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """Sums over a session's model calls."""
+    """Numbers of calls and tokens, added up over a session's model calls."""
 
     calls: int = 0
     prompt_tokens: int = 0
@@ -210,7 +246,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: int = 0
 
     def add(self, call: ModelCall) -> Usage:
-        """Return the sums with `call` added."""
+        """Return the sums including `call`."""
         return Usage(
             self.calls + 1,
             self.prompt_tokens + call.prompt_tokens,
@@ -220,160 +256,171 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The data about a log that appending to it needs."""
+    """The data about the end of a log that are needed to append to it."""
 
     next_seq: int = 0
     turn_id: int = -1
     total: int = 0
     digest: bytes = GENESIS
-    """The chain up to the last live visible message."""
+    """The digest of the log up to its last live visible message."""
     last_seq: int = -1
-    """The last live entry; -1 if there is none."""
+    """`seq` of the last live entry; -1 if there is none."""
     last_kind: Kind | None = None
     unit: int = -1
-    """The unit that can still get results: the last assistant message with tool calls; -1 if there is none."""
+    """The unit that can still get tool results, as the `seq` of its assistant message; -1 if there is none."""
     open_calls: tuple[str, ...] = ()
-    """Ids of that unit's calls that have no result yet; an id may occur more than once."""
+    """Ids of the calls in `unit` that have no result yet. Several calls may have the same id."""
     anchor: int | None = None
-    """`seq` of the first live user message: the task anchor."""
+    """`seq` of the first live user message, which states the task; None if there is none."""
 
 
 class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A session without its log, which a store keeps in one row."""
+    """A session without its log. A store keeps it in one row."""
 
     tenant: str
     user_id: str
     id: str
     agent: str | None = None
     version: int = 0
-    """Grows by one with every write to the session."""
+    """Number that grows by one with every write to the session."""
     created_at: int
     updated_at: int
     """Milliseconds since the epoch."""
     accessed_at: int = 0
-    """When the session was last written to, or used without a write, in milliseconds since the epoch. Idle time starts then."""
+    """Milliseconds since the epoch at which the session was last written to, or used without a write. Idle time starts
+    then."""
     status: Literal["active", "closed"] = "active"
     ended_at: int | None = None
-    """When the session was closed, in milliseconds since the epoch."""
+    """Milliseconds since the epoch at which the session was closed; None: it is active."""
     end_reason: EndReason | None = None
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     state_turns: dict[str, int] = msgspec.field(default_factory=dict)
-    """The turn that last wrote each key of the state, -1 for before the first; keys without a known turn are missing."""
+    """For each key of the state: the turn that last wrote it, or -1 if it was written before the first turn. Keys whose
+    turn is unknown are missing."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
-    """Milliseconds of idle time after which the session ends; 0: never; None: the server's setting."""
+    """Milliseconds of idle time after which the session ends. 0: it never ends. None: the server's setting applies."""
     withdrawn: str = ""
-    """As in `SessionRef.withdrawn`."""
+    """Id of the session's `Ending`, if the session has given up its name; empty: it still has its name."""
     identity: str = ""
-    """Assigned at creation. A later session with the same name has another identity."""
+    """Unique value assigned at creation. A later session with the same name has another identity."""
     reshaped: int = 0
-    """The version at which existing entries were last retired, erased or pinned. Since then, entries were only appended."""
+    """The `version` at which existing entries were last retired, erased or pinned. Later writes only appended entries."""
     claim: Claim | None = None
-    """The claim of a running turn; it may have expired."""
+    """The claim of a running turn. It may have expired."""
     messages: int = 0
     """Number of live entries."""
     bytes: int = 0
-    """Payload bytes of all entries, including retired ones."""
+    """Bytes of the messages of all entries as stored, including retired entries."""
     usage: Usage = Usage()
     tail: Tail
     damaged: tuple[str, ...] = ()
-    """Names of fields that could not be decoded and are empty here. Such a session can be listed, ended and deleted, and a write
-    that replaces these fields repairs it; everything else raises `StoreCorrupt`.
+    """Names of fields that could not be decoded and are empty here.
+
+    A damaged session can be listed, ended and deleted. A write that replaces the damaged fields repairs it. Everything
+    else raises `StoreCorrupt`.
     """
 
     @property
     def ref(self) -> SessionRef:
-        """The reference to this session."""
+        """The user and id with which the session is found in the store."""
         return SessionRef(self.user_id, self.id, self.withdrawn)
 
     def require_intact(self) -> Session:
-        """Return the session itself. Raises `StoreCorrupt` if one of its fields could not be decoded."""
+        """Return the session itself.
+
+        Raises:
+            StoreCorrupt: one of its fields could not be decoded.
+        """
         if self.damaged:
             fields = ", ".join(self.damaged)
             raise StoreCorrupt(f"{fields} damaged: cannot be decoded").with_session(self.user_id, self.id)
         return self
 
     def is_expired(self, now: int, ttl: int | None) -> bool:
-        """Return True if the session is stored as active, but has been idle for too long.
+        """Return True if the session is still active according to the store, but has been idle for too long.
 
         Args:
             now: milliseconds since the epoch.
-            ttl: milliseconds for a session without its own `ttl`; None or 0: such a session never expires.
+            ttl: maximum idle time in milliseconds of a session without its own `ttl`. None or 0: it never expires.
         """
         own = ttl if self.ttl is None else self.ttl
         return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
 
     def get_state_at(self, turn: int) -> dict[str, Any]:
-        """Return the state at the end of a turn, without keys that were written later: their old values are not stored."""
+        """Return the state at the end of a turn.
+
+        Keys that were written later are left out, because their old values are not stored.
+        """
         if turn >= self.tail.turn_id:
             return self.state
         return {key: value for key, value in self.state.items() if self.state_turns.get(key, turn + 1) <= turn}
 
     @property
     def turns(self) -> int:
-        """Turns of the live log, including those before an edit."""
+        """Number of turns in the live log, including those before an edit."""
         return self.tail.turn_id + 1
 
     @property
     def tokens(self) -> int:
-        """Tokens of the live path, o200k."""
+        """Tokens of the live entries, counted with o200k."""
         return self.tail.total
 
 
 class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Counts of everything that was deleted with a session, taken in the same transaction."""
+    """Numbers of everything that was deleted with a session. They were counted in the transaction that deleted it."""
 
     messages: int
-    """Messages on the live path."""
+    """Live messages."""
     retired: int
     """Retired messages."""
     bytes: int
-    """Payload bytes of all messages."""
+    """Bytes of all messages as stored."""
     compactions: int
-    """Compactions of any status; their texts are deleted too."""
+    """Compactions of any status. Their texts are deleted, too."""
     views: int
     model_calls: int
     idempotency_keys: int
     state_keys: int
     artifacts: int
-    """Versions of artifacts; `blobs_in_use` finds their contents."""
+    """Versions of artifacts. `blobs_in_use` finds their contents."""
     artifact_bytes: int
     media: int = 0
     media_bytes: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a session that hooks must be notified of."""
+    """The end of a session, of which hooks must be notified."""
 
     id: str
-    """Identifies the delivery, and stays the same for every attempt."""
+    """Identifies the notification. Every attempt has the same id."""
     user_id: str
     session_id: str
     identity: str = ""
-    """`Session.identity` of the session that ended, recorded by the store with the ending."""
+    """`Session.identity` of the ended session, recorded by the store together with the ending."""
     withdrawn: bool
-    """True if the session gave up its name, and is deleted once all hooks were notified."""
+    """True if the session gave up its name. It is deleted when all hooks have been notified."""
     reason: EndReason
     ended_at: int
     """Milliseconds since the epoch."""
     due_at: int
-    """Time of the next attempt, in milliseconds since the epoch."""
+    """Milliseconds since the epoch at which the next attempt is due."""
     attempts: int = 0
-    """How often a hook failed."""
+    """Number of attempts in which a hook failed."""
     hooks: tuple[str, ...] = ()
-    """Hooks that were not notified yet, in order."""
+    """Hooks that have not been notified yet, in order."""
     error: str | None = None
-    """Why the last attempt failed."""
+    """Error of the last attempt; None if no attempt failed."""
 
     @property
     def ref(self) -> SessionRef:
-        """The current reference to the session that ended."""
+        """The user and id with which the ended session is found now."""
         return SessionRef(self.user_id, self.session_id, self.id if self.withdrawn else "")
 
 
 def get_kind(message: Message) -> Kind:
-    """Return the kind of a message in a log; see `Kind`."""
+    """Return the kind of an entry with this message."""
     if message.role == "tool":
         return "result"
     if message.tool_calls:
@@ -384,23 +431,26 @@ def get_kind(message: Message) -> Kind:
 # -- estimates of memory use; checked by `make bench ARGS="footprint"` ----
 
 _MESSAGE_BYTES: Final = 210
-"""A message without its text, with its digest and its entry in an index."""
+"""Bytes of a message without its text, but with its digest and its entry in an index."""
 _PART_BYTES: Final = 200
 _CALL_BYTES: Final = 350
 _ITEM_BYTES: Final = 100
-"""A key of an object, or an index of a list, and a small value."""
+"""Bytes of one item with a small value: the key of an object, or the index of a list, and the value."""
 _SESSION_BYTES: Final = 2_000
 
 
 def estimate_text_bytes(text: str) -> int:
-    """Return the bytes of a text. A text that is not ASCII also caches its UTF-8 form after it was written as JSON."""
+    """Estimate the bytes of a text in memory.
+
+    Once a text that is not ASCII was written as JSON, it also caches its UTF-8 form.
+    """
     if text.isascii():
         return 50 + len(text)
     return getsizeof(text[1:]) + len(text.encode(errors="surrogatepass"))
 
 
 def estimate_value_bytes(value: Any) -> int:
-    """Return the bytes of a JSON value."""
+    """Estimate the bytes of a JSON value in memory."""
     if isinstance(value, str):
         return estimate_text_bytes(value)
     if isinstance(value, dict):
@@ -411,7 +461,7 @@ def estimate_value_bytes(value: Any) -> int:
 
 
 def estimate_message_bytes(message: Message) -> int:
-    """Return the bytes of a message."""
+    """Estimate the bytes of a message in memory."""
     size, content = _MESSAGE_BYTES, message.content
     if isinstance(content, str):
         size += 50 + len(content) if content.isascii() else estimate_text_bytes(content)
@@ -430,7 +480,7 @@ def estimate_message_bytes(message: Message) -> int:
 
 
 def estimate_session_bytes(session: Session) -> int:
-    """Return the estimated bytes of a session, not counting its log."""
+    """Estimate the bytes of a session in memory, without its log."""
     size = _SESSION_BYTES + sum(estimate_message_bytes(one) for one in session.system_messages)
     for fields in (session.state, session.state_turns, session.metadata):
         if fields:

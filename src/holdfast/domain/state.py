@@ -1,7 +1,11 @@
-"""Session state by scope: the prefixes of keys, the limits, and the effect of changes on values.
+"""Session state by scope: the prefixes of keys, the limits, and the effect of changes on values. No I/O.
 
-Keys without a prefix belong to the session alone. `user:` keys are shared by all sessions of a user, `app:` keys by all
-sessions of a tenant. `temp:` keys exist only during the turn and are never stored. Pure: no I/O.
+A scope determines who shares a key:
+
+- Keys without a prefix belong to one session.
+- `user:` keys are shared by all sessions of a user.
+- `app:` keys are shared by all sessions of a tenant.
+- `temp:` keys exist only during the turn, and are never stored.
 """
 
 from __future__ import annotations
@@ -17,39 +21,39 @@ from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 
 Scope = Literal["session", "user", "app", "temp"]
-"""The scope in which a key is shared."""
+"""The set of sessions that share a key."""
 PREFIXES: Final[Mapping[str, Scope]] = {"user:": "user", "app:": "app", "temp:": "temp"}
-"""The prefixes of all scopes except the session's own."""
+"""The scope for each prefix. Keys of the session's own scope have no prefix."""
 TEMP: Final = "temp:"
 USER: Final = "user:"
 APP: Final = "app:"
 MOST_NUMBER: Final = 2**53
-"""Numbers from this size on are not exact in every client, so an increment to such a number is refused."""
+"""Numbers from this size on are not exact in every client, so an increment that results in one is refused."""
 SCOPE_OWNERS: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
-"""The owner of each scope, for error messages."""
+"""The owner of each stored scope, for error messages."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKET: Final = re.compile(rb"[][{}]")
 _encode = msgspec.json.Encoder().encode
 
 
 class Increment(msgspec.Struct, frozen=True):
-    """Add a number to the current number, or to 0 if there is none."""
+    """A change that adds a number to the current number, or to 0 if there is none."""
 
     by: int | float = 1
 
 
 class Extend(msgspec.Struct, frozen=True):
-    """Append values to the current list, or to an empty list if there is none."""
+    """A change that appends values to the current list, or to an empty list if there is none."""
 
     values: tuple[Any, ...]
 
 
 Change = Any
-"""A new JSON value; None to delete the key; an `Increment`; an `Extend`."""
+"""A change to the value of a key: a new JSON value, None to delete the key, an `Increment` or an `Extend`."""
 
 
 def get_scope(key: str) -> Scope:
-    """Return the scope of a key, by its prefix."""
+    """Return the scope of a key according to its prefix."""
     return PREFIXES.get(key[: key.find(":") + 1], "session")
 
 
@@ -59,7 +63,12 @@ def remove_prefix(key: str) -> str:
 
 
 def check_key(key: object) -> None:
-    """Check a key, including its prefix. Raises `InvalidRequest`, `TooLarge`."""
+    """Check a key, including its prefix.
+
+    Raises:
+        InvalidRequest: the key is not a valid text, or there is nothing after its prefix.
+        TooLarge: the key is too long.
+    """
     if not isinstance(key, str) or not key:
         raise InvalidRequest(f"a key of the state must be a text that is not empty, not {key!r:.80}", param="state")
     try:
@@ -76,11 +85,13 @@ def check_key(key: object) -> None:
 
 
 def check_delta(delta: Mapping[str, Change]) -> None:
-    """Check changes: keys, values that must be JSON, and numbers of increments.
+    """Check the keys and values of changes.
+
+    Values must be JSON; the number of an increment must be exact in JSON.
 
     Raises:
         InvalidRequest: a key or a value is invalid. The message names the key.
-        TooLarge: a key or a value is too large, or there are more than `STATE_KEYS`.
+        TooLarge: a key or a value is too large, or there are more than `STATE_KEYS` changes.
     """
     if len(delta) > STATE_KEYS:
         raise TooLarge(f"{len(delta):,} keys would change at once; at most {STATE_KEYS:,} may", param="state")
@@ -96,7 +107,7 @@ def apply_change(key: str, old: Any, change: Change) -> Any:
     """Return the value of `key` after `change`; None if the key is deleted.
 
     Raises:
-        InvalidRequest: the old value is not a number to add to, or not a list.
+        InvalidRequest: an increment meets a value that is not a number, or an `Extend` a value that is not a list.
         TooLarge: the new list is too large.
     """
     if isinstance(change, Increment):
@@ -114,7 +125,12 @@ def apply_change(key: str, old: Any, change: Change) -> Any:
 
 
 def apply_delta(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
-    """Return the state after the changes of `delta`, in order. Raises the errors of `apply_change`."""
+    """Return the state after the changes of `delta`, applied in order.
+
+    Raises:
+        InvalidRequest: a change does not fit the old value, as in `apply_change`.
+        TooLarge: a new list is too large.
+    """
     after = dict(state)
     for key, change in delta.items():
         value = apply_change(key, after.get(key), change)
@@ -126,11 +142,13 @@ def apply_delta(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[s
 
 
 def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
-    """Return a session's own state after the changes of `delta`, within its limits; the same object if nothing changes.
+    """Return a session's own state after the changes of `delta`; the same object if nothing changes.
+
+    Changes to keys of other scopes are ignored.
 
     Raises:
-        InvalidRequest: as in `apply_change`.
-        TooLarge: a limit would be exceeded.
+        InvalidRequest: a change does not fit the old value, as in `apply_change`.
+        TooLarge: a limit of the state would be exceeded.
     """
     own = select_own(delta)
     if not own:
@@ -143,10 +161,10 @@ def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str,
 def list_key_turns(
     turns: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any], turn: int
 ) -> dict[str, int]:
-    """Return, for each key of a session's own state, the turn that wrote its value last.
+    """Return, for each key of a session's own state, the turn that last wrote its value.
 
     Args:
-        turns: the turns before the write. Keys with an unknown turn are missing.
+        turns: the turns before the write. Keys whose turn is unknown are missing.
         before: the state before the write.
         after: the state after the write.
         turn: the turn of the write.
@@ -156,14 +174,14 @@ def list_key_turns(
 
 
 def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool = True) -> None:
-    """Check the size of a scope after a change.
+    """Check that a scope is within its limits after a change.
 
     Args:
         scope: the scope.
         keys: number of keys after the change.
         size: bytes of all keys and values as JSON.
         grown: True if there are more keys than before.
-        larger: True if there are more bytes than before. A scope that is too large already may shrink step by step.
+        larger: True if there are more bytes than before. A scope that is already too large may shrink step by step.
 
     Raises:
         TooLarge: a limit would be exceeded. The message says which one.
@@ -179,12 +197,20 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool 
 
 
 def compute_weight(name: str, value: bytes) -> int:
-    """Return the bytes that a key with this JSON value adds to its scope. The sum over all keys, plus 1, is the scope's size."""
+    """Return the bytes that a key and its JSON value add to the size of their scope.
+
+    The size of a scope is the sum over all its keys, plus 1.
+    """
     return len(_encode(name)) + len(value) + 2
 
 
 def combine_changes(key: str, first: Change, second: Change) -> Change:
-    """Return one change with the effect of two successive changes of a key. Raises the errors of `apply_change`."""
+    """Return one change that has the effect of two successive changes of the same key.
+
+    Raises:
+        InvalidRequest: the second change does not fit the first.
+        TooLarge: the new list is too large.
+    """
     if isinstance(first, Increment) and isinstance(second, Increment):
         for one in (first, second):
             _check_number(key, one.by, "by")
@@ -200,7 +226,7 @@ def combine_changes(key: str, first: Change, second: Change) -> Change:
 
 
 def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
-    """Return one delta with the effect of several successive deltas. Raises the errors of `apply_change`."""
+    """Return one delta that has the effect of several successive deltas. Raises the errors of `combine_changes`."""
     whole: dict[str, Change] = {}
     for delta in deltas:
         for key, change in delta.items():
@@ -209,7 +235,7 @@ def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
 
 
 def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]]:
-    """Return the changes of each scope, by key without prefix. Scopes without changes are left out."""
+    """Return the changes of each scope, by key without prefix. Scopes without changes are missing."""
     parts: dict[Scope, dict[str, Change]] = {}
     for key, change in delta.items():
         parts.setdefault(get_scope(key), {})[remove_prefix(key)] = change
@@ -217,13 +243,13 @@ def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]
 
 
 def add_prefix(values: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """Return the values of a scope, by key with its prefix."""
+    """Return the values of a scope, by key with the scope's prefix."""
     prefix = "" if scope == "session" else f"{scope}:"
     return {prefix + key: value for key, value in values.items()}
 
 
 def is_same_json(one: Any, other: Any) -> bool:
-    """Return True if two values are the same JSON, for compare-and-set: `1` equals `1.0`, but not `true`."""
+    """Return True if two values are the same JSON, for compare-and-set. `1` equals `1.0`, but not `true`."""
     try:
         one, other = _normalize_numbers(one), _normalize_numbers(other)
     except RecursionError:  # nested very deeply: compare the values without normalizing numbers
@@ -232,7 +258,11 @@ def is_same_json(one: Any, other: Any) -> bool:
 
 
 def encode_value(key: str, value: Any) -> bytes:
-    """Return the value as JSON. Raises `InvalidRequest` if that is impossible."""
+    """Return the value of a key as JSON.
+
+    Raises:
+        InvalidRequest: the value has no JSON form.
+    """
     try:
         written = _encode(value)
     except UNWRITABLE as exc:
@@ -244,14 +274,17 @@ def encode_value(key: str, value: Any) -> bytes:
 
 
 def select_own(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a session's own state. Releases before scopes also stored prefixed keys there, which must not be copied."""
+    """Return the part of a stored state that belongs to the session alone.
+
+    Releases before scopes existed also stored keys with prefixes there. These must not be copied.
+    """
     if ":" not in "".join(state):
         return dict(state)
     return {key: value for key, value in state.items() if get_scope(key) == "session"}
 
 
 def select_names(keys: Iterable[str], scope: Scope) -> list[str]:
-    """Return the keys of a scope without its prefix, in order and without duplicates."""
+    """Return those of `keys` that belong to the scope, without prefix, in order and without duplicates."""
     return list(dict.fromkeys(remove_prefix(key) for key in keys if get_scope(key) == scope))
 
 
@@ -274,7 +307,10 @@ def _check_size(key: str, value: Any) -> None:
 
 
 def _is_too_deep(written: bytes) -> bool:
-    """Return True if JSON is nested so deeply that it could be written here, but not read with a deeper call stack."""
+    """Return True if a JSON text is nested more than `STATE_DEPTH` deep.
+
+    It could be written here, but perhaps not read where the call stack is deeper.
+    """
     if written.count(b"[") + written.count(b"{") <= STATE_DEPTH:
         return False
     depth = 0

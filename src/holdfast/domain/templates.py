@@ -1,13 +1,16 @@
 """Templates in agents' instructions and messages: `{key}` is replaced by the value of that key in the session's state.
 
-    {topic}             a key of the session itself; it must exist
-    {topic?}            the same; empty if the key is missing
-    {user:language}     a key that the user's sessions share; `{app:version}` is shared by all sessions, `{temp:x}` is of this
-    turn {artifact.plan.md}  the text of an artifact; `{artifact.user:plan.md?}` is one that the user's sessions share {{topic}}
-    the literal text `{topic}`
+    {topic}                   a key of the session itself; it must exist
+    {topic?}                  the same, but empty if the key is missing
+    {user:language}           a key that all sessions of the user share
+    {app:version}             a key that all sessions share
+    {temp:x}                  a key of the current turn
+    {artifact.plan.md}        the text of an artifact
+    {artifact.user:plan.md?}  the text of an artifact that all sessions of the user share; empty if it is missing
+    {{topic}}                 the literal text `{topic}`
 
-A name has letters, digits and `_`, and does not begin with a digit. Braces around anything else, especially JSON, stay
-unchanged. Values are data: placeholders in them are never replaced. Pure: no I/O.
+A name consists of letters, digits and `_`, and does not begin with a digit. Braces around anything else, especially
+JSON, stay unchanged. Values are data: placeholders in them are never replaced. No I/O.
 """
 
 from __future__ import annotations
@@ -32,16 +35,16 @@ _DOUBLE: Final = "{{"
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """A position in a template that is replaced by a value."""
+    """A placeholder in a template, for a value."""
 
     name: str
-    """The key of the state with the prefix of its scope, or `ARTIFACT` and the name of an artifact."""
+    """The key of the state with the prefix of its scope, or `ARTIFACT` followed by the name of an artifact."""
     optional: bool = False
     """True if the value may be missing."""
 
 
 class Template:
-    """A parsed text: literal texts and placeholders.
+    """A text that was parsed into literal texts and placeholders.
 
     Attributes:
         parts: the literal texts and placeholders, in order.
@@ -57,22 +60,24 @@ class Template:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the state that the template refers to, with the prefix of their scope and without duplicates."""
+        """Keys of the state that the template contains, with the prefix of their scope and without duplicates."""
         return tuple(dict.fromkeys(one.name for one in self.places if not one.name.startswith(ARTIFACT)))
 
     @cached_property
     def artifacts(self) -> tuple[str, ...]:
-        """Names of the artifacts that the template refers to, without duplicates."""
+        """Names of the artifacts that the template contains, without duplicates."""
         named = (one.name.removeprefix(ARTIFACT) for one in self.places if one.name.startswith(ARTIFACT))
         return tuple(dict.fromkeys(named))
 
     def render(self, values: Mapping[str, Any], *, agent: str, what: str = "instruction", strict: bool = True) -> str:
-        """Return the text with values in place of placeholders, in one pass: strings unchanged, other values as JSON.
+        """Return the text with values in place of placeholders: strings unchanged, other values as JSON.
+
+        Placeholders in values are not replaced.
 
         Args:
-            values: the values by name, as in `Placeholder`; None means that the value is missing.
+            values: the values, by `Placeholder.name`. A value of None is the same as a missing one.
             agent: the agent that the template belongs to, for the error.
-            what: which of the agent's texts the template is, for the error.
+            what: the kind of the text, for the error, such as `instruction`.
             strict: False if any value may be missing.
 
         Raises:
@@ -95,12 +100,12 @@ class Template:
 
 @lru_cache(maxsize=1024)
 def parse_template(text: str) -> Template:
-    """Parse a text as a template; equal texts are parsed once. Every text is valid."""
+    """Parse a text as a template. Every text is valid. The results for recent texts are cached."""
     return Template(list(_join_texts(_split_parts(text))))
 
 
 def _split_parts(text: str) -> Iterator[str | Placeholder]:
-    """Yield literal texts and placeholders in order.
+    """Yield the literal texts and placeholders of a template in order.
 
     A stack of open braces distinguishes an escaped `}}` from two closing braces: `{"a": {"b": 1}}` stays unchanged.
     """
@@ -129,7 +134,7 @@ def _split_parts(text: str) -> Iterator[str | Placeholder]:
 
 
 def _measure_closing(text: str, start: int, opened: list[str]) -> int:
-    """Return how many characters form one closing brace: two if it is escaped."""
+    """Return how many characters the closing brace at `start` has: two if it is escaped, else one."""
     pair = text.startswith("}}", start)
     if opened and opened[-1] == _SINGLE:
         opened.pop()
@@ -140,7 +145,7 @@ def _measure_closing(text: str, start: int, opened: list[str]) -> int:
 
 
 def _parse_place(text: str, start: int) -> tuple[Placeholder, int] | None:
-    """Return the placeholder that begins at `start`, and its end; None if there is no placeholder."""
+    """Return the placeholder that begins at `start`, and the offset of its end; None if no placeholder begins there."""
     found = _PLACE.match(text, start)
     if found is None:
         return None
@@ -154,7 +159,7 @@ def _parse_place(text: str, start: int) -> tuple[Placeholder, int] | None:
 
 
 def _join_texts(parts: Iterator[str | Placeholder]) -> Iterator[str | Placeholder]:
-    """Join consecutive texts."""
+    """Join consecutive literal texts."""
     text = ""
     for part in parts:
         if isinstance(part, str):

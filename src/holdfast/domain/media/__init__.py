@@ -1,1 +1,1 @@
-"""Media in messages: their positions, limits and restoration. No I/O."""
+"""Media in messages: checking them, detaching their data, and restoring the data. No I/O."""

@@ -1,6 +1,6 @@
-"""Check the media of a request before decoding: their number, sizes and pixels.
+"""Check the media of a request before its messages are decoded: the number of media, their sizes in bytes, and their pixels.
 
-Sizes are computed from the length of the base64, pixels from an image's header; base64 is validated but never decoded.
+Sizes are computed from the length of the base64, pixels from an image's header. Base64 is validated but never decoded.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from holdfast.errors import InvalidMessage, TooLarge
 from holdfast.limits import Limits
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-\s]*+=?\s*+=?\s*+", re.ASCII)
-"""Base64 in either alphabet, with line breaks. Possessive quantifiers prevent backtracking, so no text makes the match slow."""
+"""Base64 in either alphabet, with line breaks. Possessive quantifiers prevent backtracking, so matching is never slow."""
 _LISTS: Final = ("messages", "system_messages")
 _IMPORT_LISTS: Final = ("images", "videos")
-"""Lists in an import that contain the media of placeholders, in base64."""
+"""Lists in an import that contain media in base64. Its messages contain placeholders for these media."""
 
 
 def check_media(body: Mapping[str, Any], limits: Limits) -> None:
-    """Check that the media in a request's body are valid, not too many and not too large.
+    """Check that the media in the body of a request are valid, and within the limits.
 
     Raises:
-        TooLarge: there are more media, or one has more bytes or pixels, than `limits` allows. The message says which, and where.
-        InvalidMessage: base64 is invalid. The message says where.
+        TooLarge: there are too many media, or one has too many bytes or pixels. The message says which limit, and
+            where.
+        InvalidMessage: a text is not valid base64. The message says where.
     """
     count = 0
     for place, part in _iterate_parts(body):
@@ -42,7 +43,7 @@ def check_media(body: Mapping[str, Any], limits: Limits) -> None:
 
 
 def remove_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a message of a request without the data of its media, to measure its own size."""
+    """Return a message of a request without the data of its media, so that the size of the rest can be measured."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -71,7 +72,7 @@ def _iterate_parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _iterate_media(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the media parts of a content, including those in Anthropic's blocks with tool results."""
+    """Yield the position and the fields of each media part, including those in Anthropic's `tool_result` blocks."""
     for at, part in enumerate(content if isinstance(content, list) else ()):
         if _is_media(part):
             yield f"{where}[{at}]", part
@@ -105,9 +106,10 @@ def _check_part(part: Mapping[str, Any], place: str, limits: Limits) -> None:
 
 
 def _iterate_data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
-    """Yield the texts of a part that contain data, with their position and whether they must be valid base64.
+    """Yield each text of a part that contains data: its position, the text, and True if it must be valid base64.
 
-    A text in a URL field that is not a data URL may be any identifier of another server, so it is not checked.
+    A URL field may contain any identifier of another server. So a text there need not be base64, unless it is a data
+    URL.
     """
     found = find_medium(part["type"], part)
     for path, text in _iterate_texts(part, ()):
@@ -133,7 +135,7 @@ def _iterate_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None:
-    """Check a data URL or base64 data."""
+    """Check the size, encoding and pixels of a data URL or base64 text. `encoded` is True if it must be valid base64."""
     url = DATA_URL.match(text)
     start = url.end() if url else 0
     if url is not None and "base64" not in url[2].lower():

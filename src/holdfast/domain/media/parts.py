@@ -1,8 +1,9 @@
 """Detach media data from messages, and restore them exactly.
 
-A part keeps its structure. The text that contained the data keeps its beginning before the data, such as
-`data:image/png;base64,`, and `Part.held` refers to the data by their SHA-256. Only this module writes that field, and no wire
-format contains it. So a request cannot refer to stored content, and content is looked up only in the message's own session.
+A part keeps its structure. In the text that contained the data, the beginning before the data stays, such as
+`data:image/png;base64,`. `Part.held` refers to the data by their SHA-256. Only this module writes that field, and no
+wire format contains it. So a request cannot refer to stored content, and content is looked up only in the message's own
+session.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from holdfast.limits import VIDEO_FRAMES
 
 _TAKES: dict[Kind, str] = {"image": "images", "audio": "audio", "video": "videos", "file": "files"}
 _URL_CHARS = 200
-"""Characters of a link in a description."""
+"""Number of characters of a link that are shown in a description."""
 
 
 def take_out_data(
     messages: Sequence[Message], contents: dict[bytes, bytes], *, plain: bool = True
 ) -> tuple[Message, ...]:
-    """Return the messages without their media data; messages without data are the same objects.
+    """Return the messages without their media data. Messages without data are returned as the same objects.
 
     Args:
-        messages: the messages as received, or with some data already detached.
+        messages: the messages. Some of their data may already be detached.
         contents: receives the detached data by their SHA-256.
-        plain: as in `holdfast.domain.medium.detach_data`.
+        plain: False to leave data in place that are not in base64, or are in unusual fields.
     """
     return tuple(
         _map_media_parts(message, lambda part: _detach_part_data(part, contents, plain=plain)) for message in messages
@@ -45,7 +46,7 @@ def _detach_part_data(part: Part, contents: dict[bytes, bytes], *, plain: bool) 
 
 
 def restore_data(message: Message, contents: Mapping[bytes, bytes]) -> Message:
-    """Return the message with its data restored. Data that are missing from `contents` stay detached."""
+    """Return the message with its media data restored. Data that are missing from `contents` stay detached."""
     return _map_media_parts(message, lambda part: _restore_part_data(part, contents))
 
 
@@ -65,20 +66,20 @@ def _restore_text(extra: Mapping[str, Any], one: DetachedData, content: bytes) -
 
 
 def _get_text_at(extra: Any, one: DetachedData) -> str:
-    """Return the text that was left when the data were detached."""
+    """Return the text that was left in a part's fields when its data were detached."""
     for key in one.path:
         extra = extra[key]
     return str(extra)
 
 
 def list_hashes(messages: Iterable[Message]) -> tuple[bytes, ...]:
-    """Return the SHA-256 of each content that the messages refer to, in order and without duplicates."""
+    """Return the SHA-256 of all detached data that the messages refer to, in order and without duplicates."""
     parts = (part for message in messages for part in message.media)
     return tuple(dict.fromkeys(one.hash for part in parts for one in part.held))
 
 
 def count_chars(messages: Iterable[Message]) -> int:
-    """Estimate the number of characters in media parts, as a measure of the cost of detaching their data."""
+    """Return the number of characters in media parts, as an estimate of the cost of detaching their data."""
     return sum(_count_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
 
 
@@ -90,7 +91,7 @@ def _count_chars(value: Any) -> int:
 
 
 def _map_media_parts(message: Message, change: Any) -> Message:
-    """Return the message with `change` applied to its media parts; the same object if none changes."""
+    """Return the message with `change` applied to each of its media parts; the same object if no part changes."""
     if not isinstance(message.content, tuple):
         return message
     parts = tuple(change(part) if part.text is None else part for part in message.content)
@@ -99,7 +100,7 @@ def _map_media_parts(message: Message, change: Any) -> Message:
 
 
 def get_picture(part: Part) -> Picture:
-    """Return the properties of the image in a part, with its data or detached."""
+    """Return the properties of the image in a part, even if its data are detached."""
     if not part.held:
         return parse_picture(part.extra)
     return parse_picture(part.extra, {one.path: one.pixels for one in part.held})
@@ -109,7 +110,7 @@ def get_picture(part: Part) -> Picture:
 
 
 def mark_part(part: Part) -> dict[str, Any]:
-    """Return the fields of a part. Detached data are replaced by a description that cannot be mistaken for data."""
+    """Return the fields of a part. A description that cannot be mistaken for data replaces the detached data."""
     extra = part.extra
     for one in part.held:
         about = ", ".join(
@@ -120,7 +121,14 @@ def mark_part(part: Part) -> dict[str, Any]:
 
 
 def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
-    """Return the message for a model that accepts `inputs` (None: all media). Other media are replaced by a description."""
+    """Return the message with descriptions in place of the media that the model does not accept.
+
+    If the model accepts images but no videos, the frames of a video are shown as images.
+
+    Args:
+        message: the message.
+        inputs: the kinds of media that the model accepts; None: all kinds.
+    """
     if inputs is None:
         return message
     if "image" in inputs and "video" not in inputs:
@@ -129,7 +137,7 @@ def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
 
 
 def _expand_videos(message: Message) -> Message:
-    """Replace videos that consist of frames (mistral.rs) by images, at most `VIDEO_FRAMES` of each."""
+    """Replace each video that consists of frames (mistral.rs) by images, at most `VIDEO_FRAMES` per video."""
     content = message.content
     if not isinstance(content, tuple) or not any(get_frames(part) for part in content):
         return message
@@ -137,7 +145,7 @@ def _expand_videos(message: Message) -> Message:
 
 
 def get_frames(part: Part) -> Sequence[Any]:
-    """Return the frames of a video that consists of images; empty for any other part."""
+    """Return the frames of a video that consists of images; an empty sequence for any other part."""
     frames = part.extra.get("frames") if part.type == "video" else None
     return frames if isinstance(frames, list) and all(isinstance(frame, str) for frame in frames) else ()
 
@@ -154,7 +162,7 @@ def _expand_video(part: Part) -> Iterable[Part]:
 
 
 def _make_frame_part(text: str, held: DetachedData | None) -> Part:
-    """Return a frame as an image part; mistral.rs writes frames as PNG in base64."""
+    """Return a frame of a video as an image part. mistral.rs writes frames as PNG in base64."""
     url = text if text.startswith("data:") else f"data:image/png;base64,{text}"
     moved_ = () if held is None else (msgspec.structs.replace(held, path=("image_url", "url")),)
     return Part("image_url", None, {"image_url": {"url": url}}, moved_)
@@ -168,7 +176,7 @@ def _replace_unsupported(part: Part, inputs: Collection[str]) -> Part:
 
 
 def _describe(part: Part) -> str:
-    """Describe a part's medium: `: image/png, 640x480, 31 kB`."""
+    """Return a description of the medium in a part: `: image/png, 640x480, 31 kB`."""
     found = find_medium(part.type, part.extra, part.held)
     if found is None:
         return ""

@@ -1,7 +1,9 @@
-"""Import sessions that mistral.rs exported: media are in separate lists, and messages contain a placeholder for each, in order.
+"""Read sessions that mistral.rs exported: their messages contain a placeholder for each medium, and the media are in lists.
 
-`{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`. Results do
-not name their calls; they are in the same order as the calls.
+`{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`.
+
+The media are in the order of their placeholders. Tool results do not name their calls; they are in the order of the
+calls.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 _LISTS: Final = {"images": "image", "videos": "video"}
 _MAGIC: Final = ((b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp"), (b"BM", "image/bmp"))
 _PNG: Final = "image/png"
-"""The format that mistral.rs writes for any image."""
+"""The format in which mistral.rs writes every image."""
 _HEAD: Final = 16
 
 
 def restore_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an import with media in place of their placeholders; the same object if there are none.
+    """Return an import in which each placeholder is replaced by its medium; the same object if it has no media in lists.
 
     Raises:
         InvalidRequest: the numbers of media and placeholders differ, or a medium is invalid. The message says which.
@@ -36,7 +38,7 @@ def restore_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_mention(items: Sequence[Any]) -> bool:
-    """Return True if a list only describes media that are in the messages themselves."""
+    """Return True if a list only describes media, because the messages contain the media themselves."""
     return any(isinstance(item, Mapping) and "seq" in item for item in items)
 
 
@@ -83,7 +85,11 @@ def _make_video_part(item: Any, where: str) -> dict[str, Any]:
 
 
 def _check_base64(item: Any, where: str) -> bytes:
-    """Return the beginning of data in base64. Raises `InvalidMessage`."""
+    """Return the first bytes of an image in base64.
+
+    Raises:
+        InvalidMessage: the item is not valid base64.
+    """
     content = decode_base64(item) if isinstance(item, str) else None
     if not content:
         raise InvalidMessage(f"{where} must be an image in base64, but could not be decoded", param=where)
@@ -91,7 +97,7 @@ def _check_base64(item: Any, where: str) -> bytes:
 
 
 def _assign_call_ids(messages: list[Any]) -> list[Any]:
-    """Assign results without a call id to the preceding calls, in order."""
+    """Add the call id to each tool result without one. Results belong to the preceding calls, in order."""
     left: list[Any] = []
     for message in messages:
         if not isinstance(message, dict):
