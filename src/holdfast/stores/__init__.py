@@ -1,4 +1,4 @@
-"""Stores: where sessions live. `base` is the contract; each database has a module of its own."""
+"""Stores: databases that keep sessions. `base` describes the contract of all stores; each database has a module of its own."""
 
 from __future__ import annotations
 
@@ -25,23 +25,29 @@ STORES = {
     "redis+cluster": "holdfast.stores.redis.store:RedisStore",
     "rediss+cluster": "holdfast.stores.redis.store:RedisStore",
 }
-"""The store class for each URL scheme; it is imported on first use."""
+"""The store class for each URL scheme, as `module:class`. A class is imported on first use."""
 
 
 async def open_store(url: str, *, tenant: str) -> Store:
-    """Open the store at `url` for `tenant`, and upgrade its schema. The caller closes it.
+    """Open the store at `url` for `tenant`, and upgrade its schema. The caller must close the store.
 
     Args:
-        url: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`; `postgresql://user:password@host:port/database`
-            with `?schema=…`; `mysql://` or `mariadb://user:password@host:port/database`. Both take `?pool=…`, the maximum number of
-            connections, `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
-            `redis://user:password@host:port/number` and `redis+cluster://host:port,host:port`, or `rediss` for TLS, with
-            `?prefix=…`, `?pool=…` and `?allow_eviction=true`; docs/storage.md says what durability means there.
-        tenant: whose sessions the handle sees; `Store.for_tenant` returns more handles.
+        url: a URL in one of these forms:
+
+            - SQLite: `sqlite:///file.db`, `sqlite:////path/file.db` or `sqlite://:memory:`
+            - PostgreSQL: `postgresql://user:password@host:port/database`, with `?schema=…`
+            - MySQL and MariaDB: `mysql://user:password@host:port/database`, or `mariadb://`
+            - Redis: `redis://user:password@host:port/number` or `redis+cluster://host:port,host:port`, `rediss` instead of
+              `redis` for TLS, with `?prefix=…`, `?pool=…` and `?allow_eviction=true`; docs/storage.md describes how durable its
+              writes are.
+
+            PostgreSQL and MySQL URLs also take `?pool=…`, the maximum number of connections,
+            `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
+        tenant: the tenant whose sessions the returned store sees; `Store.for_tenant` returns handles of other tenants.
 
     Raises:
-        InvalidRequest: the URL is not the URL of a store.
-        MissingExtra: its driver is not installed.
+        InvalidRequest: `url` is not the URL of a store.
+        MissingExtra: the database's driver is not installed.
         StoreUnavailable: the store cannot be opened.
     """
     store: Store = await load_opener(url).open(url, tenant=tenant)
@@ -57,9 +63,9 @@ class SchemaStep(msgspec.Struct, frozen=True):
 
 
 async def read_schema(url: str) -> tuple[SchemaStep, ...]:
-    """Return the schema changes of the store at `url`, in order, both applied ones and those that opening it would apply.
+    """Return the schema changes of the store at `url`, in order: those already applied, and those that `open_store` would apply.
 
-    Changes nothing. Raises what `open_store` raises.
+    Reads only. Raises the errors of `open_store`.
     """
     opener = load_opener(url)
     applied = await opener.read_applied_migrations(url)
@@ -69,7 +75,7 @@ async def read_schema(url: str) -> tuple[SchemaStep, ...]:
 
 
 def load_opener(url: str) -> Any:
-    """Return the class that opens `url`."""
+    """Return the store class for the scheme of `url`, such as `SQLiteStore`. Raises `InvalidRequest` for any other scheme."""
     scheme, separator, _ = url.partition("://")
     known = ", ".join(f"{name}://" for name in STORES)
     if scheme not in STORES or not separator:

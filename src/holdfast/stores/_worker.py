@@ -1,7 +1,7 @@
-"""A thread that runs jobs in batches for coroutines: all waiting jobs are passed to the thread, and their results back, at once.
+"""Run jobs of coroutines on a thread, in batches.
 
-The thread takes all jobs that were queued while it was busy as one batch. Its `Handler` decides how to run a batch, for example in
-one transaction with one commit. Each event loop receives the outcomes of a batch in one call.
+The thread takes all jobs that were queued while it was busy as one batch. Its `Handler` decides how to run the batch, for
+example in one transaction with one commit. Each event loop receives the outcomes of a batch in one call.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from holdfast.errors import StoreClosed
 T = TypeVar("T")
 W_contra = TypeVar("W_contra", contravariant=True)
 MAX_BATCH = 256
-"""Jobs in one batch; limits how long the first of them waits for the last."""
+"""Maximum number of jobs in a batch. It limits how long the first job of a batch waits for the last one."""
 
 
 Job = tuple[T, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
-"""Work for the thread, with the loop and the future of the coroutine that waits for it."""
+"""Work for the thread, the event loop of the coroutine that waits for the result, and its future."""
 Outcome = tuple[Any, BaseException | None]
-"""What a job returned, or the exception that it raised."""
+"""The result of a job, and None; or None, and the exception that the job raised."""
 
 
 class Handler(Protocol[W_contra]):
     """Runs a worker's jobs; it is created, used and closed on the worker's own thread."""
 
     def run(self, works: Sequence[W_contra]) -> list[Outcome]:
-        """Run all of `works` and return an outcome for each, in order. Must not raise."""
+        """Run all `works` and return the outcome of each, in order. Must not raise."""
         ...
 
     def close(self) -> None:
@@ -54,11 +54,11 @@ class Worker(Generic[T]):
         self._thread.start()
 
     async def wait_until_open(self) -> None:
-        """Return when the handler exists; raise what creating it raised."""
+        """Wait until the thread has created the handler. Raises the error of creating it, if there was one."""
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     def submit(self, work: T) -> asyncio.Future[Any]:
-        """Queue work and return a future for its result. Cancelled work is either done or not, never half."""
+        """Queue `work` and return a future for its result. Cancelling the future never leaves the work half done."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._gate:  # nothing may be queued after the end marker
@@ -68,14 +68,14 @@ class Worker(Generic[T]):
         return future
 
     def stop(self) -> None:
-        """Accept no more jobs; the thread ends once the queued ones are done."""
+        """Accept no more jobs. The thread ends once the queued jobs are done."""
         with self._gate:
             if not self._stopped:
                 self._stopped = True
                 self._queue.put(None)
 
     async def close(self) -> None:
-        """Stop, and return when everything accepted is done and the thread has ended."""
+        """Stop the worker; return when all queued jobs are done and the thread has ended."""
         self.stop()
         await asyncio.shield(asyncio.wrap_future(self._closed))
         self._thread.join()
@@ -116,7 +116,7 @@ def _run(handler: Handler[T], batch: Sequence[Job[T]]) -> Sequence[Outcome]:
 
 
 def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
-    """Return the waiting jobs, blocking until there is one, and True if the worker continues afterwards."""
+    """Wait until a job is queued, then return the queued jobs, and False if the worker was stopped after them, else True."""
     jobs: list[Job[T]] = []
     job = queue.get()
     while job is not None:
@@ -130,7 +130,7 @@ def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
 
 
 def _deliver(jobs: Sequence[Job[T]], outcomes: Sequence[Outcome]) -> None:
-    """Wake the callers, with one call per event loop."""
+    """Give the waiting coroutines their outcomes, with one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Outcome]]] = {}
     for (_, loop, future), outcome in zip(jobs, outcomes, strict=True):
         by_loop.setdefault(loop, []).append((future, outcome))

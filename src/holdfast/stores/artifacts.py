@@ -1,12 +1,14 @@
-"""The part of the store contract about artifacts: names, versions, and contents that the database keeps.
+"""The part of the store contract about artifacts: their names, their versions, and the contents that the database keeps.
 
-A name is unique in its scope: a session, or all sessions of a user. Versions of a name count from 0. The next version gets the
-next number even if the newest was deleted, until the name has no versions left. Names are in Unicode form NFC; two names that
-fold to the same (`holdfast.domain.artifact.fold_name`) cannot exist at the same time.
+A name is unique in its scope, which is a session or all sessions of a user. The versions of a name are numbered from 0. A new
+version gets the number after the highest one that the name ever had, even if that version was deleted. Numbering starts again
+at 0 when a name has no versions left. Names are in Unicode form NFC. Two names for which `holdfast.domain.artifact.fold_name`
+returns the same text cannot exist at the same time.
 
-The caller stores the content first, under a key of its own. `blobs_in_use` finds contents that belong to no artifact, because it was
-dropped, was deleted with its session, or was never named. Naming an artifact changes neither the session's version nor its times.
-`remove` and `replace` delete a session's artifacts.
+A content is stored before the artifact that uses it, under a key of its own. A content belongs to no artifact if the artifact
+was dropped, if it was deleted with its session, or if the artifact was never added. `blobs_in_use` helps to find such contents.
+
+Adding an artifact changes neither the session's version nor its times. `remove` and `replace` delete a session's artifacts.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope
 
 
 class ArtifactStore(Protocol):
-    """Name contents and their versions, and store contents. The module describes what all methods promise."""
+    """Store artifacts, which are names with versions, and their contents. The module describes what all methods promise."""
 
     async def add_artifact(
         self,
@@ -29,21 +31,22 @@ class ArtifactStore(Protocol):
         room: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """Make a stored content the next version of a name.
+        """Add a version of a name, whose content is already stored.
 
-        Calling it again with the same `blob` adds nothing and returns the same version.
+        A second call with the same `blob` adds nothing and returns the version that the first call added.
 
         Args:
-            scope: the session, or the user for a name that begins with `user:`.
+            scope: the session; the user if the name begins with `user:`.
             new: the version to add.
-            expect: the newest version must have this number; `NOTHING`: the name must be free; None: any. If the version after it
-                already exists with the same content and type, the call is a retry and returns that version.
-            room: bytes that the scope may hold, this version included; None: any number.
+            expect: the number that the name's newest version must have; `NOTHING` if no version may exist; None for no check.
+                If version `expect + 1` is the newest and has the same content and type, the call is a retry and returns that
+                version.
+            room: maximum bytes of all versions in the scope, this one included; None for no maximum.
             identity: the identity that the session must have, else `SessionNotFound`.
 
         Raises:
             SessionNotFound: no such session.
-            Conflict: another name differs from this one only in case or Unicode form.
+            Conflict: an existing name differs from this one only in case or Unicode form.
             StaleArtifact: the newest version is not `expect`.
             TooLarge: too many names, versions or bytes; the message says which.
         """
@@ -54,53 +57,54 @@ class ArtifactStore(Protocol):
         ...
 
     async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
-        """Return the newest version of each name, ordered by name without case. Raises `SessionNotFound`.
+        """Return the newest version of each name, ordered by name without regard to case. Raises `SessionNotFound`.
 
         Args:
             scope: the session or user.
-            limit: 1 to `PAGE`.
-            after: continue after this name, whether or not it exists.
+            limit: maximum number of names, 1 to `PAGE`.
+            after: return the names after this one, which need not exist.
         """
         ...
 
     async def artifact_versions(
         self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
     ) -> ArtifactPage:
-        """Return the versions of a name in order, after `after`. Raises `ArtifactNotFound`, `SessionNotFound`."""
+        """Return the versions of a name that are higher than `after`, in order. Raises `ArtifactNotFound`, `SessionNotFound`."""
         ...
 
     async def drop_artifacts(
         self, scope: Scope, name: str | None = None, version: int | None = None
     ) -> tuple[Artifact, ...]:
-        """Delete a version, a name with all of its versions, or everything in a scope; return what was deleted.
+        """Delete a version, a name with all its versions, or everything in a scope; return the deleted versions.
 
-        The caller deletes their contents. Raises `ArtifactNotFound` if there is no such name or version, `SessionNotFound`.
+        Their contents stay stored; the caller deletes them with `delete_blobs`. Raises `ArtifactNotFound` if the name or
+        version does not exist, and `SessionNotFound`.
         """
         ...
 
     async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
-        """Return those of some keys that artifacts of the tenant use. At most `PAGE` keys per call."""
+        """Return those of the given content keys that the tenant's artifacts use. At most `PAGE` keys per call."""
         ...
 
     async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
-        """Store a part of a content, at most `BLOB_PART_BYTES`, replacing the same part if there is one.
+        """Store one part of a content, replacing the part with the same index if there is one.
 
         Args:
             blob: the content's key.
-            part: its index, from 0.
-            data: its bytes.
+            part: the part's index, from 0.
+            data: the part's bytes, at most `BLOB_PART_BYTES`.
             timestamp: milliseconds since the epoch.
         """
         ...
 
     async def blob(self, blob: str, part: int) -> bytes | None:
-        """Return a part of a content; None if there is none."""
+        """Return one part of a content; None if that part is not stored."""
         ...
 
     async def delete_blobs(self, blobs: Sequence[str]) -> None:
-        """Delete contents; missing ones are ignored."""
+        """Delete contents; keys without a content are ignored."""
         ...
 
     async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
-        """Return keys of contents whose last write was before that time, in order, after `after`."""
+        """Return, in order, content keys after `after` whose last part was written before `before`, in milliseconds since the epoch."""
         ...

@@ -1,7 +1,7 @@
-"""Back up and restore an SQLite database while other processes use it; every copy is verified before it gets its name.
+"""Back up and restore an SQLite database. Every copy is verified before it gets its final name.
 
-A copy shows the database at one moment, because the connection that reads it keeps a read transaction open. So writers
-do not wait for the copy and do not make it start again, however long it takes.
+The database can be in use during a backup. The copy shows it at one moment, because the connection that reads it keeps a read
+transaction open. So writers do not wait for the copy, and their writes do not restart it, however long it takes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 from holdfast.stores.sqlite_connection import translate_error
 
 STEP: Final = 512
-"""Pages to copy at once: 2 MiB."""
+"""Number of pages to copy at once: 2 MiB."""
 _SERVER_BACKUPS: Final = "docs/operations.md says how that is done"
 _SIDE_FILES: Final = ("-journal", "-wal", "-shm")
-"""Endings of the files that SQLite keeps next to a database."""
+"""Suffixes of the files that SQLite keeps next to a database."""
 KEPT: Final = ".before-restore"
-"""Ending of the name of a database that was replaced."""
+"""Suffix that a replaced database gets."""
 
 Progress = Callable[[int, int], None]
-"""Called with the number of copied pages and of all pages."""
+"""Called with the number of pages copied so far, and the number of all pages."""
 
 
 class BackupResult(NamedTuple):
@@ -41,26 +41,28 @@ class BackupResult(NamedTuple):
     size: int
     """Bytes."""
     schema: int
-    """Number of the newest migration."""
+    """Number of the newest migration in the database."""
     sessions: int
     messages: int
     kept: str | None = None
-    """Outcome of a restore: where the previous database is now."""
+    """Path of the previous database after a restore; None after a backup, or if there was no database."""
 
 
 def backup(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
-    """Copy the SQLite database at `url` into a file. The database may be in use; the copy has every write acknowledged before the call.
+    """Copy the SQLite database at `url` to a file. The database may be in use.
+
+    The copy contains every write that was acknowledged before the call.
 
     Args:
         url: the store.
-        file: the copy's name; only its owner can read it.
-        force: replace a file of that name.
+        file: path of the copy, which only its owner can read.
+        force: if True, replace an existing file.
         progress: called during the copy.
 
     Raises:
-        InvalidRequest: `url` is not an SQLite file, or there is a file of that name.
+        InvalidRequest: `url` is not an SQLite file; or `file` exists and `force` is False, or is the database itself.
         StoreUnavailable: the database or the target folder cannot be used.
-        StoreCorrupt: the copied data is damaged; then there is no copy.
+        StoreCorrupt: the database is damaged. Then no copy is kept.
     """
     source, target = _parse_file(url), Path(file)
     if not source.is_file():
@@ -80,18 +82,18 @@ def backup(url: str, file: str, *, force: bool = False, progress: Progress | Non
 
 
 def restore(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
-    """Replace the SQLite database at `url` with a copy; the previous database is kept next to it.
+    """Replace the SQLite database at `url` with a copy. The previous database is kept next to it.
 
     Args:
         url: the store. No process may have it open.
         file: a file that `backup` made.
-        force: also replace a database that cannot be opened, so that it is unknown whether it is in use.
+        force: if True, also replace a database that cannot be opened. It is then unknown whether a process uses it.
         progress: called during the copy.
 
     Raises:
-        InvalidRequest: `url` is not an SQLite file.
-        StoreUnavailable: a process has the database open; or the copy is not from Holdfast, or from a later release.
-        StoreCorrupt: the copy is damaged; or, without `force`, the present database is.
+        InvalidRequest: `url` is not an SQLite file, or `file` is the database itself.
+        StoreUnavailable: a process has the database open; or the copy is not from Holdfast, or is from a later release.
+        StoreCorrupt: the copy is damaged; or the database to replace is damaged and `force` is False.
     """
     target, source = _parse_file(url), Path(file)
     if not source.is_file():
@@ -113,7 +115,7 @@ def restore(url: str, file: str, *, force: bool = False, progress: Progress | No
 
 
 def _parse_file(url: str) -> Path:
-    """Return the file that `url` names. Raises `InvalidRequest` for a URL without one."""
+    """Return the path in `url`. Raises `InvalidRequest` if `url` does not name an SQLite file."""
     if not url.startswith("sqlite:"):
         kind = url.partition(":")[0]
         raise InvalidRequest(
@@ -130,7 +132,7 @@ def _parse_file(url: str) -> Path:
 
 @contextmanager
 def _translate_errors(place: str) -> Iterator[None]:
-    """Turn errors of SQLite and of the system into Holdfast's."""
+    """Convert errors of SQLite and of the operating system to errors of Holdfast."""
     try:
         yield
     except apsw.Error as exc:
@@ -141,7 +143,7 @@ def _translate_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def _create_part(target: Path) -> Iterator[Path]:
-    """Create a file next to `target`, which the block renames to `target`; delete the file if the block does not."""
+    """Create a temporary file next to `target`. The caller renames it to `target`; otherwise it is deleted afterwards."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".holdfast-copy-")
     os.close(descriptor)
     part = Path(name)
@@ -153,7 +155,7 @@ def _create_part(target: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, part: Path, progress: Progress | None) -> None:
-    """Copy all pages of `source` as of one moment. The copy is one file without a write-ahead log."""
+    """Copy all pages of `source` as they are at one moment. The copy is one file without a write-ahead log."""
     with closing(_open_read_only(source)) as old, closing(apsw.Connection(str(part))) as new:
         old.execute("BEGIN").fetchall()
         old.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fixes the snapshot
@@ -170,7 +172,7 @@ def _copy(source: Path, part: Path, progress: Progress | None) -> None:
 
 
 def _truncate_log(raw: apsw.Connection) -> None:
-    """Truncate the write-ahead log, which the copy had kept from being truncated, so that removed data leaves the disk."""
+    """Truncate the write-ahead log, so that deleted data leaves the disk. The copy's read transaction has prevented that until now."""
     try:
         raw.execute("PRAGMA query_only=OFF; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except apsw.Error:
@@ -178,7 +180,11 @@ def _truncate_log(raw: apsw.Connection) -> None:
 
 
 def _open_read_only(path: Path) -> apsw.Connection:
-    """Open a connection that only reads. A database in use has a log next to it, and reading that needs a writable lock file."""
+    """Open a connection that only reads.
+
+    A database in write-ahead mode is opened for writing nevertheless, because reading its log needs a lock file that can be
+    written.
+    """
     connection = apsw.Connection(
         str(path), flags=apsw.SQLITE_OPEN_READWRITE if _is_in_wal_mode(path) else apsw.SQLITE_OPEN_READONLY
     )
@@ -188,7 +194,7 @@ def _open_read_only(path: Path) -> apsw.Connection:
 
 
 def _is_in_wal_mode(path: Path) -> bool:
-    """Return True if the file's header says that it uses a write-ahead log: bytes 18 and 19 are 2."""
+    """Return True if the file's header says that the database uses a write-ahead log: bytes 18 and 19 are 2."""
     with path.open("rb") as file:
         return file.read(20)[18:20] == b"\x02\x02"
 
@@ -197,7 +203,7 @@ def _is_in_wal_mode(path: Path) -> bool:
 
 
 def _check_schema(path: Path, name: str) -> int:
-    """Return the schema's version. Raises if the file is not a Holdfast database, or a later release wrote it."""
+    """Return the number of the newest migration. Raises an error for a file that is no Holdfast database or is from a later release."""
     with closing(_open_read_only(path)) as raw:
         tables = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if TABLE not in tables:
@@ -209,7 +215,7 @@ def _check_schema(path: Path, name: str) -> int:
 
 
 def _verify(part: Path, name: str) -> BackupResult:
-    """Check every page of a copy; return what it contains."""
+    """Check every page of a copy; return its size and counts. Raises `StoreCorrupt` if it is damaged."""
     schema = _check_schema(part, name)
     with closing(_open_read_only(part)) as raw:
         found = raw.execute("PRAGMA integrity_check(3)").fetchall()
@@ -224,12 +230,13 @@ def _verify(part: Path, name: str) -> BackupResult:
 
 
 def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | None:
-    """Rename `part` to a database that no process uses; return where the previous one is now, None if there was none.
+    """Replace the database `target` with `part`; return the new path of the previous database, None if there was none.
 
     Args:
-        target: the database.
+        target: the database, which no process uses.
         part: the verified copy.
-        side_files: endings of side files to move along, since a log left in place would be taken for the new file's.
+        side_files: suffixes of the side files to move together with the previous database. SQLite would take a log that is left
+            behind for the log of the new database.
     """
     kept = _choose_kept_name(target)
     exists = target.exists()
@@ -247,16 +254,16 @@ def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | No
 
 
 class _NoConnection:
-    """Replaces the connection to a database that is missing or cannot be opened."""
+    """Used instead of a connection if the database is missing or cannot be opened."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConnection:
-    """Open a connection that keeps all other processes out, with the write-ahead log moved into the file.
+    """Open a connection that keeps out all other processes, after moving the content of the write-ahead log into the file.
 
-    A file leaves write-ahead mode only if no other process has it open, so this also proves that none has.
+    A database leaves write-ahead mode only if no other process has it open. So this also proves that no other process uses it.
     """
     if not target.exists():
         return _NoConnection()
@@ -279,7 +286,7 @@ def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConn
 
 
 def _choose_kept_name(target: Path) -> str:
-    """Return an unused name for the database that is replaced."""
+    """Return an unused path for the database that is about to be replaced."""
     name = f"{target}{KEPT}"
     number = 2
     while Path(name).exists():
@@ -289,7 +296,7 @@ def _choose_kept_name(target: Path) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name survive a power loss."""
+    """Flush the folder to disk, so that the file's new name survives a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

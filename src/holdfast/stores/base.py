@@ -1,37 +1,38 @@
 """The store contract: what every database promises. `tests/contract` checks every store against it.
 
 A `Store` is a handle of one tenant. Every method acts for that tenant, and data of another tenant looks exactly like data that does
-not exist. Identifiers compare byte for byte: case, trailing spaces, NUL and every Unicode character count. The contract has one
-part per subject, each a protocol in a module that describes it:
+not exist. Identifiers are compared byte for byte: case, trailing spaces, NUL and every Unicode character make a difference. The
+contract consists of one protocol per subject. Its module describes it:
 
 | part | module |
 | --- | --- |
 | sessions: names and fields | `holdfast.stores.sessions` |
 | the log, media, views, compactions, claims | `holdfast.stores.log` |
-| use and end of sessions | `holdfast.stores.lifecycle` |
+| the lifecycle: use and end of sessions | `holdfast.stores.lifecycle` |
 | state that sessions share | `holdfast.stores.state` |
 | artifacts | `holdfast.stores.artifacts` |
 | memories | `holdfast.stores.memories` |
 | API keys | `holdfast.stores.keys` |
-| matching: which sessions have a message, and which share entries | `holdfast.stores.matching` |
-| the tenant: leases, what was learned of models, the handle | `holdfast.stores.tenants` |
+| matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
+| the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
 
-**Writing.** Every method that writes is one transaction, all or nothing. When it returns, the write survives the loss of the process
-and of the machine; in Redis, as far as the server's configuration provides that. A write that raises has written nothing.
+**Writing.** Every method that writes runs one transaction: it writes everything or nothing. When the method returns, the write
+survives a crash of the process and of the machine; in Redis, as far as the server's configuration provides that. A write that raises
+an error has written nothing.
 
-**Reading.** Reads see every write that was acknowledged before they began. Their cost depends on what they return, not on the length
-of the session. A read does not keep a session alive.
+**Reading.** A read sees every write that was acknowledged before the read began. Its cost depends on how much it returns, not on the
+length of the session. A read does not keep a session from expiring.
 
-**Cancellation.** A cancelled write is either done or not, never half; the handle stays usable, and no other caller
-ever gets its result.
+**Cancellation.** A cancelled write has written everything or nothing. The handle stays usable, and no other caller gets the
+result of the cancelled call.
 
-**Limits** are those of `holdfast.limits`. An identifier that is empty or too long, or not Unicode, is `InvalidRequest`. A message,
-metadata, state or system messages that are too large are `TooLarge`. A message that cannot be written as JSON, or whose turn is
-before the log's, is `InvalidMessage`.
+**Limits** are defined in `holdfast.limits`. An identifier that is empty, too long or not Unicode raises `InvalidRequest`. A message,
+metadata, state or system messages that are too large raise `TooLarge`. A message raises `InvalidMessage` if it cannot be written as
+JSON, or if its turn is lower than the log's current turn.
 
-**Time** is never read by a store: timestamps come in arguments.
+**Time.** A store never reads a clock: timestamps are passed as arguments.
 
-**Driver errors** do not reach the caller: a full disk, a lost connection or a file that is not a database is a `StoreError`.
+**Driver errors** do not reach the caller. A full disk, a lost connection or a file that is not a database raises a `StoreError`.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ class Store(
     TenantStore,
     Protocol,
 ):
-    """A store handle of one tenant, with all parts of the contract. Callers that need one part take that part's protocol."""
+    """A store handle of one tenant, with all parts of the contract. A caller that needs only one part uses the protocol of that part."""
 
     def for_tenant(self, tenant: str) -> Store:
-        """Return a handle of another tenant on the same open database. This is cheap, since nothing is opened.
+        """Return a handle of another tenant on the same open database. The call is cheap, since it opens nothing.
 
-        The handle that `open_store` returned owns the database: closing it closes all handles. Closing another handle closes only that.
+        The handle that `open_store` returned owns the database: closing it closes all handles. Closing any other handle closes
+        only that handle.
         """
         ...

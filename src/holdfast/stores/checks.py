@@ -1,4 +1,7 @@
-"""Checks that every store makes before it begins: the limits that `holdfast.stores.base` promises."""
+"""Check arguments before a store uses them: types, and the limits that `holdfast.stores.base` promises.
+
+"Refuse" in a docstring here means: raise `InvalidRequest`, `InvalidMessage` or `TooLarge`.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def check_id(value: str, param: str) -> None:
 
 
 def _measure_size(text: str, param: str) -> int:
-    """Return the number of bytes of `text` in UTF-8."""
+    """Return the number of bytes of `text` in UTF-8. Refuse a value that is not Unicode text."""
     if not isinstance(text, str):
         raise InvalidRequest(f"{param} must be a string, not {type(text).__name__}", param=param)
     try:
@@ -72,7 +75,7 @@ def check_ref(ref: SessionRef) -> None:
 
 
 def check_int(value: Any, param: str, *, none: bool = False, low: int | None = None) -> None:
-    """Refuse a value that is not an integer of at least `low`; booleans are refused, and None unless `none` is true."""
+    """Refuse a value that is not an integer of at least `low`. Booleans are refused; None is allowed only if `none` is True."""
     if type(value) is int and (low is None or value >= low):
         return
     if not (none and value is None):
@@ -81,7 +84,7 @@ def check_int(value: Any, param: str, *, none: bool = False, low: int | None = N
 
 
 def check_kind(value: Any, param: str, kind: type | UnionType, words: str) -> None:
-    """Refuse a value that is not of type `kind`, which `words` describe."""
+    """Refuse a value that is not of type `kind`; `words` describe the type in the error message."""
     if not isinstance(value, kind):
         raise InvalidRequest(f"{param} must be {words}, not {type(value).__name__}", param=param)
 
@@ -98,7 +101,7 @@ def check_filters(filters: Mapping[str, Any]) -> None:
 
 
 def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> None:
-    """Refuse a limit that is out of range."""
+    """Refuse a limit that is not an integer from `lowest` to `highest`."""
     check_int(limit, "limit")
     if limit < lowest or (highest is not None and limit > highest):
         upper = "" if highest is None else f" and at most {highest}"
@@ -106,7 +109,7 @@ def check_limit(limit: int, *, lowest: int = 1, highest: int | None = PAGE) -> N
 
 
 def check_importance(importance: Any, param: str = "importance") -> None:
-    """Refuse an importance that is not a finite number."""
+    """Refuse an importance that is neither a finite number nor None nor UNSET."""
     if importance is None or isinstance(importance, UnsetType):
         return
     if not isinstance(importance, int | float) or not math.isfinite(importance):
@@ -114,7 +117,7 @@ def check_importance(importance: Any, param: str = "importance") -> None:
 
 
 def check_importances(importances: Mapping[int, float]) -> None:
-    """Refuse importances that are not finite numbers, or are too many at once."""
+    """Refuse importances that are not finite numbers, and more than `PAGE` at once."""
     if len(importances) > PAGE:
         raise TooLarge(f"importances has {len(importances)} entries; the limit is {PAGE}", param="importances")
     for seq, importance in importances.items():
@@ -122,7 +125,7 @@ def check_importances(importances: Mapping[int, float]) -> None:
 
 
 def check_lease(name: str, holder: str, now: int, until: int) -> None:
-    """Refuse a lease without a name or a holder, one that has expired already, and one that is too long."""
+    """Refuse a lease without a name or a holder, one that has already expired at `now`, and one that is too long."""
     check_id(name, "name")
     check_id(holder, "holder")
     if not 0 < until - now <= LEASE_MILLISECONDS:
@@ -130,7 +133,7 @@ def check_lease(name: str, holder: str, now: int, until: int) -> None:
 
 
 def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
-    """Refuse an end that cannot be recorded, or that does not free the name of the session `of`."""
+    """Refuse an ending that cannot be recorded. With `of`, refuse one that does not withdraw that session."""
     ref = SessionRef(ending.user_id, ending.session_id)
     check_ref(ref)
     if of is not None and (ref != of or not ending.withdrawn):
@@ -149,7 +152,12 @@ def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
 
 
 def check_new_session(new: NewSession, *, past: bool = False) -> None:
-    """Refuse a session whose fields cannot be stored. Only `replace` (`past` true) accepts a session with a past."""
+    """Refuse a session whose fields cannot be stored.
+
+    Args:
+        new: the session.
+        past: True for `replace`, which also accepts a session with a `past` and with origins.
+    """
     check_ref(new.ref)
     check_int(new.timestamp, "timestamp")
     check_id(new.identity, "identity")
@@ -179,7 +187,7 @@ def check_patch(patch: SessionPatch) -> None:
 
 
 def check_append(write: Append) -> None:
-    """Refuse a write with anything that cannot be stored; the messages themselves are not checked here."""
+    """Refuse a write that contains anything that cannot be stored. The messages are not checked here, see `encode_payloads`."""
     if type(write.timestamp) is not int:
         check_int(write.timestamp, "timestamp")
     for name, value in (("expect", write.expect), ("retire_from", write.retire_from), ("ttl", write.ttl)):
@@ -200,7 +208,7 @@ def check_append(write: Append) -> None:
 
 
 def _check_shared(write: Append) -> None:
-    """Refuse state and media that cannot be stored."""
+    """Refuse changes of state, expected state and media that are invalid."""
     check_changes(write.state_delta or {})
     _check_expected(write.state_expect or {})
     check_media(write.media)
@@ -219,7 +227,7 @@ def _check_derived(write: Append) -> None:
 
 
 def check_changes(delta: Mapping[str, Change]) -> None:
-    """Refuse invalid changes of state, and keys with `temp:`, which belong to a turn and are never stored."""
+    """Refuse invalid changes of state, and `temp:` keys, which exist only during a turn and are never stored."""
     check_kind(delta, "state", Mapping, "an object")
     check_delta(delta)
     for key in delta:
@@ -232,7 +240,7 @@ def check_changes(delta: Mapping[str, Change]) -> None:
 def check_scope_state(
     user_id: str | None, delta: Mapping[str, Change], values: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse invalid changes of a user's or a tenant's state, and invalid expected values; both have keys without the prefix."""
+    """Refuse invalid changes of a user's or a tenant's state, and invalid expected values. Keys have no prefix."""
     check_state_names(user_id, ())
     prefix = APP if user_id is None else USER_STATE
     check_delta({prefix + key: change for key, change in delta.items()})
@@ -242,7 +250,7 @@ def check_scope_state(
 
 
 def check_state_names(user_id: str | None, names: Collection[str]) -> None:
-    """Refuse an invalid user id, invalid keys, and too many keys at once; keys have no prefix."""
+    """Refuse an invalid user id, invalid keys, and more than `STATE_KEYS` keys at once. Keys have no prefix."""
     if user_id is not None:
         check_id(user_id, "user_id")
     if len(names) > STATE_KEYS:
@@ -263,7 +271,7 @@ def _check_expected(expected: Mapping[str, Any]) -> None:
 
 
 def _check_installed(state: Mapping[str, Any]) -> None:
-    """Refuse a state that cannot be a session's own."""
+    """Refuse the state of a session to install if it is too large, or has keys that are not of the session's own state."""
     check_kind(state, "state", Mapping, "an object")
     for key in state:
         if get_scope(key) != "session":
@@ -275,21 +283,21 @@ def _check_installed(state: Mapping[str, Any]) -> None:
 
 
 def check_hash(sha256: bytes, param: str) -> None:
-    """Refuse a value that is not a SHA-256."""
+    """Refuse a value that is not a SHA-256 hash of 32 bytes."""
     check_kind(sha256, param, bytes, "bytes")
     if len(sha256) != 32:
         raise InvalidRequest(f"{param} must be a SHA-256, 32 bytes, not {len(sha256)}", param=param)
 
 
 def check_media(media: Mapping[bytes, bytes]) -> None:
-    """Refuse contents that are too large, or whose key is not a SHA-256."""
+    """Refuse contents that are too large, or whose key is not a SHA-256 hash."""
     for sha256, content in media.items():
         check_hash(sha256, "media")
         check_size(len(content), "media", MESSAGE_BYTES)
 
 
 def check_marks(user_id: str, marks: Sequence[bytes], session: SessionRef | None) -> None:
-    """Refuse an invalid user id or session, and too many digests at once."""
+    """Refuse an invalid user id or session, and more than `MARKS` digests at once."""
     check_id(user_id, "user_id")
     if session is not None:
         check_ref(session)
@@ -359,7 +367,7 @@ def _check_compaction(new: NewCompaction, param: str) -> None:
 
 
 def check_scope(scope: Scope, name: str | None = None) -> None:
-    """Refuse an invalid scope, and a name that is not allowed in it."""
+    """Refuse an invalid scope; with `name`, also an artifact name that is not allowed in this scope."""
     if isinstance(scope, UserRef):
         check_id(scope.user_id, "user_id")
     else:
@@ -389,7 +397,7 @@ def check_artifact(scope: Scope, new: NewArtifact) -> None:
 
 
 def check_blobs(blobs: Sequence[str]) -> None:
-    """Refuse invalid keys of contents, and too many at once."""
+    """Refuse invalid content keys, and more than `PAGE` at once."""
     if len(blobs) > PAGE:
         raise TooLarge(f"{len(blobs)} keys at once; at most {PAGE} are allowed", param="blobs")
     for blob in blobs:
@@ -400,7 +408,7 @@ def check_blobs(blobs: Sequence[str]) -> None:
 
 
 def check_entries(entries: Any, param: str = "messages") -> None:
-    """Refuse a value that is not a list of entries, and entries that only `replace` accepts."""
+    """Refuse a value that is not a sequence of entries, and entries that only `replace` accepts."""
     if type(entries) is not list and type(entries) is not tuple:
         check_kind(entries, param, Sequence, "a list of NewEntry")
     for at, entry in enumerate(entries):
@@ -412,7 +420,7 @@ def check_entries(entries: Any, param: str = "messages") -> None:
 
 
 def encode_payloads(entries: Sequence[NewEntry]) -> list[bytes]:
-    """Return the bytes to store for the messages of `entries`. Raises `InvalidMessage`, `TooLarge`."""
+    """Check the entries and return the encoded message of each. Raises `InvalidMessage`, `InvalidRequest`, `TooLarge`."""
     payloads = []
     for at, entry in enumerate(entries):
         payloads.append(_encode_entry(entry, f"messages[{at}]"))
@@ -460,7 +468,10 @@ def _encode_message(message: Message, param: str) -> bytes:
 
 
 def _check_types(message: Any, param: str) -> None:
-    """Refuse a message that could be written but not read back. Structs do not check the types of their fields."""
+    """Refuse a message with fields of wrong types, which could be written but not read back.
+
+    Structs do not check the types of their fields.
+    """
     if not isinstance(message, Message):
         raise InvalidMessage(f"{param} must be a Message, not {type(message).__name__}", param=param)
     content: Any = message.content
@@ -519,7 +530,7 @@ def _check_fields(system_messages: Any, metadata: Any) -> None:
 
 
 def check_json(value: Any, param: str, most: int) -> None:
-    """Refuse a value that is not valid JSON, or takes more than `most` bytes as JSON."""
+    """Refuse a value that cannot be written as JSON, or whose JSON has more than `most` bytes."""
     try:
         size = len(_encode(value))
     except UNWRITABLE as exc:

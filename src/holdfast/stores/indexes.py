@@ -1,4 +1,4 @@
-"""Open a search index at a URL: a database's own full-text engine."""
+"""Open a search index at a URL. The index uses the full-text engine of the database."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from holdfast.stores import STORES, load_opener
 
 
 async def open_index(url: str, *, tenant: str, compress: bool = False) -> Index:
-    """Open the index at `url` for `tenant`, and upgrade its schema. The caller closes it.
+    """Open the index at `url` for `tenant`, and upgrade its schema. The caller must close the index.
 
     Args:
-        url: like that of a store (`holdfast.stores.open_store`) with a full-text engine: SQLite, PostgreSQL, MySQL or MariaDB. An
-            index can be in the database of a store; with SQLite, a separate file lets both be written at the same time.
-        tenant: whose index the handle sees; `Index.for_tenant` returns more handles.
-        compress: store vectors as float16, in half the bytes, if the database does not compare them itself; a search then takes
-            about twice as long. Vectors of a model that has some already keep their format until they are dropped.
+        url: URL of a SQLite, PostgreSQL, MySQL or MariaDB database, as for `holdfast.stores.open_store`. An index can be in the
+            same database as a store. With SQLite, a separate file lets store and index be written at the same time.
+        tenant: the tenant whose index the handle sees; `Index.for_tenant` returns handles of other tenants.
+        compress: if True, store vectors as float16, which takes half the bytes. This applies only if the database cannot
+            compare vectors itself, and a search then takes about twice as long. If vectors of a model are already stored, that
+            model's vectors keep their format until they are dropped.
 
     Raises:
-        InvalidRequest: the URL is not one of a store, or that store has no full-text engine.
-        MissingExtra: its driver is not installed.
-        StoreUnavailable: it cannot be opened.
+        InvalidRequest: `url` is not the URL of a store, or the store has no full-text engine.
+        MissingExtra: the database's driver is not installed.
+        StoreUnavailable: the database cannot be opened.
     """
     opener = load_opener(url)
     if not hasattr(opener, "open_index"):

@@ -1,6 +1,6 @@
-"""The part of the store contract about API keys: who may access the server, and as whom.
+"""The part of the store contract about API keys: they decide who may access the server, and as which tenant and user.
 
-A key is stored as its hash only. The handle of the server's own tenant stores all keys, whatever tenant each one opens.
+Only the hash of a key is stored. The handle of the server's own tenant stores the keys of all tenants.
 """
 
 from __future__ import annotations
@@ -13,36 +13,38 @@ import msgspec
 from holdfast.domain.reconcile import Mode
 
 Role = Literal["read", "write", "admin"]
-"""What a key permits: reading; also writing; also removing users and reading the server's own metrics."""
+"""The permissions of a key: `read` allows reading, `write` also writing, and `admin` also removing users and reading the
+server's own metrics.
+"""
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key without its secret."""
+    """The stored data of an API key, without the secret key itself."""
 
     id: str
-    """Identifies the key. It is not secret: the key itself begins with it."""
+    """Identifies the key. The id is not secret: it is the beginning of the key."""
     hash: bytes
-    """SHA-256 of the whole key: 256 random bits need no salt and no slow function."""
+    """SHA-256 of the whole key. A key has 256 random bits, so the hash needs no salt and no slow function."""
     name: str = ""
     """A name that its owner gave it."""
     tenant: str
-    """The tenant whose sessions it opens."""
+    """The tenant whose sessions the key gives access to."""
     user_id: str | None = None
     """The only user that the key acts for; None: any user of the tenant."""
     role: Role = "write"
     created_at: int
     """Milliseconds since the epoch."""
     expires_at: int | None = None
-    """Milliseconds since the epoch from which the key is invalid; None: never."""
+    """The key is invalid from this time on, in milliseconds since the epoch; None: it never expires."""
     revoked_at: int | None = None
     used_at: int | None = None
-    """Milliseconds since the epoch, accurate to about a minute; None: never."""
+    """Time of the last use in milliseconds since the epoch, accurate to about a minute; None: never used."""
     rate: int | None = None
-    """Requests per minute; None: the server's setting."""
+    """Maximum requests per minute; None: the server's setting."""
     max_body: int | None = None
     """Maximum bytes of a request body; None: the server's setting."""
     session_mode: Mode | None = None
-    """How messages with a session id are read if a request does not say; None: the agent or the server decides."""
+    """How to interpret the messages of a request that has a session id but no mode of its own; None: the agent or the server decides."""
     budget: int | None = None
     """Maximum tokens of the conversation in a prompt; None: the agent's own budget."""
 
@@ -59,13 +61,13 @@ class KeyStore(Protocol):
         ...
 
     async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
-        """Return keys in order of id, after `after`, at most `limit`, including revoked ones."""
+        """Return at most `limit` keys with ids after `after`, in order of id. Revoked keys are included."""
         ...
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        """Revoke a key for good, and return it. A revoked key stays unchanged. Raises `KeyNotFound`."""
+        """Revoke a key permanently, and return it. A key that is already revoked stays unchanged. Raises `KeyNotFound`."""
         ...
 
     async def use_key(self, key_id: str, *, timestamp: int) -> None:
-        """Record that a key was used. An earlier timestamp, or a key that does not exist, changes nothing."""
+        """Record the time when a key was used. Does nothing if a later time is stored, or if the key does not exist."""
         ...

@@ -1,4 +1,4 @@
-"""Leases for background work: one holder among all processes of a database, renewed in time, released at the end."""
+"""Leases for background work: of all processes that use a database, one at a time holds a lease, and renews it while it works."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _log = logging.getLogger("holdfast.leases")
 
 
 class Lease:
-    """A name that one process at a time holds.
+    """A named lease that one process at a time can hold.
 
     Args:
-        store: of the tenant.
-        name: what is leased.
-        holder: identifies the process; from `new_holder`, so that other processes can tell when this one has died.
-        clock: milliseconds since the epoch.
-        length: milliseconds after which another holder may take over from a process that has died.
+        store: the handle of the tenant that the lease belongs to.
+        name: the lease's name.
+        holder: identifies this process. Made by `holdfast.liveness.make_holder`, so that other processes can detect when this
+            one has died.
+        clock: returns milliseconds since the epoch.
+        length: milliseconds until the lease expires if it is not renewed.
     """
 
     def __init__(self, store: Store, name: str, holder: str, clock: Callable[[], int], length: int) -> None:
@@ -35,9 +36,9 @@ class Lease:
         self._until = 0
 
     async def renew(self) -> bool:
-        """Take or extend the lease for its full length; return False if another process holds it.
+        """Acquire the lease, or extend it to its full length from now; return False if another process holds it.
 
-        A lease of a process that is known to be dead is taken over before it expires.
+        If that process is known to be dead, the lease is taken over before it expires.
         """
         ours = await self._take() or (await self._free() and await self._take())
         if not ours:
@@ -53,7 +54,7 @@ class Lease:
         return ours
 
     async def _free(self) -> bool:
-        """Release the lease if the process that holds it has died; return True if it did."""
+        """Release the lease if the process that holds it has died; return True if it was released."""
         if not hasattr(self._store, "leased_by"):  # a store made for version 0.1
             return False
         holder = await self._store.leased_by(self._name, now=self._clock())
@@ -63,11 +64,11 @@ class Lease:
         return True
 
     async def keep(self) -> bool:
-        """Return True if the lease is still held; renew it first if half of its length is over."""
+        """Renew the lease if half of its length or less remains; return True if this process holds it."""
         return self._until - self._clock() > self._length // 2 or await self.renew()
 
     async def release(self) -> None:
-        """Release the lease. If that fails, it expires by itself."""
+        """Release the lease. If the store fails, a warning is logged, and the lease expires by itself."""
         try:
             await self._store.release(self._name, self._holder)
         except HoldfastError as exc:
@@ -75,7 +76,7 @@ class Lease:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
-        """Run a block while the lease is held, renewing it three times as often as needed.
+        """Run the block, and renew the lease in the background three times per `length`.
 
         Raises:
             TimeoutError: the lease could not be renewed, so the block was cancelled.
@@ -104,7 +105,7 @@ class Lease:
 async def acquire_lease(
     store: Store, name: str, holder: str, clock: Callable[[], int], *, length: int
 ) -> AsyncIterator[Lease | None]:
-    """Hold the lease while the block runs; yield None if another process has it. For the arguments see `Lease`."""
+    """Acquire a lease and release it after the block; yield None if another process holds it. The arguments are those of `Lease`."""
     lease = Lease(store, name, holder, clock, length)
     ours = True  # until the store says otherwise: if this is cancelled while it asks, it may have the lease
     try:

@@ -1,50 +1,60 @@
-"""The part of the store contract about a session's log and what is derived from it: views, compactions, ratings.
+"""The part of the store contract about a session's log, and about data derived from it: views, compactions, ratings.
 
-**Order.** The store gives each entry its `seq`: from 0, without gaps, counting live and retired entries. `seq` is the order. Timestamps
-are not: equal timestamps, and clocks that run backwards, change nothing.
+**Order.** The store numbers the entries of a log: `seq` counts from 0 without gaps, retired entries included. Only `seq`
+defines the order. Equal timestamps, and clocks that run backwards, change nothing.
 
-**Appending.** Only `append` grows a log. It costs O(what is appended); nothing reads or rewrites a whole session. Concurrent appends
-without `expect` all succeed, one after the other. Of several with the same `expect`, one succeeds and the others get `StaleSession`.
+**Appending.** Only `append` makes a log longer. Its cost depends on what is appended: it never reads or rewrites a whole
+session. Concurrent appends without `expect` all succeed, one after the other. Of several appends with the same `expect`, one
+succeeds and the others raise `StaleSession`.
 
-**Retiring.** `retire_from=n` retires the live entries with `seq >= n`: they stay in the log, and their `retired_by` is the `seq`
-of the first appended entry. The live path is what is not retired. Running totals, digests, units and turns of appended entries
-continue from the live path (`holdfast.domain.log.extend` after `rewind`).
+**Retiring.** An append with `retire_from=n` retires the live entries with `seq >= n`. They stay in the log, and their
+`retired_by` is the `seq` of the first appended entry. The live path is the sequence of entries that are not retired. Running
+totals, digests, units and turns of appended entries continue from the live path (`holdfast.domain.log.extend` after `rewind`).
 
-**Idempotency.** `append` with an `idempotency_key` that the session has seen writes nothing. It returns what the first call returned,
-with `replayed` true, or raises `IdempotencyConflict` if the `fingerprint` differs. Keys live as long as their session. The session in a
-replay is the present one; `version` is that of the first call.
+**Idempotency.** If an `append` has the `idempotency_key` of an earlier append to the session, it writes nothing. It returns the
+result of the earlier append, with `replayed` true, or raises `IdempotencyConflict` if the `fingerprint` differs. In such a
+replay, `Appended.session` is the session as it is now, and `Appended.version` is the version after the first append. A
+session's keys are stored as long as the session.
 
-**Claims.** A write with a `claim` raises `SessionBusy` while the claim of another holder has not expired at the write's `timestamp`.
-Otherwise the session gets the new claim; if the same holder's earlier claim was marked as wanted, the new one is too. `release` ends only the claim
-of that holder. A write with both is checked like one with only a claim, and ends the claim. A write with neither ignores
-claims. A write that has nothing but a claim or a release changes neither version nor times. `SessionStore.want` marks a claim as wanted,
-and its holder sees that with its next write or read.
+**Claims.**
 
-**Media.** Contents in `Append.media` and in `replace` are stored once per session, by SHA-256, in the same transaction as the
-entries whose `NewEntry.media` name them. An entry may name a content that the session has or the write brings, else it is
-`InvalidMessage`; a content that no entry of the write names is not stored. Contents are deleted with the last entry that names them: by
-`erase` (for retired entries too, and removed from the disk like its text), by `replace` and by `remove`. `Session.bytes` does not count
-them.
+- A write with a `claim` raises `SessionBusy` if the session has a claim of another holder that has not expired at the write's
+  `timestamp`. Otherwise the session gets the new claim. If the same holder's earlier claim was marked as wanted, the new one is
+  too.
+- A write with a `release` ends the session's claim if it belongs to the holder named in `release`.
+- A write with both is checked like a write with a claim, and then ends the claim.
+- A write with neither ignores claims.
+- A write that contains nothing but a claim or a release changes neither the session's version nor its times.
+- `SessionStore.want` marks a claim as wanted. The holder sees the mark with its next write or read.
 
-**Views.** A view's saved state is deleted when an entry that it may include is retired, erased, pinned or unpinned, or when the
-log is replaced. The write that does this drops all views of the session, except those that it saves itself. Saving a view with
-an append does not change the version or `updated_at` by itself; saving one for a session that is gone is `SessionNotFound`.
-A write that saves views and has no entries, calls or compactions keeps only the `VIEWS_KEPT` that were saved last.
+**Media.** The contents in `Append.media`, and in the `media` of `replace`, are stored once per session under their SHA-256, in
+the same transaction as the entries whose `NewEntry.media` refers to them. An entry may refer to a content that the session
+already has, or that is part of the write; any other reference raises `InvalidMessage`. A content to which no entry of the write
+refers is not stored. A content is deleted together with the last entry that refers to it: by `erase` (of retired entries too,
+and from the disk, like the entry's text), by `replace` and by `remove`. `Session.bytes` does not include contents.
 
-**Compactions.** At most one compaction of a view is live; `window` returns it with the view. Recording another one of the view
-makes it superseded. Ids increase with every compaction that is recorded, failed attempts included.
+**Views.** The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when the
+log is replaced. If the write that does so also saves views, those are kept. Saving a view with an append does not by itself
+change the version or `updated_at`. Saving a view of a session that was removed raises `SessionNotFound`. A write that saves
+views and has no entries, calls or compactions deletes all but the `VIEWS_KEPT` views that were saved last.
 
-- Retiring or erasing an entry of its range makes a live or superseded compaction dead; dropping it makes it dropped. In each case the
-  newest of its view that is still superseded becomes live again. Erasing removes text, report and error of every compaction whose
-  range holds the entry, whatever its status, and from the disk too. Pins and importance change nothing.
-- A compaction is dead on arrival, and supersedes nothing, if its source has changed. Its last entry must be on the live path.
-  Nothing may have been erased, no compaction dropped, and no other one of its view recorded after its `built_at`. Its range must
-  include that of the live one. `Appended.compactions` reports it. A view of the same key in the same write is then not saved. A view that was computed before its live compaction was recorded is never saved after it.
-- A write that records a compaction adds one to the session's version, so that callers that cache the session read it again; by
-  itself it does not change `updated_at`. Failed attempts are like saved views: by themselves they change neither. Saved views stay;
-  one that was saved before a compaction does not include it.
-- A session keeps the newest `COMPACTIONS_KEPT` that are superseded, dropped or dead, and the newest `FAILURES_KEPT` that
-  failed; recording one deletes the rest. `replace` and `remove` delete all of them; ids then start again.
+**Compactions.** At most one compaction of a view is live; `window` returns it with the view. When another compaction of the
+view is recorded, the live one becomes superseded. Ids increase with every recorded compaction, failed attempts included.
+
+- A live or superseded compaction becomes dead when an entry of its range is retired or erased, and dropped when
+  `drop_compaction` is called for it. If the view then has no live compaction, its newest superseded one becomes live again.
+  Erasing an entry also removes the text, report and error of every compaction whose range includes the entry, whatever its
+  status, and from the disk too. Pins and importance change no compaction.
+- A new compaction is live only if its source has not changed. For that its last entry must be on the live path, and its range
+  must include that of the view's live compaction. In addition, no entry may have been erased, no compaction dropped, and no other
+  compaction of the view recorded after its `built_at`. Otherwise it is recorded as dead and supersedes nothing.
+  `Appended.compactions` shows the status. If it is dead, the same write does not save a view with its key. A view that was
+  computed before its live compaction was recorded is never saved afterwards.
+- A write that records a compaction adds one to the session's version, so that callers with a cached session read it again. By
+  itself it does not change `updated_at`. A failed attempt changes neither. Saved views are kept; a view that was saved before a
+  compaction does not include it.
+- A session keeps the newest `COMPACTIONS_KEPT` compactions that are superseded, dropped or dead, and the newest `FAILURES_KEPT`
+  failed attempts; recording one deletes the rest. `replace` and `remove` delete all of them, and ids then start again.
 """
 
 from __future__ import annotations
@@ -69,17 +79,19 @@ from holdfast.domain.session import (
 
 
 class SavedView(msgspec.Struct, frozen=True, gc=False):
-    """The computed state of a view, so that building its working set need not read the whole log again."""
+    """The saved state of a view. With it, building the view's working set need not read the whole log again."""
 
     frontier: int
-    """The frontier: the working set reads all entries from this `seq` on."""
+    """The working set reads all live entries from this `seq` on."""
     state: bytes
     """Opaque to the store."""
     keep: tuple[int, ...] = ()
-    """Entries before the frontier that are read too: the anchor, pins, and what a strategy kept."""
+    """`seq` of entries before the frontier that the working set also reads: the anchor, pinned entries, and those that a
+    strategy kept.
+    """
     built_at: int | None = None
-    """The session's version when the state was computed. A state from before the last retirement, erasure or change of a pin is
-    not saved. None: computed in the write that saves it. Not returned by reads.
+    """The session's version when the state was computed; None: the state is computed in the write that saves it. A state that
+    was computed before the last retirement, erasure or change of a pin is not saved. Reads do not return this field.
     """
 
 
@@ -87,23 +99,25 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One write to a log."""
 
     entries: Sequence[NewEntry] = ()
-    """An `OldEntry` that was erased stays erased."""
+    """The entries to append. An `OldEntry` that was erased stays erased."""
     timestamp: int
     """Milliseconds since the epoch; becomes the session's `updated_at`."""
     expect: int | None = None
-    """The version the log must be at; None: any."""
+    """The version that the session must have, else `StaleSession`; None: any."""
     identity: str | None = None
     """The identity that the session must have, else `SessionNotFound`; None: any session of that name."""
     retire_from: int | None = None
     state_delta: Mapping[str, Any] | None = None
-    """Changes of the state in order, by key with the prefix of its scope; see `holdfast.domain.state.Change` and
-    `holdfast.stores.state`.
+    """Changes of the state, in order, by key with the prefix of its scope. The formats are described in
+    `holdfast.domain.state.Change`, the scopes in `holdfast.stores.state`.
     """
     state_expect: Mapping[str, Any] | None = None
-    """Compare-and-set: the values that some keys of the session's own state must have (None: no value), else `StaleState`."""
+    """Values that keys of the session's own state must have before the write, else `StaleState`; None as a value: the key must
+    not exist.
+    """
     idempotency_key: str | None = None
     fingerprint: bytes = b""
-    """Identifies the request; the same idempotency key with another fingerprint is refused."""
+    """Identifies the request. If the idempotency key was used with another fingerprint, the write raises `IdempotencyConflict`."""
     calls: Sequence[ModelCall] = ()
     """Model calls to record and to add to the session's usage."""
     views: Mapping[str, SavedView] | None = None
@@ -111,64 +125,67 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     compactions: Sequence[NewCompaction] = ()
     """Compactions to record, including failed attempts, in order."""
     ttl: int | None = None
-    """Milliseconds for a session without a ttl of its own, 0: never. A session that has expired is not written to. None: no check."""
+    """Milliseconds of idle time after which a session without its own ttl expires; 0: never. A write to an expired session
+    raises `SessionExpired`. None: do not check.
+    """
     media: Mapping[bytes, bytes] = {}
-    """Contents that the entries name, by SHA-256; those that the session already has may be left out."""
+    """Contents to which the entries refer, by SHA-256. Contents that the session already has can be left out."""
     claim: Claim | None = None
     """The claim of the turn that this write begins or renews."""
     release: str | None = None
-    """The holder whose claim this write ends."""
+    """Holder of a claim. The write ends the session's claim if it belongs to this holder."""
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
     """The result of a write."""
 
     session: Session
-    """The session after the write; for a replay, the present session."""
+    """The session after the write; in a replay, the session as it is now."""
     entries: tuple[Entry, ...]
-    """The entries written, by this call or by the first one with its idempotency key, in their present state."""
+    """The entries written, in their present state; in a replay, those that the first call wrote."""
     version: int
-    """The session's version after the write; for a replay, after the first one."""
+    """The session's version after the write; in a replay, its version after the first call."""
     start: int = 0
-    """The `seq` of the first entry written, or without entries, the next `seq`; for a replay, of the first write."""
+    """The `seq` of the first entry written, or the next `seq` if none was written; in a replay, the value of the first call."""
     replayed: bool = False
     compactions: tuple[StoredCompaction, ...] = ()
     """The compactions that were recorded, each with its status."""
     reopened: bool = False
-    """True if the session was closed before."""
+    """True if the write made a closed session active again."""
     ended: bool = False
-    """True if it replaced a session and ended that."""
+    """True if `replace` ended the previous session of the same name."""
 
 
 class WindowRows(msgspec.Struct, frozen=True, gc=False):
-    """The rows needed to build a working set."""
+    """The data from which a working set is built."""
 
     session: Session
     view: SavedView | None
-    """The view's saved state; None if there is none, and then `entries` is the whole live path."""
+    """The view's saved state. None if no state is saved; `entries` is then the whole live path."""
     head: tuple[Entry, ...]
-    """The entries that the view's `keep` names, in order of `seq`; empty without a view."""
+    """The entries in the `keep` of the saved state, in order of `seq`; empty if no state is saved."""
     entries: tuple[Entry, ...]
-    """The live path from the view's frontier on."""
+    """The live path from the frontier of the saved state on."""
     compaction: StoredCompaction | None = None
     """The view's live compaction. The saved view may be older and not include it."""
 
 
 class LogStore(Protocol):
-    """Append to logs, read them, and store what is derived from them. The module describes what all methods promise."""
+    """Append to logs, read logs, and store data derived from them. The module describes what all methods promise."""
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """Write to a log.
 
-        A write that only saves views and compactions does not count as use of the session and never raises `SessionExpired`.
+        A write that only saves views and compactions, or changes claims, is not a use of the session and never raises
+        `SessionExpired`.
 
         Raises:
             SessionNotFound: no such session.
-            StaleSession: it is not at the version `expect`.
+            StaleSession: the session's version is not `expect`.
             IdempotencyConflict: the idempotency key was used with another fingerprint.
-            SessionBusy: another holder has claimed it.
-            StaleState: its state is not what `state_expect` says.
-            SessionExpired: with `ttl`, it was idle for too long and has not ended yet.
+            SessionBusy: another holder has claimed the session.
+            StaleState: the session's state has other values than `state_expect`.
+            SessionExpired: with `ttl`: the session has been idle for too long, although it has not been ended yet.
         """
         ...
 
@@ -182,24 +199,24 @@ class LogStore(Protocol):
         descending: bool = False,
         retired: bool = False,
     ) -> tuple[Entry, ...]:
-        """Return entries with `start <= seq < stop`, in order of `seq`, at most `limit` of them.
+        """Return at most `limit` entries with `start <= seq < stop`, in order of `seq`.
 
         Args:
             ref: the session.
             start: the lowest `seq`.
-            stop: the `seq` before which to stop; None: the end of the log.
+            stop: the end of the range, exclusive; None: the end of the log.
             limit: maximum number of entries; None: no limit.
-            descending: newest first; with `limit`, the last ones of the range.
-            retired: include retired entries; otherwise only the live path.
+            descending: if True, return the entries newest first; `limit` then selects the newest ones of the range.
+            retired: if True, include retired entries; if False, return only the live path.
         """
         ...
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
-        """Return all that building a working set reads, from one moment.
+        """Return everything that is needed to build a working set, as of one moment.
 
         Args:
             ref: the session.
-            view: the view key; None reads the whole live path.
+            view: the view's key; None: return the whole live path.
         """
         ...
 
@@ -213,64 +230,77 @@ class LogStore(Protocol):
         refused_by: Mapping[str, str] | None = None,
         facts: Mapping[int, Choice] | None = None,
     ) -> Entry:
-        """Set a caller's annotations of an entry; None leaves one unchanged. Drops the session's views. Raises `EntryNotFound`.
+        """Set annotations of an entry, and delete the session's saved views. Annotations that are not passed stay unchanged.
 
         Args:
             ref: the session.
-            seq: the entry; it must be live.
-            pinned: whether it stays in the prompt.
-            importance: its rating.
-            refused_by, facts: stored in the metadata, see `holdfast.domain.refusals` and `fact_choices`; empty removes them.
+            seq: the entry, which must be live.
+            pinned: True if the entry must stay in the prompt.
+            importance: the entry's rating; None removes it.
+            refused_by, facts: values for the entry's metadata; empty ones remove it, see `holdfast.domain.refusals` and
+                `fact_choices`.
+
+        Raises:
+            EntryNotFound: the entry does not exist or is retired.
         """
         ...
 
     async def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> int:
-        """Set the importance of those entries that are live and have none yet; return how many were set.
+        """Set the importance of entries that are live and have none yet; return how many were set.
 
-        For the results of a scorer: a value that a caller set stays. Neither the version nor a view changes. Raises `SessionNotFound`.
+        Used for the results of a scorer, which must not replace a value that a caller set. Changes neither the session's
+        version nor its views. Raises `SessionNotFound`.
 
         Args:
             ref: the session.
-            importances: by `seq`; at most `PAGE`, else `TooLarge`.
+            importances: the importance by `seq`; at most `PAGE` entries, else `TooLarge`.
         """
         ...
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Replace an entry's content by `holdfast.domain.log.erase_content`. Its digest stays, so that the digest chain stays valid.
+        """Erase an entry's content, as `holdfast.domain.log.erase_content` does. Its digest stays, so the digest chain stays valid.
 
-        SQLite removes the content from its files at once; a server's disk keeps dead rows until the server cleans up (docs/storage.md).
-        The entry's metadata is removed as well, since it may quote the content. A retired entry can be erased too. Drops the session's
-        views and adjusts later running totals. Raises `EntryNotFound`.
+        SQLite removes the content from its files at once. On a server, dead rows stay on the disk until the server cleans up
+        (docs/storage.md). The entry's metadata is removed too, because it may quote the content. A retired entry can be erased
+        as well. The method deletes the session's saved views, adjusts the running totals after the entry, and raises
+        `EntryNotFound`.
 
         Args:
             ref: the session.
             seq: the entry.
-            tokens: token count of what stays; None keeps the old count.
+            tokens: token count of the entry after the erasure; None: the count stays unchanged.
         """
         ...
 
     async def compactions(
         self, ref: SessionRef, *, view: str | None = None, live: bool = False
     ) -> tuple[StoredCompaction, ...]:
-        """Return the session's compactions in order of id: of all views or of one, all of them or only the live ones."""
+        """Return the session's compactions in order of id.
+
+        Args:
+            ref: the session.
+            view: return only compactions of this view; None: of all views.
+            live: if True, return only live compactions.
+        """
         ...
 
     async def drop_compaction(self, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name in the API
-        """Drop a live or superseded compaction, and return it. Drops the session's views.
-
-        Raises `CompactionNotFound`, also if it is dropped, dead or failed already.
+        """Drop a live or superseded compaction, and return it. Deletes the session's saved views.
 
         Args:
             ref: the session.
             id: the compaction's id.
             timestamp: milliseconds since the epoch; becomes the session's `updated_at`.
+
+        Raises:
+            CompactionNotFound: no such compaction, or it is already dropped, dead or failed.
         """
         ...
 
     async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
-        """Return the session's recorded model calls, of all turns or of one, newest first."""
+        """Return the newest `limit` model calls of the session, newest first; with `turn_id`, only those of this turn."""
         ...
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Return contents by SHA-256, without those that the session does not have. Raises `SessionNotFound`."""
+        """Return contents by SHA-256. Hashes that the session has no content for are left out. Raises `SessionNotFound`."""
         ...

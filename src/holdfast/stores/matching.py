@@ -1,10 +1,10 @@
-"""The part of the store contract about matching: which sessions have a message, and which share entries.
+"""The part of the store contract about matching: find the sessions that contain a message, and those that share entries.
 
-**Digests.** `sightings` finds the digest of every visible entry, and every `Entry.alias`, including those of retired entries, in the
-sessions of a user; withdrawn sessions are left out. Erasing an entry removes its alias, but not its digest.
+**Digests.** Every visible entry has a digest, and some have an `Entry.alias`. `sightings` finds both in the sessions of a user,
+also those of retired entries. Withdrawn sessions are left out. Erasing an entry removes its alias, but not its digest.
 
-**Origins** say which entries of a session are copies of another session's, see `holdfast.domain.origins`. `NewSession.origins` has those
-of a copy. `remove` and `replace` delete the origins of a session.
+**Origins** record which entries of a session are copies of another session's entries, see `holdfast.domain.origins`. If a
+session is created as a copy, `NewSession.origins` contains them. `remove` and `replace` delete the origins of a session.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from holdfast.domain.origins import Origin
 from holdfast.domain.session import SessionRef
 
 _SIZE = 8
-"""Bytes of a key, the size that a B-tree handles best. Where keys collide, the owner of the session tells places apart."""
+"""Number of bytes of a key, the size that a B-tree handles best. Different digests can have the same key, so queries also
+compare the user of the session.
+"""
 
 
 class Sighting(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A place of a digest in a log."""
+    """An entry of a log that has one of the digests searched for."""
 
     ref: SessionRef
     identity: str
     mark: int
-    """Index, among the digests that were searched for, of the one found."""
+    """Index of the digest that was found, in the `marks` that were searched for."""
     seq: int
     digest: bytes
-    """The entry's own digest: of the chain up to and including it."""
+    """The entry's digest, which depends on all visible messages up to and including the entry."""
     live: bool
-    """True if the entry is on the live path."""
+    """True if the entry is not retired."""
     last: bool
-    """True if it is the last visible message of the live path."""
+    """True if the entry is the last visible message that is not retired."""
     updated_at: int
-    """The session's, in milliseconds since the epoch."""
+    """`updated_at` of the session, in milliseconds since the epoch."""
 
 
 class MatchingStore(Protocol):
-    """Find messages, and copies of them, in the sessions of a user. The module describes what all methods promise."""
+    """Find messages and their copies in the sessions of a user. The module describes what all methods promise."""
 
     async def sightings(
         self,
@@ -54,54 +56,62 @@ class MatchingStore(Protocol):
         limit: int = 16,
         ends: bool = False,
     ) -> tuple[Sighting, ...]:
-        """Return all places of one of `marks`: the last one in the list that is in any log; empty if none is.
+        """Return the entries that have the last one of `marks` that occurs in any log; empty if none of them occurs.
 
-        All places are of that one mark: those in the newest sessions first, and in a session the newest entries first. The cost depends on what
-        is searched for, not on the number of sessions, places or entries.
+        All returned entries have the same digest. Those in the newest sessions come first, and within a session the newest
+        entries. The cost depends on the number of marks and results, not on the number of sessions or entries.
 
         Args:
             user_id: search the logs of this user's sessions.
-            marks: digests, the most wanted one last; at most `MARKS`, else `TooLarge`.
-            alias: search for `Entry.alias` instead of the digests of visible entries.
-            session: search only this session of the user; a session that does not exist has no places.
-            limit: 1 to `SIGHTINGS`.
-            ends: find only sessions whose live path ends with the digest, the most recently used first, however many other
-                sessions contain it before their end. Not with `alias` or `session`.
+            marks: digests, the preferred one last; at most `MARKS`, else `TooLarge`.
+            alias: if True, search for aliases (`Entry.alias`) instead of digests of visible entries.
+            session: search only this session of the user. If it does not exist, the result is empty.
+            limit: maximum number of results, 1 to `SIGHTINGS`.
+            ends: if True, find only sessions in which the digest is that of the last visible message that is not retired. The
+                most recently used ones come first. Sessions that contain the digest earlier do not count towards `limit`. Not
+                allowed with `alias` or `session`.
         """
         ...
 
     async def share(self, ref: SessionRef, identity: str) -> None:
-        """Record that copies of a session are about to be made, so that `sharing` finds it as well.
+        """Record that copies of a session are about to be made, so that `sharing` also finds this session.
 
-        Changes neither the session's version nor its times. A session that has origins is left unchanged. Raises `SessionNotFound`.
+        Changes neither the session's version nor its times. Does nothing if the session already has origins.
 
         Args:
             ref: the session.
-            identity: the identity that the session must have, else `SessionNotFound`.
+            identity: the identity that the session must have.
+
+        Raises:
+            SessionNotFound: no such session, or it has another identity.
         """
         ...
 
     async def origins(self, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:
-        """Return the origins of some sessions of a user by id, in order of `first`, without sessions that share nothing."""
+        """Return the origins of the given sessions of a user by session id, in order of `first`. Sessions without origins are left out."""
         ...
 
     async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """Return, by id, the origins of all sessions of a user that have entries of the session with the identity `source`.
+        """Return the origins of all sessions of a user that contain entries first written in `source`, by session id.
 
-        The cost depends on what is returned, not on the number of other sessions. Withdrawn sessions are left out.
+        `source` is the identity of a session. The cost depends on what is returned, not on the number of other sessions.
+        Withdrawn sessions are left out.
         """
         ...
 
 
 @lru_cache(4096)
 def make_scope(tenant: str, user_id: str) -> bytes:
-    """Return the value that makes a user's keys differ from all other users', so that a look-up never reads their logs."""
+    """Return a value that makes the keys of a user's digests different from those of all other users.
+
+    With it, a search never reads the logs of other users.
+    """
     data = msgspec.json.encode([tenant, user_id])
     return hashlib.blake2b(data, digest_size=32, person=b"marks").digest()
 
 
 def make_end_key(scope: bytes, digest: bytes) -> int:
-    """Return the key under which a session is indexed by the last visible message of its live path."""
+    """Return the key under which a session is indexed by the digest of its last visible message that is not retired."""
     return make_key(scope, b"end" + digest)
 
 

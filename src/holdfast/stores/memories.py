@@ -1,30 +1,40 @@
-"""The part of the store contract about memories: records of what was learned, signals of their recalls, and a diary.
+"""The part of the store contract about memories: records of what was learned, signals that record their recalls, and a diary.
 
-A `MemoryStore` is a handle of one tenant, like a store. Every `Store` is one; a separate one can be given as `Holdfast(memory_store=…)`.
+A `MemoryStore` is a handle of one tenant, like a store. Every `Store` is a `MemoryStore`. A separate one can be passed as
+`Holdfast(memory_store=…)`.
 
-**Owners.** Memories belong to an `Owner`: a user, an agent or, with an empty id, the tenant itself. A method with an owner reads and
-changes only what belongs to that owner. An owner that nothing was ever written for has version 0 and no memories.
+**Owners.** Memories belong to an `Owner`: a user, an agent or, with an empty id, the tenant itself. A method with an owner
+reads and changes only what belongs to that owner. Before the first write for an owner, its version is 0 and it has no memories.
 
-**Writing.** `change_memories` is one transaction, all or nothing, as durable as `append`. Each write that puts a memory, or forgets one
-that existed, adds one to the owner's version; what it wrote has that version. Signals and diary entries alone do not change the
-version, and a change without effect writes nothing. Every new memory gets a higher number than those before it; numbers are never
-reused. Of several writers with the same `expect` one succeeds, and the others get `StaleMemories`; without `expect` they come one
-after the other, and none is lost.
+**Writing.** `change_memories` runs one transaction: it changes everything or nothing, and is as durable as `append`. A write
+that puts a memory, or forgets an existing one, adds one to the owner's version, and the memories that it wrote get that
+version. Signals and diary entries alone do not change the version. A change without effect writes nothing. Every new memory
+gets a higher number than all memories before it; numbers are never reused. Of several writers with the same `expect` one
+succeeds, and the others raise `StaleMemories`. Writers without `expect` are executed one after the other, and none is lost.
 
-**Dropping** deletes everything of an owner, its name too; afterwards it is like an owner that nothing was ever written for. If
-something is written for it later, versions and numbers continue above the earlier ones, so that callers that remember the earlier
-ones never confuse the two.
+**Dropping** deletes all data of an owner, including its name. Afterwards the owner is like one for which nothing was ever
+written. If something is written for it later, versions and numbers continue above the earlier ones. So a caller that remembers
+earlier ones never confuses the two.
 
-**Forgetting** deletes a memory's row and its signals, from the disk too as `Store.erase` does; replacing a memory removes the old
-content from the disk too. Diary entries stay: they quote nothing. Readers that use `since` do not get forgotten memories; they
-notice them by `total`, or by asking for the numbers that they know.
+**Forgetting** deletes a memory's row and its signals, also from the disk, as `Store.erase` does. Replacing a memory also
+removes the old content from the disk. Diary entries stay, since they quote no memories. A read with `since` does not report
+forgotten memories. A reader can notice them by `total`, or by reading the numbers that it knows.
 
-**Limits** are those of `holdfast.limits`: a memory as JSON (`MEMORY_BYTES`), memories of an owner (`MEMORIES`), memories put or forgotten
-per call (`MEMORIES_AT_ONCE`), ids, numbers and signals per call (`PAGE`), a diary entry's report (`METADATA_BYTES`); beyond them a
-call raises `TooLarge`. The newest `SIGNALS_KEPT` signals of a memory and the newest `DIARY_KEPT` diary entries of an owner are kept, in
-the order in which they were written. An invalid memory, by `holdfast.stores.memory_checks`, is `InvalidRequest`.
+**Limits** are defined in `holdfast.limits`. If one is exceeded, the call raises `TooLarge`:
 
-**Order** is that of numbers; signals and diary entries are in the order in which they were written. The cost of a read depends on what it returns.
+| limit | of |
+| --- | --- |
+| `MEMORY_BYTES` | bytes of a memory as JSON |
+| `MEMORIES` | memories of an owner |
+| `MEMORIES_AT_ONCE` | memories put or forgotten per call |
+| `PAGE` | ids, numbers or signals per call |
+| `METADATA_BYTES` | bytes of a diary entry's report |
+
+The newest `SIGNALS_KEPT` signals of a memory and the newest `DIARY_KEPT` diary entries of an owner are kept; the newest are
+those written last. A memory that `holdfast.stores.memory_checks` finds invalid raises `InvalidRequest`.
+
+**Order.** Memories are in order of their numbers. Signals and diary entries are in the order in which they were written. The
+cost of a read depends on how much it returns.
 """
 
 from __future__ import annotations
@@ -41,18 +51,18 @@ class OwnedMemories(msgspec.Struct, frozen=True):
     """Some memories of an owner."""
 
     version: int
-    """The owner's version; 0: nothing was ever written."""
+    """The owner's version; 0 if nothing was ever written for it."""
     memories: tuple[Memory, ...]
-    """In order of `number`."""
+    """The memories, in order of `number`."""
     total: int = 0
-    """Number of memories that the owner has, whatever their status."""
+    """Number of all memories of the owner, whatever their status."""
     has_more: bool = False
     damaged: tuple[int, ...] = ()
-    """Numbers of memories that cannot be decoded and are left out."""
+    """Numbers of memories that are left out because they cannot be decoded."""
 
 
 class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which memories of an owner to read: the arguments of `MemoryStore.memories`."""
+    """Selects memories of an owner. The fields are arguments of `MemoryStore.memories`."""
 
     ids: Collection[str] | None = None
     numbers: Collection[int] | None = None
@@ -64,7 +74,7 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStore(Protocol):
-    """Memories of a tenant. The module describes what all methods promise."""
+    """Store the memories of a tenant. The module describes what all methods promise."""
 
     async def memories(
         self,
@@ -78,42 +88,43 @@ class MemoryStore(Protocol):
         limit: int = 100,
         descending: bool = False,
     ) -> OwnedMemories:
-        """Return memories of an owner, all from one moment.
+        """Return memories of an owner, all as of one moment.
 
-        Filters are combined: a memory has to match all of them.
+        A memory must match all filters that are given.
 
         Args:
-            owner: whose memories.
-            ids: only these; unknown ones are ignored.
-            numbers: only these.
-            since: only memories changed after this version of the owner.
-            status: only memories with this status.
-            after: continue after this number.
-            limit: 1 to `PAGE`.
-            descending: the newest number first.
+            owner: the owner of the memories.
+            ids: return only memories with these ids; unknown ids are ignored.
+            numbers: return only memories with these numbers.
+            since: return only memories that changed after this version of the owner.
+            status: return only memories with this status.
+            after: return only memories that come after this number in the requested order.
+            limit: maximum number of memories, 1 to `PAGE`.
+            descending: if True, the highest number comes first.
         """
         ...
 
     async def find_memory(self, memory_id: str) -> Memory:
-        """Return the memory with that id, of any owner. Raises `MemoryNotFound`."""
+        """Return the memory with this id, of any owner. Raises `MemoryNotFound`."""
         ...
 
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
-        """Change memories of an owner; return those put, as stored, with the owner's new version.
+        """Change memories of an owner; return the memories that were put, as stored, with the owner's new version.
 
         Args:
-            owner: whose memories; every memory in `delta` must belong to it.
+            owner: the owner, to whom every memory in `delta` must belong.
             delta: the changes.
             timestamp: milliseconds since the epoch.
-            expect: the version that the owner must be at; None: any.
+            expect: the version that the owner must have; None: any.
 
         Raises:
-            StaleMemories: the owner is at another version.
-            MemoryNotFound: a memory to put has a number, but this owner has no such memory with that number.
-            InvalidRequest: a memory to put has no number, but its id is taken; or a memory, signal or diary entry is invalid.
-            TooLarge: a limit would be passed.
+            StaleMemories: the owner's version is not `expect`.
+            MemoryNotFound: a memory to put has a number, but the owner has no such memory with that number.
+            InvalidRequest: a memory to put has no number, but its id is already used; or a memory, signal or diary entry is
+                invalid.
+            TooLarge: a limit would be exceeded.
         """
         ...
 
@@ -123,23 +134,23 @@ class MemoryStore(Protocol):
         """Return signals of an owner's memories, in the order in which they were written.
 
         Args:
-            owner: whose memories.
-            memory_ids: only signals of these memories; None: of all.
-            since: only signals from then on, milliseconds since the epoch.
+            owner: the owner of the memories.
+            memory_ids: return only signals of these memories; None: of all memories.
+            since: return only signals at or after this time, in milliseconds since the epoch; None: all.
         """
         ...
 
     async def diary(self, owner: Owner, *, limit: int = 20) -> tuple[DiaryEntry, ...]:
-        """Return the newest diary entries of an owner, newest first."""
+        """Return the newest `limit` diary entries of an owner, newest first."""
         ...
 
     async def memory_owners(self, *, after: Owner | None = None, limit: int = 100) -> tuple[tuple[Owner, int], ...]:
-        """Return owners that something was ever written for, with the times (ms) of their last writes, in order of kind and id.
+        """Return owners in order of kind and id, each with the time of its last write in milliseconds since the epoch.
 
-        An owner whose memories were all forgotten is included; one that was dropped is not.
+        An owner is included even if all its memories were forgotten, but not if it was dropped.
         """
         ...
 
     async def drop_memories(self, owner: Owner) -> int:
-        """Delete all of an owner's memories, signals and diary entries, and its name, from the disk too; return how many memories there were."""
+        """Delete all data of an owner: memories, signals, diary entries and its name, also from the disk. Return the number of memories."""
         ...

@@ -1,4 +1,7 @@
-"""Checks that every memory store makes before it begins: of owners, memories, signals and diary entries."""
+"""Check owners, memories, signals and diary entries before a memory store uses them.
+
+"Refuse" in a docstring here means: raise `InvalidRequest` or `TooLarge`.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from holdfast.stores.checks import check_id, check_json, check_kind, check_limit
 from holdfast.stores.memories import MemoryQuery
 
 DIGEST_BYTES: Final = 64
-"""Maximum size of a question's digest."""
+"""Maximum bytes of `Signal.query`, the digest of a question."""
 _KINDS: Final = get_args(OwnerKind)
 _TIMES: Final = ("created_at", "updated_at", "valid_from", "valid_until", "promoted_at", "reviewed_at")
 _NUMBERS: Final = 2**62
-"""An exclusive upper bound for numbers and times in a database."""
+"""Numbers and times must be lower than this, so that they fit into the columns of a database."""
 _ID: Final = re.compile("mem_[0-9a-f]{32}")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOBODY: Final = Owner("app")
@@ -51,12 +54,12 @@ def check_owner(owner: Owner) -> None:
 
 
 def keep_possible_ids(ids: Iterable[str]) -> list[str]:
-    """Return those of some texts that can be ids of memories, each once. A store need not look for the others."""
+    """Return those of `ids` that are valid ids of memories, each once. A store does not search for the others."""
     return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
 
 
 def check_ids(ids: Collection[str] | None, param: str) -> None:
-    """Refuse invalid ids, and too many at once."""
+    """Refuse invalid ids, and more than `PAGE` at once."""
     if len(ids or ()) > PAGE:
         raise TooLarge(f"{len(ids or ())} ids at once; at most {PAGE} are allowed", param=param)
     for id_ in ids or ():
@@ -64,7 +67,7 @@ def check_ids(ids: Collection[str] | None, param: str) -> None:
 
 
 def check_query(owner: Owner, query: MemoryQuery) -> None:
-    """Refuse an invalid query for memories."""
+    """Refuse an invalid owner or query."""
     check_owner(owner)
     check_limit(query.limit)
     check_ids(query.ids, "ids")
@@ -77,7 +80,12 @@ def check_query(owner: Owner, query: MemoryQuery) -> None:
 
 
 def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
-    """Return the bytes to store for the memories that are put, see `decode_memory`. Raises `InvalidRequest`, `TooLarge`."""
+    """Check a change of memories; return the encoded bytes of each memory to put, which `decode_memory` decodes.
+
+    Raises:
+        InvalidRequest: something in the change is invalid.
+        TooLarge: a limit is exceeded.
+    """
     check_owner(owner)
     many = len(delta.put) + len(delta.forget)
     if many > MEMORIES_AT_ONCE:
@@ -105,12 +113,12 @@ def check_change(timestamp: int, expect: int | None) -> None:
 
 
 def decode_memory(data: bytes, owner: Owner, number: int, version: int) -> Memory:
-    """Return a memory from its stored bytes, and from the owner, number and version that are stored next to them."""
+    """Decode a memory from its stored bytes. Its owner, number and version are stored separately, and are passed as arguments."""
     return msgspec.structs.replace(_decode(data), owner=owner, number=number, version=version)
 
 
 def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
-    """Return a memory as JSON, without the fields that are stored next to it. Raises `InvalidRequest`, `TooLarge`."""
+    """Return a memory as JSON, without the fields that are stored separately. Raises `InvalidRequest`, `TooLarge`."""
     if memory.owner != owner:
         raise InvalidRequest(f"{param} belongs to another owner", param=f"{param}.owner")
     if not _ID.fullmatch(memory.id):
@@ -137,7 +145,7 @@ def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
 
 
 def _check_fields(memory: Memory, param: str) -> None:
-    """Refuse invalid texts and names of a memory."""
+    """Refuse a memory with invalid content, tags, agent, sources or references to other memories."""
     if not memory.content.strip():
         raise InvalidRequest(f"{param}.content is empty: a memory needs a text", param=f"{param}.content")
     if len(memory.tags) > MEMORY_TAGS:
@@ -176,6 +184,6 @@ def _check_entry(entry: DiaryEntry, param: str) -> None:
 
 
 def _check_number(value: Any, param: str) -> None:
-    """Refuse a time or version that does not fit into a database's columns; None is allowed."""
+    """Refuse a number or time whose absolute value is 2**62 or more. None is allowed."""
     if value is not None and (not isinstance(value, int) or abs(value) >= _NUMBERS):
         raise InvalidRequest(f"{param} must be a whole number below 2**62", param=param)

@@ -1,4 +1,4 @@
-"""The MySQL and MariaDB store: a connection pool, and a transaction for each write.
+"""The MySQL and MariaDB store: a connection pool, and one transaction per write.
 
 MySQL commits each schema change by itself. So an interrupted migration continues with the step at which it stopped.
 """
@@ -24,10 +24,12 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 
 OPTIONS: Final = ("pool", "socket", "sslmode")
 _LOCK: Final = "CONCAT('holdfast ', SHA1(DATABASE()))"
-"""Name of the server's lock for schema changes. The hash keeps it within 64 characters for any name of the database."""
+"""SQL expression for the name of the server's lock for schema changes. The hash keeps the name within 64 characters, however
+long the name of the database is.
+"""
 _MISSING_TABLE: Final = 1146
 _THERE: Final = frozenset({1050, 1060, 1061, 1091})
-"""Errors of a migration's statement that was already run: the table, column or key exists, or was already dropped."""
+"""Error numbers of a migration statement that was run before: the table, column or key already exists, or was already dropped."""
 
 
 # -- the schema --------------------------------------------------------------
@@ -36,7 +38,7 @@ _THERE: Final = frozenset({1050, 1060, 1061, 1091})
 async def read_applied_migrations(connection: Connection) -> dict[int, str] | None:
     """Return the checksums of applied migrations by number, or None if the database has no Holdfast tables.
 
-    A migration that was interrupted counts as missing.
+    An interrupted migration is left out.
     """
     sql = f"SELECT number, checksum, steps FROM {TABLE} WHERE number > 0 AND steps < 0"  # noqa: S608  # a constant
     try:
@@ -49,7 +51,7 @@ async def read_applied_migrations(connection: Connection) -> dict[int, str] | No
 
 
 async def upgrade_schema(connection: Connection, name: str) -> None:
-    """Apply the pending migrations. If several processes start at once, one applies them and the others wait."""
+    """Apply the pending migrations. If several processes start at once, one of them applies the migrations while the others wait."""
     known = load_migrations("mysql")
     found = await read_applied_migrations(connection)
     if found is not None and not list_pending(name, known, found):
@@ -85,7 +87,8 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
     """Apply one migration, statement by statement.
 
     The column `steps` counts the statements that were run; it is -1 when the migration is complete. MySQL commits each
-    statement by itself. A statement that was run but not counted fails with one of `_THERE` when it is run again.
+    statement by itself, so a crash can come between a statement and its count. Run again, such a statement fails with one of
+    `_THERE`, which is ignored.
     """
     begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
     where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608
@@ -103,7 +106,7 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
 
 
 async def _backfill(connection: Connection, number: int) -> None:
-    """Run the backfill of a migration, if it has one. Each batch is committed, so a restart continues after the last one."""
+    """Run the backfill of a migration, if it has one. Each batch is committed by itself."""
     run_batch, position = BACKFILLS.get(number, (None, None))
     while run_batch is not None and position is not None:
         await connection.begin(writing=True)
@@ -116,7 +119,7 @@ async def _backfill(connection: Connection, number: int) -> None:
 
 
 def split_statements(sql: str) -> list[str]:
-    """Return the statements of a migration, without comments."""
+    """Return the statements of a migration's SQL text, without comments."""
     bare = re.sub(r"--.*", "", sql)
     return [step.strip() for step in bare.split(";") if step.strip()]
 
@@ -145,7 +148,7 @@ class MySQLStore(LogicStore):
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of applied migrations by number, without changing the database."""
+        """Return the checksums of the database's applied migrations by number. Reads only."""
         address = parse_address(url, options=OPTIONS)
         with forbid_retries(address.name):
             connection = await connect(address, address.name)
@@ -156,7 +159,7 @@ class MySQLStore(LogicStore):
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url`; create or upgrade its tables."""
+        """Open the database at `url` as a store; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
@@ -164,7 +167,7 @@ class MySQLStore(LogicStore):
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
-        """Open the database at `url` for an index alone, with `INDEX_POOL` connections; create or upgrade its tables."""
+        """Open the database at `url` as an index; create or upgrade its tables. By default the index has `INDEX_POOL` connections."""
         checks.check_id(tenant, "tenant")
         database = _Database(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()

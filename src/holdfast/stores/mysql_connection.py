@@ -1,6 +1,7 @@
 """A connection to MySQL or MariaDB through asyncmy: its settings, and the translation of its errors.
 
-The driver binds parameters by position. Text is sent as bytes, because identifiers are only compared.
+The driver binds parameters by position. Text parameters are sent as bytes, because identifiers are only compared for equality
+and order.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ except ImportError as exc:  # pragma: no cover  # the tests' environment has it
     raise MissingExtra("a MySQL or MariaDB store", "mysql") from exc
 
 STATEMENTS_PREPARED: Final = 300
-"""Prepared statements per connection. The server parses each once, and values are sent in binary form."""
+"""Maximum number of prepared statements per connection. The server parses each statement once, and values are sent in binary form."""
 STATEMENT_BYTES: Final = 1 << 19
-"""Approximate size of the values of one statement that inserts many rows."""
+"""Approximate maximum bytes of the values in one statement that inserts many rows."""
 _NUMBERED: Final = re.compile(r"\?(\d+)")
 _SETUP: Final = (
     # A fixed mode, so that quotes and backslashes in literals do not depend on the server's configuration.
@@ -61,14 +62,14 @@ _MESSAGES: Final = (
     ({1049}, "the database does not exist: create it with CREATE DATABASE"),
     ({1665}, "its binlog_format is STATEMENT, which does not support READ COMMITTED: set it to ROW or MIXED"),
 )
-"""Texts that tell the caller, or the operator of the server, what happened and what to do, by error numbers."""
+"""Error messages by the server's error numbers. They say what happened and what the caller or the operator of the server can do."""
 
 
 # -- errors ------------------------------------------------------------------
 
 
 def translate_error(exc: Exception, name: str) -> Exception:
-    """Convert an error of asyncmy to a `HoldfastError`, `Retryable` or `ConnectionLost`.
+    """Convert an error of asyncmy to a `HoldfastError`, `Retryable` or `ConnectionLost`; `name` names the server in the message.
 
     Messages never contain rows or passwords.
     """
@@ -89,7 +90,7 @@ def translate_error(exc: Exception, name: str) -> Exception:
 
 
 def get_error_code(exc: BaseException | None) -> int:
-    """Return the server's number of an error, or -1 if it has none."""
+    """Return the server's error number of an exception, or -1 if it has none."""
     code = exc.args[0] if isinstance(exc, DriverError) and exc.args else -1
     return code if isinstance(code, int) else -1
 
@@ -101,11 +102,11 @@ class DriverStatement(NamedTuple):
     """A statement in the driver's syntax."""
 
     sql: str
-    """The text with `%s` for each parameter."""
+    """The SQL text, with `%s` for each parameter."""
     places: tuple[int, ...]
-    """Index of the parameter for each `%s`."""
+    """For each `%s`, the index of its parameter."""
     row: str
-    """The part after VALUES of an INSERT, which can be repeated to insert several rows; empty for other statements."""
+    """For an INSERT, the text after VALUES, which is repeated to insert several rows; empty for other statements."""
 
 
 @cache
@@ -118,7 +119,15 @@ def to_driver_statement(sql: str) -> DriverStatement:
 
 
 def encode_params(places: Sequence[int], params: Row) -> list[Any]:
-    """Return the values for the `%s` of a statement, with text as bytes. Raises `InvalidRequest` for numbers over 64 bits."""
+    """Return the values for the `%s` of a statement. Text is converted to bytes.
+
+    Args:
+        places: for each `%s`, the index of its parameter.
+        params: the parameters.
+
+    Raises:
+        InvalidRequest: a number does not fit into 64 bits.
+    """
     values = []
     for value in params:
         if type(value) is str:
@@ -157,7 +166,7 @@ class Connection:
         return await self.execute(self._statements[name], params)
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """Run a statement for each row; an INSERT inserts many rows at once."""
+        """Run a statement once for each row of parameters. An INSERT is run for many rows at once."""
         sql, places, row = to_driver_statement(self._statements[name])
         if not row:
             for one in rows:
@@ -179,7 +188,7 @@ class Connection:
         self._open = False
 
     async def rollback(self) -> None:
-        """Roll back the transaction. If that fails, the connection is discarded, which makes the server roll back."""
+        """Roll back the transaction. If that fails, discard the connection; the server then rolls back."""
         if self._open and not self._broken:
             try:
                 await self.execute("ROLLBACK")
@@ -202,7 +211,7 @@ class Connection:
             self.kill()
 
     async def execute(self, sql: str, params: Row = (), *, patience: float = PATIENCE + 5) -> Rows:
-        """Run a statement and return its rows; for an INSERT, the generated number of the row."""
+        """Run a statement and return its rows; for an INSERT, return a row with the generated key, if there is one."""
         text, places, _ = to_driver_statement(sql)
         return await self._run(text, encode_params(places, params), patience=patience)
 
@@ -231,7 +240,7 @@ class Connection:
 
 
 def _split_by_size(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
-    """Yield the rows in groups of at most about `size` bytes; a larger row is in a group of its own."""
+    """Yield the rows in groups of at most about `size` bytes. A row that is larger is a group of its own."""
     group: list[list[Any]] = []
     total = 0
     for row in rows:
@@ -246,7 +255,7 @@ def _split_by_size(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]
 
 
 async def connect(address: Address, name: str) -> Connection:
-    """Open a connection and configure it; `name` is the server's name in error messages."""
+    """Open a connection and configure it; `name` names the server in error messages."""
     try:
         raw = await asyncmy.connect(
             host=address.host or "127.0.0.1",

@@ -1,8 +1,9 @@
 """The PostgreSQL store: asyncpg, a connection pool, and appends in two round trips.
 
-An append reads the session without a lock. Then it writes everything with one statement, which does nothing if the session is
-no longer at the version that was read. PostgreSQL commits that statement by itself, and concurrent appends share a flush. If
-another process was faster, the append is computed again. All other writes lock the session in a transaction.
+An append reads the session without a lock. Then it writes everything with one statement, which does nothing if the session no
+longer has the version that was read. PostgreSQL commits this statement by itself, and concurrent appends share one flush to
+disk. If another process wrote to the session in between, the append is computed again. All other writes lock the session in a
+transaction.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 T = TypeVar("T")
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
 STALE: Final = 3
-"""Number of attempts at an append before one that locks the session."""
+"""Number of attempts at an append without a lock. The next attempt locks the session."""
 
 
 # -- the database ------------------------------------------------------------
@@ -95,15 +96,15 @@ class _Database(RemoteDatabase[Connection]):
             raise
 
     async def _append_fused(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
-        """Run the append `job` with one statement and return its result.
+        """Run the append `job` with one writing statement, and return its result.
 
         Args:
             connection: the connection.
             job: the append.
-            remembered: the session's row from the last append; None to read it.
+            remembered: the session's row from the last append; None: read the row.
 
         Raises:
-            _NotFusible: the append needs a transaction, or writes nothing for a remembered row.
+            _NotFusible: the append needs a transaction; or it used a remembered row and would write nothing.
         """
         steps, write = job.steps(), None
         rows: Rows = ()
@@ -136,13 +137,13 @@ class _Database(RemoteDatabase[Connection]):
         return result
 
     async def _write_fused(self, connection: Connection, job: Job[Any], write: FusedAppend) -> None:
-        """Write everything, unless the session has changed since it was read."""
+        """Write everything with one statement. Raises `Retryable` if the session has changed since it was read."""
         sql, params = write.build("postgres")
         try:
             rows = await connection.fetch(sql, encode_params(params))
         except (Retryable, StoreUnavailable) as exc:
             if connection.is_broken:
-                # The server may still execute it, but only at this version of the session. So running it again is safe.
+                # The server may still execute the statement, but only at this version of the session. So a retry is safe.
                 job.seen = write.guard
                 raise OutcomeUnknown from exc.__cause__
             raise
@@ -170,7 +171,7 @@ async def read_applied_migrations(connection: Connection, schema: str) -> dict[i
 
 
 async def upgrade_schema(connection: Connection, schema: str, name: str) -> None:
-    """Apply the pending migrations, all or none. If several processes start at once, one applies them."""
+    """Apply the pending migrations in one transaction. If several processes start at once, one of them applies the migrations."""
     known = load_migrations("postgres")
     found = await read_applied_migrations(connection, schema)
     if found is not None and not list_pending(name, known, found):
@@ -181,7 +182,7 @@ async def upgrade_schema(connection: Connection, schema: str, name: str) -> None
 
 @asynccontextmanager
 async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIterator[None]:
-    """Open a transaction for a schema change; a lock excludes other processes."""
+    """Run the block in a transaction that changes the schema. A lock keeps out other processes that want to change it."""
     await connection.begin(writing=True)
     try:
         # Building an index on a large table takes long, and another process may be building it right now.
@@ -225,18 +226,18 @@ async def _backfill(connection: Connection, number: int) -> None:
 _RANKING: Final = (
     "SET enable_bitmapscan = on; SET enable_sort = on; SET enable_hashjoin = off; SET enable_mergejoin = off"
 )
-"""Settings of a connection for an index: posting lists are read with bitmap scans, results are sorted, and joins are nested loops."""
+"""Settings of connections to an index: bitmap scans read posting lists, sorting is allowed, and joins are nested loops."""
 
 
 class _IndexDatabase(_Database):
-    """A database opened for an index. It uses the extension pgvector if it is installed or this user may install it."""
+    """A database opened as an index. It uses the extension pgvector if the extension is installed, or if this user may install it."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self.extension = pgvector.Extension(partial(_begin_schema_change, schema=self._schema))
 
     async def open(self) -> None:
-        """Connect, bring the schema up to date, and set up the extension."""
+        """Connect, upgrade the schema, and set up the extension."""
         await super().open()
         try:
             await self._run_with_retries(Job(do_nothing, writing=True), self._set_up_extension)
@@ -245,7 +246,7 @@ class _IndexDatabase(_Database):
             raise
 
     async def create_table(self, dimensions: int) -> None:
-        """Create the table for vectors of this dimension, unless it exists."""
+        """Create the pgvector table for vectors with this number of dimensions, unless it exists."""
         if self.extension.needs_table(dimensions):
             await self._run_shielded(Job(do_nothing, writing=True), partial(self._create_table, dimensions))
 
@@ -276,7 +277,7 @@ class PostgresStore(LogicStore):
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of applied migrations by number, without changing the database."""
+        """Return the checksums of the database's applied migrations by number. Reads only."""
         address = parse_address(url, options=OPTIONS)
         with forbid_retries(address.name):
             connection = await connect(address, address.name)
@@ -287,7 +288,7 @@ class PostgresStore(LogicStore):
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url`; create or upgrade its tables."""
+        """Open the database at `url` as a store; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _Database(parse_address(url, options=OPTIONS))
         await database.open()
@@ -295,7 +296,7 @@ class PostgresStore(LogicStore):
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
-        """Open the database at `url` for an index alone, with `INDEX_POOL` connections; create or upgrade its tables."""
+        """Open the database at `url` as an index; create or upgrade its tables. By default the index has `INDEX_POOL` connections."""
         checks.check_id(tenant, "tenant")
         database = _IndexDatabase(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()

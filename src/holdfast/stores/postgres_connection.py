@@ -40,7 +40,7 @@ _MESSAGES: Final = (
     ("42501", "this user lacks a privilege: it must own the schema, or be allowed to create it"),
     ("58", "its disk failed"),
 )
-"""Texts that tell the caller, or the operator of the server, what happened and what to do, by prefix of the SQLSTATE."""
+"""Error messages by prefix of the SQLSTATE. They say what happened and what the caller or the operator of the server can do."""
 
 
 # -- errors ------------------------------------------------------------------
@@ -54,7 +54,7 @@ def translate_error(exc: Exception, name: str, *, is_disconnected: bool = True) 
     Args:
         exc: the error.
         name: name of the server, for messages.
-        is_disconnected: True if there is no connection any more.
+        is_disconnected: True if the connection is closed, or was never opened.
     """
     state = str(getattr(exc, "sqlstate", None) or "")
     if isinstance(exc, asyncpg.DataError) or state == "22003":
@@ -95,7 +95,7 @@ class Connection:
         await self.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def query(self, name: str, params: Row) -> Rows:
-        """Run a statement by name and return its rows. Text is sent as bytes, because identifiers are only compared."""
+        """Run a named statement and return its rows. Text is sent as bytes, because the server only compares identifiers."""
         if self.has_pgvector and name == "index_nearest":
             return await pgvector.find_nearest(self, encode_params(params))
         return await self.fetch(self._statements[name], encode_params(params))
@@ -133,7 +133,7 @@ class Connection:
             raise
 
     async def rollback(self) -> None:
-        """Roll back the transaction. If that fails, the connection is discarded, which makes the server roll back."""
+        """Roll back the transaction. If that fails, discard the connection; the server then rolls back."""
         if not self._broken and self._raw.is_in_transaction():
             try:
                 await self.execute("ROLLBACK")
@@ -155,7 +155,7 @@ class Connection:
 
     @property
     def is_broken(self) -> bool:
-        """True if the connection was lost or stopped answering."""
+        """True if the connection was lost or the server stopped answering."""
         return self._broken
 
     def _handle_error(self, exc: Exception) -> Exception:
@@ -165,7 +165,7 @@ class Connection:
 
 
 def encode_params(params: Row) -> list[Any]:
-    """Return the parameters with text as bytes."""
+    """Return the parameters, with text converted to bytes."""
     return [value.encode() if type(value) is str else value for value in params]
 
 
@@ -193,15 +193,16 @@ _SETUP: Final = """
 SELECT set_config(name, value, false) FROM unnest($1::text[], $2::text[]) AS setting (name, value)
 WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
 """
-"""Applies the settings after the login, because a connection pooler ignores those of the startup packet.
+"""Applies the settings after the login, because a connection pooler ignores settings in the startup packet.
 
-`synchronous_commit` is raised to `on` if the server has it off, so that acknowledged writes are durable; a stricter setting stays.
-Sequential scans, bitmap scans and sorts are disabled because every statement has an index that provides its order. A plan that was
-made for a small table, or before the table was analyzed, would keep reading the whole table."""
+`synchronous_commit` is set to `on` only if the server has it off, so that acknowledged writes are durable; a stricter setting
+is kept. Sequential scans, bitmap scans and sorts are disabled because every statement has an index that provides its order.
+Otherwise a plan that was made for a small table, or before the table was analyzed, would keep reading the whole table.
+"""
 
 
 async def connect(address: Address, name: str) -> Connection:
-    """Open a connection and configure it; `name` is the server's name in error messages."""
+    """Open a connection and configure it; `name` names the server in error messages."""
     socket = address.options.get("socket")
     try:
         raw = await asyncpg.connect(

@@ -1,4 +1,4 @@
-"""Compute how a write changes a scope's state and artifacts. Pure functions that every store uses."""
+"""Compute how a write changes the state and the artifacts of a scope. Pure functions, used by all stores."""
 
 from __future__ import annotations
 
@@ -35,13 +35,21 @@ def decode_value(key: str, data: bytes) -> Any:
 def change_values(
     scope: Scope, stored: Mapping[str, bytes], delta: Mapping[str, Change], *, keys: int, size: int
 ) -> tuple[dict[str, bytes | None], int, int]:
-    """Return the new value of each changed key as JSON, and the scope's numbers of keys and bytes afterwards.
+    """Apply changes to values of a scope.
 
-    Setting or deleting a key does not need the old value.
+    Args:
+        scope: the scope.
+        stored: the stored values by key, as JSON. Needed only for keys that are incremented or extended.
+        delta: the changes by key.
+        keys: number of keys in the scope.
+        size: number of bytes of the scope.
+
+    Returns:
+        The new value of each changed key as JSON, None for a deleted key; then the numbers of keys and bytes after the changes.
 
     Raises:
-        InvalidRequest: see `holdfast.domain.state.apply_change`.
-        TooLarge: a limit would be passed.
+        InvalidRequest: a change does not fit its value, see `holdfast.domain.state.apply_change`.
+        TooLarge: a limit would be exceeded.
         StoreCorrupt: a value to increment or extend cannot be decoded.
     """
     keys_before, size_before, after = keys, size, dict[str, bytes | None]()
@@ -58,7 +66,7 @@ def change_values(
 
 
 class KnownName(NamedTuple):
-    """An artifact name in use and its versions; with an empty name, one that is free."""
+    """An artifact name that is in use, with the totals of its versions. If `name` is empty, the name is not in use."""
 
     name: str = ""
     next_version: int = 0
@@ -68,7 +76,7 @@ class KnownName(NamedTuple):
 
 
 def check_name(known: KnownName, new: NewArtifact) -> None:
-    """Refuse a name that differs from one in use only in case or Unicode form. Raises `Conflict`."""
+    """Raise `Conflict` if the new name differs from the known name only in case or Unicode form."""
     if known.name not in ("", new.name):
         raise Conflict(
             f"{new.name!r} differs from the artifact {known.name!r} only in case or Unicode form:"
@@ -79,7 +87,16 @@ def check_name(known: KnownName, new: NewArtifact) -> None:
 def check_artifact_room(
     known: KnownName, new: NewArtifact, *, names: int, versions: int, size: int, room: int | None
 ) -> None:
-    """Refuse a version that exceeds a limit on names, versions or bytes, given the scope's present totals. Raises `TooLarge`."""
+    """Raise `TooLarge` if adding a version would exceed a limit.
+
+    Args:
+        known: the version's name.
+        new: the version.
+        names: number of names in the scope before.
+        versions: number of versions in the scope before.
+        size: bytes of all versions in the scope before.
+        room: maximum bytes of all versions in the scope; None: no maximum.
+    """
     where = "the user" if new.name.startswith("user:") else "the session"
     if known.versions >= ARTIFACT_VERSIONS:
         raise TooLarge(f"{new.name!r} has {ARTIFACT_VERSIONS} versions, which is the limit", param="name")
@@ -95,12 +112,12 @@ def check_artifact_room(
 
 
 def add_version(known: KnownName, new: NewArtifact) -> tuple[Artifact, KnownName]:
-    """Return the next version of a name, and the name's totals with it."""
+    """Return `new` as the next version of a name, and the name with its totals after adding it."""
     version, size = known.next_version, known.bytes + new.size
     fields = {name: getattr(new, name) for name in new.__struct_fields__}
     return Artifact(version=version, **fields), KnownName(new.name, version + 1, version, known.versions + 1, size)
 
 
 def is_same_content(found: Artifact, new: NewArtifact) -> bool:
-    """Return True if a stored version equals the one to save, because an earlier attempt saved it."""
+    """Return True if a stored version has the content and type of `new`, so that an earlier attempt must have stored it."""
     return (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type)

@@ -1,4 +1,4 @@
-"""A store whose memories are kept in a separate `MemoryStore`, one per tenant."""
+"""A store whose memories are stored in a separate `MemoryStore`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _METHODS: Final = frozenset(name for name in vars(MemoryStore) if not name.start
 
 
 class StoreWithSeparateMemories(StoreWrapper):
-    """Passes methods of `MemoryStore` on to a separate memory store, and all others to the store.
+    """Passes the methods of `MemoryStore` to a separate memory store, and all other methods to the inner store.
 
     Args:
-        inner: the store.
-        get_memory_store: returns the memory store of a tenant; its opener closes it.
+        inner: the inner store.
+        get_memory_store: returns the memory store of a tenant. The wrapper never closes it.
     """
 
     def __init__(self, inner: Store, get_memory_store: Callable[[str], MemoryStore]) -> None:
@@ -26,16 +26,16 @@ class StoreWithSeparateMemories(StoreWrapper):
         self._memories = get_memory_store(inner.tenant)
 
     def wrap(self, inner: Store) -> Self:
-        """Return the same wrapper for another tenant."""
+        """Wrap a handle of another tenant in the same way."""
         return type(self)(inner, self._get_memory_store)
 
     def __getattribute__(self, name: str) -> Any:
-        """Look up methods of `MemoryStore` in the separate memory store."""
+        """Return methods of `MemoryStore` from the separate memory store, and all other attributes from this object."""
         if name in _METHODS:
             return getattr(self._memories, name)
         return super().__getattribute__(name)
 
 
 def separate_memories(store: Store, get_memory_store: Callable[[str], MemoryStore] | None) -> Store:
-    """Return `store` with its memories in the stores that `get_memory_store` returns; None: `store` itself."""
+    """Return `store` with its memories in the stores that `get_memory_store` returns. If `get_memory_store` is None, return `store`."""
     return store if get_memory_store is None else StoreWithSeparateMemories(store, get_memory_store)  # type: ignore[abstract]  # the rest is passed on

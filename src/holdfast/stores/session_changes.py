@@ -1,4 +1,4 @@
-"""Compute how a write changes a session. Pure functions that every store uses."""
+"""Compute how a write changes a session. Pure functions, used by all stores."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 STALLED: Final = 25_000
-"""Milliseconds for which an expired claim still holds if its process is running on this host."""
+"""Milliseconds for which a claim still holds after its expiry, if its process is running on this host."""
 
 
 def make_session(tenant: str, new: NewSession) -> Session:
-    """Return a session with an empty log."""
+    """Return a new session with an empty log."""
     state = merge_delta({}, new.state)
     return Session(
         tenant=tenant,
@@ -54,7 +54,17 @@ def make_session(tenant: str, new: NewSession) -> Session:
 def install_session(
     tenant: str, new: NewSession, past: Past, before: Session | None, tail: Tail, *, live: int, size: int
 ) -> Session:
-    """Return a session that replaces `before`, with `live` entries on the live path and `size` bytes."""
+    """Return the session that `replace` stores.
+
+    Args:
+        tenant: the tenant.
+        new: the session to install.
+        past: its history: times, end and usage.
+        before: the session that it replaces; its version continues. None if there is none.
+        tail: the tail of the installed log.
+        live: number of live entries in the installed log.
+        size: payload bytes of the installed log.
+    """
     session = make_session(tenant, new)
     return evolve(
         session,
@@ -74,7 +84,7 @@ def install_session(
 
 
 def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
-    """Return the session after `patch`. Raises `StoreCorrupt` unless the patch replaces every damaged field."""
+    """Return the session after applying `patch`. Raises `StoreCorrupt` unless the patch replaces all damaged fields."""
     given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}
     evolve(old, damaged=tuple(name for name in old.damaged if name not in given)).require_intact()
     delta = {} if isinstance(patch.state, UnsetType) else patch.state
@@ -95,14 +105,14 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
 
 
 def is_use(write: Append) -> bool:
-    """Return True if a write counts as use of the session; saving only what was derived from it does not."""
+    """Return True if a write is a use of the session. Saving views and compactions, or changing claims, is not."""
     if write.entries or write.calls or write.state_delta or write.retire_from is not None:
         return True
     return not (write.views or write.compactions or write.claim or write.release)
 
 
 def refuse_stale(session: Session, write: Append) -> None:
-    """Refuse a write whose expectations the session does not meet. Raises `StaleSession`, `SessionExpired`, `StaleState`."""
+    """Raise an error if the session is not as the write expects: `StaleSession`, `SessionExpired` or `StaleState`."""
     check_version(session, write.expect)
     if write.ttl is not None and is_use(write) and session.is_expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
@@ -112,9 +122,15 @@ def refuse_stale(session: Session, write: Append) -> None:
 def advance_session(
     session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int
 ) -> Session:
-    """Return the session after a write that grows its live path by `live` entries and its log by `size` bytes.
+    """Return the session after a write. If the write only saves views and failed compactions, return the same object.
 
-    Returns the same object if the write only saves views and failed compactions.
+    Args:
+        session: the session before the write.
+        write: the write.
+        tail: the tail of the log after the write.
+        claim: the session's claim after the write.
+        live: by how many entries the live path grows; negative if it shrinks.
+        size: payload bytes of the appended entries.
     """
     if claim != session.claim:
         session = evolve(session, claim=claim)
@@ -144,7 +160,7 @@ def advance_session(
 
 
 def resolve_claim(session: Session, write: Append) -> Claim | None:
-    """Return the session's claim after `write`; None if it has none. Raises `SessionBusy`."""
+    """Return the claim that the session has after `write`, or None. Raises `SessionBusy` if another holder's claim is in the way."""
     claim = session.claim if write.claim is None else _take_claim(session, write.claim, write.timestamp)
     return None if claim is not None and claim.holder == write.release else claim
 
@@ -160,31 +176,28 @@ def _take_claim(session: Session, new: Claim, timestamp: int) -> Claim:
 
 
 def compute_claim_end(claim: Claim, now: int) -> int:
-    """Return the time until which a claim keeps other turns out, as known now, in milliseconds since the epoch.
+    """Return the time at which a claim ends, in milliseconds since the epoch.
 
-    A slow holder, for example with a blocked event loop or in a process that was stopped for a moment, does not renew its claim.
-    On its own host it can be distinguished from a dead one, so its turn keeps the session for longer.
+    A holder may be too slow to renew its claim, for example if its event loop is blocked or its process was stopped for a
+    moment. If its process is known to be running on this host at `now`, the claim ends `STALLED` milliseconds later.
     """
     is_slow = claim.until <= now < claim.until + STALLED and is_alive(claim.holder)
     return claim.until + STALLED if is_slow else claim.until
 
 
 def check_version(session: Session, expect: int | None) -> None:
-    """Refuse a session at another version than `expect`. Raises `StaleSession`."""
+    """Raise `StaleSession` if the session has another version than `expect`. None allows any version."""
     if expect is not None and expect != session.version:
         raise StaleSession(session.id, expected=expect, version=session.version)
 
 
 def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any], version: int) -> None:
-    """Refuse a write whose expected values differ from the present ones.
+    """Raise `StaleState` if values differ from those that a write expects. The error names the key, but not its value.
 
     Args:
-        expected: the values that some keys must have, None: no value.
-        state: the present values of the same keys, prefix included.
-        version: of the scope, or of the session for its own state.
-
-    Raises:
-        StaleState: names the key, but not its value.
+        expected: the expected values by key with prefix; None as a value: the key must not exist.
+        state: the present values of the same keys.
+        version: version of the scope, or of the session for its own state; part of the error.
     """
     for key, value in (expected or {}).items():
         if not is_same_json(state.get(key), value):
@@ -195,7 +208,7 @@ def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any],
 
 
 def fill_unset(value: Any, old: Any) -> Any:
-    """Return `value`, or `old` if it is UNSET."""
+    """Return `value`, or `old` if `value` is UNSET."""
     return old if isinstance(value, UnsetType) else value
 
 
@@ -203,12 +216,17 @@ def fill_unset(value: Any, old: Any) -> Any:
 
 
 def list_media(entry: NewEntry) -> tuple[bytes, ...]:
-    """Return the hashes of the contents that `entry` names; none for an erased entry."""
+    """Return the hashes of the contents to which `entry` refers; none for an erased entry."""
     return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
 
 
 def refuse_missing_media(new: Sequence[NewEntry], there: Collection[bytes]) -> None:
-    """Refuse entries that name contents which are neither stored nor part of the write. Raises `InvalidMessage`."""
+    """Raise `InvalidMessage` if an entry refers to a content whose hash is not in `there`.
+
+    Args:
+        new: the entries.
+        there: hashes of the contents that are stored or part of the write.
+    """
     for at, entry in enumerate(new):
         for sha256 in list_media(entry):
             if sha256 not in there:
@@ -219,12 +237,19 @@ def refuse_missing_media(new: Sequence[NewEntry], there: Collection[bytes]) -> N
 
 
 def is_late(new: NewCompaction, compactions_from: int) -> bool:
-    """Return True for a compaction that may quote something that was erased or dropped while it was made."""
+    """Return True if something was erased or dropped while the compaction was made, so that its text may quote it."""
     return new.built_at is not None and new.built_at < compactions_from
 
 
 def make_stored_compaction(id_: int, new: NewCompaction, *, late: bool, holds: bool) -> StoredCompaction:
-    """Return a compaction in its stored form: `live` only if log and view are unchanged since it was made."""
+    """Return the compaction to store, with its status.
+
+    Args:
+        id_: the compaction's id.
+        new: the compaction.
+        late: True if its text must not be stored, see `is_late`.
+        holds: True if neither the log nor the view has changed since it was made. The status is then `live`, else `dead`.
+    """
     fields = asdict(new)
     del fields["built_at"]
     if late:

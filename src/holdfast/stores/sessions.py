@@ -1,13 +1,14 @@
 """The part of the store contract about sessions: their names and their own fields.
 
-A session is named by (tenant, user, id): two users may both have a `support-42`. Each created session has its own `identity`, which
-`NewSession` sets. A write for one session (`Append.identity`, an artifact, an `Ending`) never reaches another session of the
-same name.
+The name of a session consists of tenant, user and id, so two users may both have a session `support-42`. Each session also gets
+its own `identity` from `NewSession` when it is created. A write that names an identity (`Append.identity`, an artifact, an
+`Ending`) never reaches a later session of the same name.
 
-**Version.** Every write to a session adds one to its `version`, except where `holdfast.stores.log` says otherwise.
+**Version.** Every write to a session adds one to its `version`. `holdfast.stores.log` describes the exceptions.
 
-**Replacing and removing.** `replace` and `remove` delete all that belongs to a session: its log, media, origins, views,
-compactions, model calls, idempotency keys and artifacts. State that sessions share, and memories, belong to no session and stay.
+**Replacing and removing.** `replace` and `remove` delete everything that belongs to a session: its log, media, origins, views,
+compactions, model calls, idempotency keys and artifacts. State that sessions share, and memories, do not belong to a session
+and are kept.
 """
 
 from __future__ import annotations
@@ -27,28 +28,30 @@ from holdfast.stores.log import Appended
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session to create or install."""
+    """A session for `create` or `replace`."""
 
     id: str
     user_id: str
     timestamp: int
-    """Milliseconds since the epoch."""
+    """Time of the call, in milliseconds since the epoch."""
     agent: str | None = None
     identity: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
-    """See `Session.identity`."""
+    """A unique identifier; it becomes `Session.identity`."""
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Keys with `user:` and `app:` are written to those scopes. `replace` refuses such keys."""
+    """The session's state. `create` writes keys with the prefix `user:` or `app:` to the state of the user or tenant; `replace`
+    refuses such keys.
+    """
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
     past: Past | None = None
-    """The past (times, end, usage, calls) of a session that `replace` installs; None: it has none."""
+    """For `replace` only: times, end, usage and model calls of the session before it is installed; None: none."""
     origins: tuple[Origin, ...] = ()
-    """Where its entries come from, if it is installed as a copy; see `holdfast.domain.origins`."""
+    """For `replace` only, if the session is a copy: the ranges of copied entries, see `holdfast.domain.origins`."""
 
     @property
     def ref(self) -> SessionRef:
-        """The reference that the session will have."""
+        """The session's reference."""
         return SessionRef(self.user_id, self.id)
 
 
@@ -60,7 +63,7 @@ class SessionPatch(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | UnsetType = UNSET
     """Replaces all metadata."""
     state: dict[str, Any] | UnsetType = UNSET
-    """Changes as in `Append.state_delta`."""
+    """Changes of the state, in the format of `Append.state_delta`."""
     ttl: int | None | UnsetType = UNSET
 
 
@@ -83,9 +86,11 @@ class SessionStore(Protocol):
         ...
 
     async def find(self, session_id: str) -> Session:
-        """Return the one session of that id among all users of the tenant.
+        """Return the session that has this id, whichever user of the tenant it belongs to.
 
-        Raises `SessionNotFound`, or `AmbiguousSession` if several users have one.
+        Raises:
+            SessionNotFound: no user has such a session.
+            AmbiguousSession: several users have one.
         """
         ...
 
@@ -101,36 +106,37 @@ class SessionStore(Protocol):
         after: SessionRef | None = None,
         descending: bool = True,
     ) -> SessionPage:
-        """List sessions by `updated_at`, then user, then id.
+        """List sessions in order of `updated_at`, then user, then id.
 
         Args:
             user_id: only sessions of this user.
             agent: only sessions of this agent.
-            status: `active` or `closed`. With `now` and `ttl`, an active session that has expired counts as closed (`Session.expired`),
-                although its row still says `active`.
-            now: milliseconds since the epoch.
-            ttl: milliseconds.
-            limit: 1 to `PAGE`.
-            after: continue after this session, at its present position in the list; `SessionNotFound` if it is gone.
-            descending: newest first.
+            status: only sessions with this status, `active` or `closed`. If `now` is given, an active session that has expired
+                is treated as closed (`Session.is_expired`), although its stored status is still `active`.
+            now: the current time, in milliseconds since the epoch.
+            ttl: milliseconds of idle time after which a session without its own ttl expires.
+            limit: maximum number of sessions, 1 to `PAGE`.
+            after: return the sessions after this one, at its present position in the list; raises `SessionNotFound` if it is
+                gone.
+            descending: if True, the newest session comes first.
         """
         ...
 
     async def update(
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
-        """Change a session's own fields. Raises `SessionNotFound`, `StaleSession`."""
+        """Change a session's own fields. With `expect`, its version must have this value. Raises `SessionNotFound`, `StaleSession`."""
         ...
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> RemovalCounts | None:
-        """Delete a session and all that belongs to it; return the counts of what was deleted, None if there was no such session.
+        """Delete a session and everything that belongs to it; return counts of what was deleted, or None if there was no such session.
 
         Args:
             ref: the session.
-            expect: the version it must be at, else `StaleSession`; None: any.
-            artifacts: the number of artifact versions it must have, else `Conflict`; None: any.
+            expect: the version that it must have, else `StaleSession`; None: any.
+            artifacts: the number of artifact versions that it must have, else `Conflict`; None: any.
         """
         ...
 
@@ -143,19 +149,26 @@ class SessionStore(Protocol):
         ending: Ending | None = None,
         media: Mapping[bytes, bytes] = {},
     ) -> Appended:
-        """Install a whole session, in place of the one of the same name if there is one.
+        """Store a whole session. If a session of the same name exists, it is replaced.
 
-        Nothing of the old session stays, except that its version continues, so a caller that expects the old version gets `StaleSession`.
+        Nothing of the old session stays, but its version continues: a caller that expects an earlier version gets
+        `StaleSession`.
 
         Args:
-            new: with a `past`, its times, end, usage and calls are those of the past; it counts as used at `timestamp`.
-            entries: the whole log; an `OldEntry` may be retired or erased.
-            fresh: raise `SessionExists` if there is a session of that name.
-            ending: withdraw the old session with this ending instead of deleting it, unless it was used since `ended_at`.
-            media: contents that the entries name, by SHA-256.
+            new: the session. If it has a `past`, its times, end, usage and calls are those of the past, but its last use is not
+                before `timestamp`.
+            entries: the whole log. An `OldEntry` may be retired or erased.
+            fresh: if True, raise `SessionExists` if a session of that name exists.
+            ending: if given, the old session is withdrawn with this ending instead of being deleted, unless it was used after
+                `ended_at`.
+            media: contents to which the entries refer, by SHA-256.
         """
         ...
 
     async def want(self, ref: SessionRef, holder: str) -> None:
-        """Ask the holder of the session's claim to stop; do nothing if another holder has it. Raises `SessionNotFound`."""
+        """Mark the session's claim as wanted, which asks its holder to stop. Do nothing if the claim is not that of `holder`.
+
+        Raises:
+            SessionNotFound: no such session.
+        """
         ...

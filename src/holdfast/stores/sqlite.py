@@ -1,8 +1,9 @@
 """The embedded store: one SQLite file, one writer thread with group commit, and one reader thread.
 
-Waiting writes are committed together, with one transaction and one fsync, before any of them returns. Reads have a connection
-of their own and, thanks to the write-ahead log, do not wait for the writer. A database in memory has one connection and one
-thread for both. If another process holds the file, the store waits for it instead of failing with "database is locked".
+All waiting writes are committed together, with one transaction and one fsync, before any of them returns. Reads have a
+connection of their own. Because of the write-ahead log they do not wait for the writer. A database in memory has a single
+connection and thread for both. If another process has locked the file, the store waits instead of failing with "database is
+locked".
 """
 
 from __future__ import annotations
@@ -29,31 +30,33 @@ from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, 
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25
-"""Seconds that a batch of writes waits to clear deleted content from the write-ahead log. A reader, such as a backup, prevents
-that until it has finished."""
+"""Maximum seconds that a batch of writes waits to clear deleted content from the write-ahead log. While another process or
+thread reads, for example for a backup, the log cannot be cleared.
+"""
 
 
 class Operation(msgspec.Struct, frozen=True, gc=False):
-    """One operation for a connection.
+    """A read or write for a connection.
 
-    `steps` creates the steps of the operation. It is called again if a batch fails, because its operations are then run one
-    by one.
+    Attributes:
+        steps: creates the steps of the operation. It is called again if the batch fails, because the operations of a failed
+            batch are run one by one.
     """
 
     steps: Callable[[], Steps[Any]]
     scrub: bool = False
-    """True if the operation deletes content, which must then leave the write-ahead log too."""
+    """True if the operation deletes content, which must also be cleared from the write-ahead log."""
 
 
 # -- batches, on one thread ------------------------------------------------------
 
 
 class _Runner:
-    """Runs operations on its own connection.
+    """Runs operations on a connection of its own.
 
     Args:
-        path: the file, or `:memory:`.
-        index: True if the database is opened for an index alone.
+        path: path of the file, or `:memory:`.
+        index: True if the database is opened as an index.
     """
 
     def __init__(self, path: str, *, index: bool) -> None:
@@ -62,7 +65,7 @@ class _Runner:
         self._is_index = index
 
     def _run_one(self, operation: Operation) -> Outcome:
-        """Return the result or the error of `operation`; the caller manages the transaction."""
+        """Run an operation inside the caller's transaction, and return its outcome. Errors are returned, not raised."""
         try:
             return self._connection.run_steps(operation.steps()), None
         except Exception as exc:  # noqa: BLE001  # it is raised for the caller of the operation, not in this thread
@@ -73,12 +76,12 @@ class _Runner:
         return explain_damage(error, self._path) if self._is_index else error
 
     def close(self) -> None:
-        """Close the connection. The last one to a file moves the content of the write-ahead log into the file."""
+        """Close the connection. When the last connection to a file is closed, SQLite moves the write-ahead log's content into the file."""
         self._connection.raw.close()
 
 
 class _Reader(_Runner):
-    """Runs batches of reads; each batch reads one snapshot."""
+    """Runs batches of reads. All reads of a batch see the same snapshot."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
@@ -101,7 +104,7 @@ class _Reader(_Runner):
 
 
 class _Writer(_Runner):
-    """Runs batches of writes, with one commit per batch. Without a reader, as in memory, it runs the reads too."""
+    """Runs batches of writes, with one commit per batch. A database in memory has no reader, so its writer also runs the reads."""
 
     def __init__(self, path: str, *, index: bool = False) -> None:
         super().__init__(path, index=index)
@@ -129,15 +132,16 @@ class _Writer(_Runner):
     def _run_batch(self, operations: Sequence[Operation], *, alone: bool = False) -> list[Outcome] | None:
         """Run operations in one transaction and return their outcomes.
 
-        An operation checks first and then writes, so nearly every one that raises has changed nothing. The others can then be
-        committed without the cost of a savepoint for each.
+        An operation makes its checks before its first change, so one that raises has almost always changed nothing. The others
+        of the batch can then be committed, without a savepoint for each operation.
 
         Args:
             operations: the operations.
             alone: True if there is only one operation.
 
         Returns:
-            None if one of several failed after it had changed something. Then nothing is committed, and each has to be run alone.
+            The outcomes; None if one of several operations failed after it had changed something. Then nothing was committed,
+            and each operation must be run alone.
         """
         connection, outcomes = self._connection, []
         raw = connection.raw
@@ -158,7 +162,7 @@ class _Writer(_Runner):
         return outcomes
 
     def _scrub(self, seconds: float) -> None:
-        """Clear deleted content from the write-ahead log; if a reader prevents it for `seconds`, the next batch tries again."""
+        """Clear deleted content from the write-ahead log. If a reader prevents it for `seconds`, the next batch tries again."""
         busy_handler = self._connection.busy_handler
         busy_handler.seconds = seconds
         try:
@@ -171,7 +175,7 @@ class _Writer(_Runner):
 
 
 def explain_damage(error: HoldfastError, path: str) -> HoldfastError:
-    """If an error says that an index is damaged, return one that explains how to rebuild it; otherwise return it unchanged."""
+    """Return an error that explains how to rebuild a damaged index. An error of any other kind is returned unchanged."""
     if not (isinstance(error, StoreCorrupt) or isinstance(error.__cause__, apsw.NotADBError)):
         return error
     explained = type(error)(
@@ -225,7 +229,10 @@ class _Database:
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
     ) -> Awaitable[T]:
-        """Run `steps`, commit, and return their result. With a single writer, `queue`, `later_queues` and `light` have no effect."""
+        """Run `steps`, commit, and return their result.
+
+        There is a single writer, so `queue`, `later_queues` and `light` have no effect.
+        """
         return self._writer.submit(Operation(steps, scrub))
 
     def stop(self) -> None:
@@ -235,7 +242,7 @@ class _Database:
         self._writer.stop()
 
     async def close(self) -> None:
-        """Finish the accepted operations. The writer is closed last, so that it leaves a single complete file."""
+        """Finish the accepted operations, then close the connections. The writer is closed last, so that a single complete file is left."""
         self.stop()
         await self._reader.close()
         await self._writer.close()
@@ -254,12 +261,12 @@ class SQLiteStore(LogicStore):
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of applied migrations by number, without changing the file."""
+        """Return the checksums of the database's applied migrations by number. Reads only."""
         return read_applied_migrations(parse_path(url))
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the database at `url`; create or upgrade it."""
+        """Open the database at `url` as a store; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         database = _Database(parse_path(url))
         await database.open()
@@ -267,7 +274,7 @@ class SQLiteStore(LogicStore):
 
     @classmethod
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
-        """Open the database at `url` for an index alone; create or upgrade it."""
+        """Open the database at `url` as an index; create or upgrade its tables."""
         checks.check_id(tenant, "tenant")
         engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else get_scanner()
         database = _Database(parse_path(url), index=True)
@@ -276,18 +283,18 @@ class SQLiteStore(LogicStore):
 
     @property
     def durable(self) -> bool:  # type: ignore[override]  # read-only, as in the protocol
-        """False for a database in memory."""
+        """False for a database in memory, True for a file."""
         return bool(getattr(self.database, "durable", True))
 
 
 def read_durability(path: str) -> tuple[str, int]:
-    """Return `journal_mode` and `synchronous` of a writer to the database at `path`.
+    """Return the settings `journal_mode` and `synchronous` that a store has at `path`.
 
-    Both are settings of a connection, and the store's connections belong to other threads. So this opens a connection in the same
-    way, which also upgrades the schema, and closes it again.
+    Both are settings of a connection, and the store's connections belong to other threads. So this function opens a connection
+    as the store does, which also upgrades the schema, and closes it again.
 
     Raises:
-        StoreUnavailable: the database cannot be opened, or its schema is of a newer release.
+        StoreUnavailable: the database cannot be opened, or its schema is from a later release.
         StoreCorrupt: the database is damaged.
     """
     try:

@@ -1,4 +1,4 @@
-"""A connection to SQLite through apsw: its settings, the upgrade of the schema, and the translation of its errors."""
+"""A connection to SQLite through apsw: its settings, the upgrade of its schema, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ from holdfast.stores.sqlite_nearest import LOG, NearestSearch
 
 T = TypeVar("T")
 PATIENCE: Final = 29.0
-"""Seconds to wait for another process that holds the file. With `PATIENCE_AFTER` for later writes, a request ends within 30."""
+"""Seconds to wait for another process that has locked the file. A request waits this long once and `PATIENCE_AFTER` later, so
+it ends within 30 seconds.
+"""
 PATIENCE_AFTER: Final = 0.25
-"""Seconds to wait once an earlier wait has failed; applies until the file is free again. So a request with several writes
-fails in time."""
+"""Seconds to wait after an earlier wait has failed, until the file is free again. So a request with several writes fails in time."""
 CACHE_KIB: Final = 16 * 1024
-"""Page cache in KiB of each connection to an index. Larger and smaller caches were slower."""
+"""Size of the page cache of each connection to an index, in KiB. Larger and smaller caches were slower."""
 VECTORS: Final = "vec1"
-"""SQLite's extension that compares vectors; not every build of the driver includes it."""
+"""Name of the SQLite extension that compares vectors. Not every build of the driver includes it."""
 PRIVATE: Final = 0o600
-"""Mode of a new file, and so of its `-wal` and `-shm`: only the owner may read the conversations."""
+"""Mode of a new file, and so also of its `-wal` and `-shm` files: only the owner may read the conversations."""
 _file_lock = threading.Lock()
 
 _UNAVAILABLE = (
@@ -70,7 +71,9 @@ _MESSAGES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (msgspec.MsgspecError, "a row is damaged: restore a backup, or export the sessions that can still be read"),
     (apsw.NotADBError, "the file is not an SQLite database, or its header is damaged: restore a backup"),
 )
-"""Texts that tell the caller, or the operator of the server, what happened and what to do. SQLite's own message follows them."""
+"""Error messages by exception type. They say what happened and what the caller or the operator of the server can do. SQLite's
+own message is appended.
+"""
 
 
 def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
@@ -78,7 +81,8 @@ def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
 
     Args:
         exc: the error.
-        path: the file, for messages to the opener; None for messages to other callers, who must not see it.
+        path: path of the file, for messages that the opener sees. None leaves the path out, because other callers must not see
+            it.
     """
     if isinstance(exc, HoldfastError):
         return exc
@@ -101,7 +105,7 @@ def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
 
 
 def _text_or_bytes(value: Any, kind: str) -> Any:
-    """Decode the bytes of a text column; return them unchanged if they are not valid UTF-8. Return other values unchanged."""
+    """Decode the bytes of a text column. Bytes that are not valid UTF-8, and values of other columns, are returned unchanged."""
     try:
         return value.decode() if kind == "text" else value
     except UnicodeDecodeError:
@@ -124,19 +128,19 @@ class Connection:
         self._nearest: NearestSearch | None = None
 
     def prepare_index(self) -> None:
-        """Set the page cache and load the vector extension, which only an index needs."""
+        """Set the page cache and load the vector extension; both are needed only for an index."""
         self.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         if sqlite_extra.has(VECTORS):
             sqlite_extra.load(self.raw, VECTORS)
             self._nearest = NearestSearch(self.raw)
 
     def log_vectors(self) -> None:
-        """Create the log of vector changes that `sqlite_nearest` needs, unless it exists."""
+        """Create the log of changed vectors that `sqlite_nearest` reads, unless it exists."""
         if not self.raw.in_transaction and self._nearest is not None and not self._nearest.is_logged():
             self.execute(f"BEGIN IMMEDIATE; {LOG} COMMIT")
 
     def execute(self, sql: str) -> list[Any]:
-        """Run statements without parameters and return all rows."""
+        """Run SQL statements without parameters, and return all rows."""
         return self.raw.execute(sql).fetchall()
 
     def run_steps(self, steps: Steps[T]) -> T:
@@ -168,7 +172,7 @@ class Connection:
         return None if self._nearest is None else self._nearest.find(params)
 
     def _reread_damaged(self, cursor: apsw.Cursor, sql: str, params: Row) -> list[Any]:
-        """Run a statement again and return its rows; text that is not valid UTF-8, from a damaged row, is returned as bytes."""
+        """Run a query again and return its rows. Text that is not valid UTF-8, from a damaged row, is returned as bytes."""
         columns = range(len(cursor.get_description()))
         cursor.close(True)  # the traceback of an error may keep the cursor alive, and with it its snapshot
         names = ", ".join(f"c{at}" for at in columns)
@@ -184,15 +188,15 @@ class Connection:
 
 
 class BusyHandler:
-    """SQLite's busy handler: retries quickly at first, then more slowly, and gives up after some seconds.
+    """SQLite's busy handler. It retries quickly at first, then more slowly, and gives up after some seconds.
 
     Attributes:
-        gave_up: True if the last wait failed. Reset by the caller that gets the lock again.
+        gave_up: True if the last wait failed. The caller resets it when it gets the lock again.
     """
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """Seconds to wait; None for `PATIENCE`, or `PATIENCE_AFTER` if it gave up last time."""
+        """Seconds to wait; None: `PATIENCE`, or `PATIENCE_AFTER` while `gave_up` is True."""
         self.gave_up = False
         self._since = 0.0
 
@@ -212,10 +216,10 @@ class BusyHandler:
 
 
 def _create_private_file(path: str) -> None:
-    """Create the file at `path` with access for the owner alone. An existing file keeps its permissions.
+    """Create the file at `path` so that only its owner has access. An existing file keeps its permissions.
 
-    The lock makes threads take turns: closing a file releases this process's POSIX locks on it, including those of an SQLite
-    connection that another thread opened in the meantime.
+    Threads take turns by a lock, because closing a file releases all POSIX locks that this process has on it. Those include the
+    locks of an SQLite connection that another thread may have opened in the meantime.
     """
     if path == MEMORY:
         return
@@ -227,7 +231,7 @@ def _create_private_file(path: str) -> None:
 
 
 def open_writer(connection: Connection, path: str) -> None:
-    """Configure `connection` for writing and upgrade the schema. Other processes may be opening the same file."""
+    """Configure `connection` for writing and upgrade the schema. Waits while other processes open the same file."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
@@ -270,7 +274,7 @@ def _configure(connection: Connection, path: str) -> None:
 
 
 def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
-    """Copy the schema into a new database in memory, which takes a tenth of the time of creating it."""
+    """Copy the schema into a new database in memory. Copying takes a tenth of the time of running the migrations."""
     with closing(apsw.Connection(MEMORY)) as made:
         made.deserialize("main", _serialize_schema(known))
         with connection.raw.backup("main", made, "main") as copying:
@@ -279,7 +283,7 @@ def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
 
 @lru_cache(1)
 def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
-    """Return an empty database with the schema, serialized."""
+    """Return an empty database with the schema, in SQLite's file format."""
     connection = Connection(MEMORY)
     with closing(connection.raw):
         _migrate(connection, MEMORY, known)
@@ -287,7 +291,7 @@ def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
 
 
 def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> None:
-    """Apply the pending migrations. Raises `StoreUnavailable` if the schema is of a newer release or differs from the known one."""
+    """Apply the pending migrations. Raises `StoreUnavailable` if the schema is from a later release or differs from the known one."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS holdfast_migrations"
         " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL) STRICT"
@@ -303,7 +307,7 @@ def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> N
 
 
 def read_applied_migrations(path: str) -> dict[int, str]:
-    """Return the checksums of applied migrations by number, without changing the file; empty if there is no file."""
+    """Return the checksums of applied migrations by number; empty if the file does not exist. Reads only."""
     if path == MEMORY or not os.path.exists(path):  # noqa: PTH110  # Path would normalize the path
         return {}
     try:

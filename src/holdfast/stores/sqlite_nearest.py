@@ -1,9 +1,11 @@
-"""Nearest-vector search in SQLite for large spaces: sketches in memory select candidates, which are then compared exactly.
+"""Nearest-vector search in SQLite for large spaces.
 
-A scan reads every vector. At 1.5 KB each, 100,000 vectors take a tenth of a second. The sketches of a space are built during its first searches,
-in the reader thread; these searches still scan. A log of changed vectors keeps the sketches up to date. Triggers write the log, so
-it contains the changes of all processes. It is a bounded list of ids and not part of the schema: if it is dropped, the sketches
-are built again.
+A scan compares every vector. For 100,000 vectors of 1.5 KB it takes a tenth of a second. Here, sketches (short codes of the
+vectors, kept in memory) select candidates, and only these are compared exactly.
+
+The sketches of a space are built in the reader thread during the space's first searches, which still scan. Afterwards a log of
+changed vectors keeps the sketches up to date. Triggers write the log, so it contains the changes of all processes. The log is a
+bounded list of ids, and not part of the schema: if it is dropped, the sketches are built again.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ if TYPE_CHECKING:
     from holdfast.recall.arrays import Sketches
 
 LARGE: Final = 20_000
-"""Number of vectors in a space from which sketches are faster than a scan."""
+"""Number of vectors in a space from which on sketches are faster than a scan."""
 COMPARED: Final = 3_000
-"""Candidates that are compared exactly."""
+"""Number of candidates that are compared exactly."""
 KEPT: Final = 1_000_000
-"""Most sketches in memory, over all spaces: about 104 MB for vectors of 384 numbers."""
+"""Maximum number of sketches in memory, over all spaces: about 104 MB for vectors of 384 numbers."""
 LOGGED: Final = 20_000
-"""Changes that the log keeps; a reader that has missed more builds its sketches again."""
+"""Number of changes that the log keeps. A reader that has missed more builds its sketches again."""
 _READ: Final = 5_000
-"""Vectors that one search adds to the sketches, which takes about 0.2 s."""
+"""Number of vectors that one search adds to the sketches, which takes about 0.2 s."""
 LOG: Final = f"""
 CREATE TABLE IF NOT EXISTS index_vector_changes (number INTEGER PRIMARY KEY AUTOINCREMENT, id INTEGER NOT NULL) STRICT;
 CREATE TRIGGER IF NOT EXISTS index_vectors_inserted AFTER INSERT ON index_vectors BEGIN
@@ -65,13 +67,13 @@ ORDER BY near DESC, v.id DESC LIMIT ?3"""
 
 
 class _SpaceSketches:
-    """The sketches of a space and their progress.
+    """The sketches of a space, and how far they are built.
 
     Attributes:
         sketches: the sketches of the space's vectors.
-        last: number of the last logged change that they include.
-        reached: id up to which documents have been read.
-        complete: True if all documents have been read.
+        last: number of the newest logged change that the sketches include.
+        reached: the highest document id whose vector has been read.
+        complete: True if the vectors of all documents have been read.
     """
 
     def __init__(self, sketches: Sketches, last: int) -> None:
@@ -82,7 +84,7 @@ class _SpaceSketches:
 
 
 class NearestSearch:
-    """Finds the nearest vectors on one connection to an index, in the caller's transaction.
+    """Finds the nearest vectors of an index, on one connection and in the caller's transaction.
 
     Args:
         raw: the apsw connection.
@@ -94,9 +96,9 @@ class NearestSearch:
         self._made = False
 
     def find(self, params: Row) -> list[Any] | None:
-        """Return the rows of the statement `index_nearest` for its parameters, or None if the caller should scan.
+        """Return the rows of the statement `index_nearest` for its parameters; None if the caller must run the statement, which scans.
 
-        Searches with filters are scans, because few of the nearest vectors may pass the filters.
+        A search with filters always scans, because few of the nearest vectors may pass the filters.
         """
         model, space, channel, *filters, vector, limit = params
         if tuple(filters) != NO_FILTER or channel or limit * 4 > COMPARED or not self.is_logged():
@@ -114,7 +116,7 @@ class NearestSearch:
         return self._ask(_COMPARE, encode_array(sorted(ids)), vector, limit)
 
     def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:
-        """Return the sketches of a space, brought up to date; incomplete ones grow by up to `_READ` vectors."""
+        """Return the sketches of a space, updated from the log. If they are incomplete, up to `_READ` vectors are added."""
         from holdfast.recall.arrays import Sketches
 
         last = self._ask(_LAST)[0][0]
@@ -138,7 +140,7 @@ class NearestSearch:
         return known
 
     def is_logged(self) -> bool:
-        """Return True if changes are logged, which begins when a writer has created the log."""
+        """Return True if changes of vectors are logged. Logging begins when a writer has created the log."""
         self._made = self._made or self._ask(_MADE)[0][0] == 2
         return self._made
 

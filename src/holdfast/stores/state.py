@@ -1,23 +1,26 @@
-"""The part of the store contract about state that sessions share: a user's (`user:`) and a tenant's (`app:`).
+"""The part of the store contract about state that sessions share: the state of a user (`user:`) and of a tenant (`app:`).
 
-A session's own state is part of its row (`Session.state`) and changes with `append` and `update`. Shared state is stored by key in
-a scope of its own. `Append.state_delta`, `NewSession.state` and `SessionPatch.state` may name keys of all three scopes, with
-their prefixes. All of them change in that one transaction, or none. `temp:` keys are refused.
+A session's own state is part of its row (`Session.state`) and changes with `append` and `update`. Shared state is stored by key
+in a scope: each user has one, and each tenant. `Append.state_delta`, `NewSession.state` and `SessionPatch.state` may contain
+keys of all three scopes, with their prefixes; they change together in one transaction. `temp:` keys are refused.
 
-**Versions.** A scope's `version` is 0 before its first write and grows by one with each write that changes it. A write that changes
-no key, compared byte for byte as JSON, does not count. A version is never reused: after a user's scope was dropped it may be at
-version 0, like one that was never written to, but its next write continues above the versions that it had.
+**Versions.** A scope's `version` is 0 before its first write, and grows by one with each write that changes a value. Values are
+compared byte for byte as JSON. Dropping a user's scope may set the version to 0, but the next write continues above all earlier
+versions. So a version is never reused.
 
-**Races.** Writers of a scope come one after the other, each for the short time of its transaction. None is lost, whatever
-session or process it comes from: changes of different keys, and increments and extensions of one key, all add up.
+**Concurrent writers** of a scope are executed one after the other, each for the short time of its transaction. No change is
+lost, whatever session or process it comes from: changes of different keys, and increments and extensions of one key, all take
+effect.
 
-**Limits** are those of `holdfast.limits`: for a key, a value, the keys of a scope, and a scope as JSON. A write beyond them raises
-`TooLarge` and writes nothing. They apply to a session's own state too. A state that `replace` installs only has to be small enough as a
-whole, since another store may have accepted it before there were limits for keys and values.
+**Limits** are defined in `holdfast.limits`: bytes of a key and of a value, number of keys in a scope, and bytes of a scope as
+JSON. A write that would exceed one raises `TooLarge` and writes nothing. A session's own state has the same limits. But the
+state of a session that `replace` installs is only checked for its total size, since another store may have accepted it before
+keys and values had limits.
 
-**Redis** keeps a user's sessions and `user:` state in one slot, and a tenant's `app:` state in another. What an `append` changes
-of `app:` is recorded with the entries, and applied exactly once right after them, by whichever client
-is first. It is checked before the write, so an accepted write can pass only those limits of a scope that other writers reach at that very moment.
+**Redis** keeps a user's sessions and `user:` state in one slot of a cluster, and a tenant's `app:` state in another. An
+`append` records its changes of `app:` together with the entries. Right afterwards, the first client to get there applies them
+to `app:`, exactly once. The limits are checked before the write. So an accepted write can exceed a limit only if another writer
+reaches it at that very moment.
 """
 
 from __future__ import annotations
@@ -31,28 +34,28 @@ from holdfast.domain.state import Change
 
 
 class ScopedState(msgspec.Struct, frozen=True):
-    """The contents of a scope."""
+    """The contents of a scope, or some of them."""
 
     version: int
-    """The scope's version; 0: nothing was ever written."""
+    """The scope's version; 0 if nothing was ever written to it."""
     values: Mapping[str, Any] | None
-    """By key, without the prefix of the scope; None: unchanged since the version that the caller knows."""
+    """Values by key, without the prefix of the scope; None if they are unchanged since the version that the caller knows."""
     damaged: tuple[str, ...] = ()
-    """Keys whose values cannot be decoded; setting or deleting them repairs the scope."""
+    """Keys whose values cannot be decoded. Setting or deleting such a key repairs it."""
 
 
 class StateStore(Protocol):
-    """State that sessions share. A `user_id` of None means the tenant's own scope, `app:`."""
+    """State that sessions share. If `user_id` is None, a method uses the tenant's own scope, `app:`."""
 
     async def state(
         self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
     ) -> ScopedState:
-        """Return the contents of a scope, all from one moment.
+        """Return the contents of a scope, all as of one moment.
 
         Args:
             user_id: the user whose scope is read; None: the tenant's scope.
-            names: only these keys, at most `STATE_KEYS`; None: all.
-            known: the version that the caller already has: if it is the present one, no values are returned.
+            names: return only these keys, at most `STATE_KEYS`; None: all keys.
+            known: the version that the caller already has. If it is the present version, no values are returned.
         """
         ...
 
@@ -68,19 +71,20 @@ class StateStore(Protocol):
         """Change a scope in one transaction; return its new version and the values of the keys in `delta`.
 
         Args:
-            user_id: whose scope; None: the tenant's.
-            delta: by key, without prefix, in order; see `holdfast.domain.state.Change`.
+            user_id: the user whose scope is changed; None: the tenant's scope.
+            delta: the changes in order, by key without prefix; see `holdfast.domain.state.Change`.
             timestamp: milliseconds since the epoch.
-            expect: the version that the scope must be at; None: any.
-            values: compare-and-set: the values that some keys must have (None: no value), compared by `holdfast.domain.state.is_same_json`.
+            expect: the version that the scope must have; None: any.
+            values: values that keys must have before the change, as `holdfast.domain.state.is_same_json` compares them; None as
+                a value: the key must not exist.
 
         Raises:
-            StaleState: the scope is at another version, or a key has another value than `values` says.
-            InvalidRequest: an increment of a value that is not a number, an extension of one that is not a list.
-            TooLarge: a limit would be passed.
+            StaleState: the scope has another version than `expect`, or a key has another value than in `values`.
+            InvalidRequest: a value to increment is not a number, or one to extend is not a list.
+            TooLarge: a limit would be exceeded.
         """
         ...
 
     async def drop_state(self, user_id: str | None) -> int:
-        """Delete all keys of a scope, and for a user's scope the user's name, from the disk too; return how many keys there were."""
+        """Delete all keys of a scope, also from the disk; return their number. For a user's scope, delete the user's name too."""
         ...

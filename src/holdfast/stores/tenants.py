@@ -1,7 +1,8 @@
-"""The part of the store contract about a tenant as a whole: leases, what was learned of models, and the handle itself.
+"""The part of the store contract about a tenant as a whole: leases, calibration data of models, and the handle itself.
 
-**Leases and what was learned** belong to a tenant. Of several callers, in any number of processes, one gets a lease. It has the lease
-until it releases it, or until it has expired by the clock of the next caller that asks. Expired leases are deleted eventually.
+Leases and calibration data belong to a tenant. If several callers ask for a lease, in any number of processes, one of them gets
+it. It has the lease until it releases it, or until the lease has expired when another caller asks, by that caller's clock.
+Expired leases are deleted eventually.
 """
 
 from __future__ import annotations
@@ -10,40 +11,41 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 FOREVER: Final = (1 << 53) - 1
-"""The latest timestamp for `TenantStore.learn`: data stored with it is never deleted in favour of newer data."""
+"""The latest timestamp that `TenantStore.learn` accepts. Data stored with it are never deleted in favour of newer data."""
 
 
 class TenantStore(Protocol):
-    """Store what belongs to a tenant, and open and close handles. The module describes what all methods promise."""
+    """Store data of a tenant that belong to no session, and open and close handles. The module describes what all methods promise."""
 
     tenant: str
 
     @property
     def durable(self) -> bool:
-        """True if written data outlives the process. Then a session that ends is closed; otherwise it is deleted."""
+        """True if written data outlive the process. If they do not, a session that ends is deleted instead of closed."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
-        """Return tenants that have sessions or owners of memories, in order, after `after`.
+        """Return at most `limit` tenants with names after `after`, in order: those that have sessions or owners of memories.
 
-        This is the only method that sees other tenants, for jobs that run once for a whole database.
+        This is the only method that sees other tenants. It is for jobs that run once for a whole database.
         """
         ...
 
     async def lease(self, name: str, holder: str, *, now: int, until: int) -> bool:
-        """Take the tenant's lease of that name, or renew it; return True if `holder` has it now.
+        """Acquire or renew a lease of the tenant; return True if `holder` has it now.
 
-        A lease that has expired at `now` is taken over. A holder renews in time, and stops working if that fails.
+        A lease of another holder that has expired at `now` is taken over. A holder must renew its lease in time, and must stop
+        working if that fails.
 
         Args:
-            name: what is leased, an identifier.
+            name: the lease's name, an identifier.
             holder: an identifier of the caller that no other caller uses.
-            now: milliseconds since the epoch.
-            until: when it expires: after `now`, by at most `LEASE_MILLISECONDS`.
+            now: the caller's time, in milliseconds since the epoch.
+            until: the time when the lease expires; after `now` by at most `LEASE_MILLISECONDS`.
         """
         ...
 
     async def leased_by(self, name: str, *, now: int) -> str | None:
-        """Return the holder of the tenant's lease of that name; None if there is none, or it has expired at `now`."""
+        """Return the holder of a lease of the tenant; None if nobody holds it, or if it has expired at `now`."""
         ...
 
     async def release(self, name: str, holder: str) -> None:
@@ -51,26 +53,26 @@ class TenantStore(Protocol):
         ...
 
     async def learned(self, model: str) -> bytes | None:
-        """Return the data stored about a model for the tenant; None if there is none."""
+        """Return the calibration data that the tenant has stored for a model; None if there are none."""
         ...
 
     async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:
-        """Store `data` of a model in place of `expect`; return False, and write nothing, if something else is stored.
+        """Store calibration data of a model if the stored data are still `expect`; return False, and write nothing, if they are not.
 
-        The newest `LEARNED_MODELS` of a tenant are kept; see `FOREVER`.
+        Only the `LEARNED_MODELS` models with the latest timestamps are kept; see `FOREVER`.
 
         Args:
-            model: an identifier.
-            data: opaque; at most `LEARNED_BYTES`, else `TooLarge`.
+            model: an identifier of the model.
+            data: opaque to the store; at most `LEARNED_BYTES`, else `TooLarge`.
             timestamp: milliseconds since the epoch.
-            expect: what `learned` returned; None: nothing.
+            expect: the data that `learned` returned; None: nothing is stored.
         """
         ...
 
     async def ping(self) -> None:
-        """Return once the store has been read and has written something. Raises `StoreUnavailable`."""
+        """Check that the store can be read and written. Raises `StoreUnavailable` if not."""
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted, then release all resources. Closing twice is fine."""
+        """Finish the accepted operations, then release all resources. A second call does nothing."""
         ...

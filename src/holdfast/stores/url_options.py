@@ -12,12 +12,12 @@ MOST_POOL: Final = 1000
 
 
 def check_options(name: str, given: Collection[str], known: Collection[str]) -> None:
-    """Refuse options that a store does not have.
+    """Raise `InvalidRequest` if a URL has an option that its store does not support.
 
     Args:
         name: name of the store, for the message.
         given: names of the options in the URL.
-        known: names of the options that the store has.
+        known: names of the options that the store supports.
     """
     unknown = sorted(set(given) - set(known))
     if unknown:
@@ -26,7 +26,7 @@ def check_options(name: str, given: Collection[str], known: Collection[str]) -> 
 
 
 def parse_pool_size(name: str, options: Mapping[str, str], default: int) -> int:
-    """Return the maximum number of connections: the option `pool`, or `default`. Raises `InvalidRequest`."""
+    """Return the option `pool`, the maximum number of connections, or `default` if it is missing. Raises `InvalidRequest`."""
     text = options.get("pool")
     if text is None:
         return default

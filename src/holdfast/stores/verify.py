@@ -1,4 +1,4 @@
-"""Verify a log: recompute order, totals, units and digest chain, through any store."""
+"""Verify a log in any store: recompute order, running totals, units and digest chain from its messages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.stores.base import Store
 
 
 async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
-    """Recompute a session's log from its messages and compare: order, gaps, totals, units and the digest chain.
+    """Recompute a session's log from its messages, and compare it with the stored one: order, gaps, totals, units and digest chain.
 
     Returns:
         The number of entries read.
 
     Raises:
-        StoreCorrupt: something does not match; names the session and `seq`.
+        StoreCorrupt: a stored value differs; the message names the session and the entry.
         SessionNotFound: no such session.
     """
     while True:
@@ -47,7 +47,7 @@ async def _verify_at(store: Store, session: Session, page: int) -> int:
 
 
 class _LogReplay:
-    """Replays a log in order and compares each entry with the live path at that point."""
+    """Replays a log entry by entry, and compares each entry with the live path that precedes it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,7 +55,7 @@ class _LogReplay:
         self.read = 0
 
     def grow(self, entry: Entry) -> None:
-        """Check the next entry of the log."""
+        """Check the next entry of the log, and add it to the replayed log."""
         leaves = math.inf if entry.retired_by is None else entry.retired_by
         self._check(entry.seq == self.read, "is missing")
         self._path.retire_until(entry.seq)
@@ -65,7 +65,7 @@ class _LogReplay:
         self.read += 1
 
     def finish(self) -> None:
-        """Check the session's own counters after the last entry."""
+        """After the last entry, check the counters of the session."""
         self._check(self.read == self._session.tail.next_seq, "is missing")
         self._path.retire_until(math.inf)
         tail = msgspec.structs.replace(self._path.tail, next_seq=self.read)
@@ -73,7 +73,12 @@ class _LogReplay:
             raise StoreCorrupt(f"session {self._session.id!r}: its counters do not match its log")
 
     def _derive_tail(self, tail: Tail, entry: Entry) -> Tail:
-        """Return the recomputed tail of the log after `entry`, and compare the stored values with it."""
+        """Recompute an entry and compare it with the stored one; return the tail of the log after it.
+
+        Args:
+            tail: the tail of the log before the entry.
+            entry: the stored entry.
+        """
         self._check(entry.turn_id >= max(tail.turn_id, 0), "is in an earlier turn than the message before it")
         new = NewEntry(
             message=entry.message,
@@ -98,7 +103,7 @@ class _LogReplay:
 
 
 def _has_former_digest(again: Entry, entry: Entry, tail: Tail) -> bool:
-    """Return True if the entry has a digest that an earlier version of Holdfast computed from the same content."""
+    """Return True if the entry's digest is one that an earlier version of Holdfast computed from the same content."""
     if again.digest == entry.digest:
         return False
     return entry.digest in list_former_chains(tail.digest, to_sent_message(entry.message, entry.metadata))

@@ -1,4 +1,4 @@
-"""Iterate over everything of a kind, in pages and while other clients write: tenants, owners of memories, sessions, a log's entries."""
+"""Iterate over tenants, owners of memories, sessions or entries in pages, while other clients may write."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.stores.memories import MemoryStore
 from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100
-"""Tenants or owners per page."""
+"""Number of tenants or owners per page."""
 ENTRIES: Final = 32
-"""Entries per page."""
+"""Number of entries per page."""
 
 
 async def iterate_tenants(store: Store) -> AsyncIterator[str]:
-    """Yield all tenants of a store's database that have any data, in order, including the store's own."""
+    """Yield the tenants of a store's database that have any data, in order. The store's own tenant is one of them if it has data."""
     last = ""
     while page := await store.tenants(after=last, limit=_PAGE):
         for tenant in page:
@@ -31,7 +31,7 @@ async def iterate_tenants(store: Store) -> AsyncIterator[str]:
 
 
 async def iterate_owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]:
-    """Yield owners that something was ever written for, in order, each with the time (ms) of its last write."""
+    """Yield owners of memories in order, each with the time of its last write in milliseconds since the epoch."""
     after: Owner | None = None
     while True:
         page = await store.memory_owners(after=after, limit=_PAGE)
@@ -45,15 +45,16 @@ async def iterate_owners(store: MemoryStore) -> AsyncIterator[tuple[Owner, int]]
 async def iterate_session_pages(
     store: Store, *, size: int | None = None, descending: bool = False, **filters: Any
 ) -> AsyncIterator[tuple[Session, ...]]:
-    """Yield sessions by `updated_at`, oldest first, in pages. One that is written to in the meantime may come twice; none is missed.
+    """Yield all sessions in pages, oldest `updated_at` first.
 
-    The next page is read before a page is yielded, so the caller may delete the sessions of a page.
+    A session that is written to in the meantime may be yielded twice, but none is missed. The next page is read before a page
+    is yielded, so the caller may delete the sessions of a page.
 
     Args:
-        store: of the tenant.
-        size: sessions per page, at most `PAGE`; None: `PAGE`.
-        descending: newest first; then a session that is written to before it was read is missed.
-        filters: see `Store.list`.
+        store: the handle of the tenant.
+        size: number of sessions per page, at most `PAGE`; None: `PAGE`.
+        descending: if True, the newest session comes first. A session that is written to before it was read is then missed.
+        filters: further arguments of `Store.list`.
     """
     asked = {**filters, "limit": size or PAGE, "descending": descending}
     page = await store.list(**asked)
@@ -66,7 +67,11 @@ async def iterate_session_pages(
 
 
 async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str, Any]) -> SessionPage:
-    """Return the page after the last session that has not moved since it was read, since a moved one would skip others."""
+    """Return the page that follows the sessions `last`.
+
+    The page begins after the last one of them that was not written to since it was read. A session that was written to has
+    moved in the list, and continuing after it would skip others.
+    """
     for session in reversed(last):
         try:
             page = await store.list(**asked, after=session.ref)
@@ -80,9 +85,16 @@ async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str
 async def iterate_unchanged_sessions(
     store: Store, until: int, *, status: str | None = None, user_id: str | None = None
 ) -> AsyncIterator[Session]:
-    """Yield sessions not changed, used or ended after `until` (milliseconds since the epoch), the longest unchanged first.
+    """Yield sessions that were not changed, used or ended after `until`, those with the oldest `updated_at` first.
 
-    The caller may delete a session before it asks for the next one. For a closed session the time of its end counts, not its last use.
+    For a closed session, the time of its end is compared instead of its last use. The caller may delete a session before it
+    asks for the next one.
+
+    Args:
+        store: the handle of the tenant.
+        until: milliseconds since the epoch.
+        status: only sessions with this status.
+        user_id: only sessions of this user.
     """
     async for page in iterate_session_pages(store, status=status, user_id=user_id):
         for session in page:
@@ -113,17 +125,17 @@ async def read_entries_until(
     descending: bool = False,
     retired: bool = False,
 ) -> tuple[list[Entry], Entry | None]:
-    """Read a log's entries, in small pages, up to the first one for which `ends` is true.
+    """Read a log's entries in small pages, up to the first one for which `ends` returns True.
 
     Args:
-        store: where the log is.
+        store: the store that has the log.
         ref: the session.
-        ends: called for each entry once, in order.
-        keep: selects the entries to return.
-        start: as in `Store.entries`, like all further arguments.
+        ends: called once for each entry, in order.
+        keep: returns True for entries to return.
+        start: as in `Store.entries`, like `stop`, `descending` and `retired`.
 
     Returns:
-        The selected entries before the one that ends the search, and the latter; None if no entry ends it.
+        The selected entries before the one for which `ends` returned True, and that entry; None instead of it if there is none.
     """
     found: list[Entry] = []
     while stop is None or start < stop:
@@ -143,11 +155,14 @@ async def read_entries_until(
 
 
 def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
-    """Group places of a log into ranges to read at once, each from its first place to before its stop.
+    """Group the `seq` values of entries into ranges, each of which is to be read at once.
 
     Args:
-        seqs: the places, ascending.
-        gap: how far apart two neighbours of one range may be; what is between them is read as well.
+        seqs: the values, ascending.
+        gap: maximum difference between neighbouring values of a range; the entries between them are read as well.
+
+    Returns:
+        First `seq` and exclusive end of each range.
     """
     ranges: list[tuple[int, int]] = []
     for seq in seqs:
@@ -159,7 +174,7 @@ def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
 
 
 async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterator[Entry]:
-    """Yield the entries of a log, retired ones too, without those that cannot be decoded."""
+    """Yield the entries of a log, retired ones included. Entries that cannot be decoded are left out."""
     start, end = 0, (await store.get(ref)).tail.next_seq
     while start < end:
         stop = min(start + ENTRIES, end)
@@ -177,13 +192,13 @@ async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterat
 
 
 class SessionDeduplicator:
-    """Remembers which sessions were seen, in a few bytes each, so that it works for millions of sessions."""
+    """Remembers which sessions were seen. It stores a few bytes per session, so it can be used for millions of sessions."""
 
     def __init__(self) -> None:
         self._marks: set[int] = set()
 
     def add(self, ref: SessionRef) -> bool:
-        """Remember `ref`; return True if it is new."""
+        """Remember a session; return True if it was not seen before."""
         name = f"{len(ref.user_id)} {ref.user_id}{ref.id}"
         mark = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
         if mark in self._marks:
