@@ -1,1 +1,1 @@
-"""Recall: the analysis, ranking and data contract behind searches over conversations and memories."""
+"""Search in conversations and memories: text analysis, ranking, and the interface of the index (`base`)."""

@@ -1,11 +1,12 @@
-"""NumPy arithmetic over blocks of vectors, and sketches that find likely neighbours among very many vectors in milliseconds.
+"""Functions on vectors that need NumPy, and sketches that find likely neighbours among very many vectors in milliseconds.
 
-Imported only where NumPy is wanted; `holdfast.recall.vectors` works without it.
+Only code that needs NumPy imports this module; `holdfast.recall.vectors` works without NumPy.
 
-A sketch has a few bits for each number of a vector and is kept in memory. The bits are the signs of the randomly rotated, centred
-vector. The number of bits in which two sketches differ is proportional to the angle between the vectors (Charikar 2002, SimHash).
-The rotation spreads information that a model concentrates in few numbers over all signs. It works in blocks, so it is cheap.
-Sketches select candidates, and the caller compares the vectors of these exactly.
+A sketch is a short bit string that represents one vector. All sketches are kept in memory. To make a sketch, the mean is
+subtracted from the vector and the result is rotated randomly; the bits are the signs of the rotated components. The number of
+bits in which two sketches differ is proportional to the angle between the vectors (Charikar 2002, SimHash). Some models
+concentrate information in a few components; the rotation spreads it over all bits. The rotation is done block by block, which is
+cheap. The sketches only select candidates. The caller then compares the candidates' vectors exactly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["EXTRA", "THREADS", "compute_similarities", "np", "pack", "unpack"]
 
 
 def compute_similarities(query: bytes, block: bytes, dimension: int) -> list[float]:
-    """Return the inner products of a query and each vector of a block. The caller has checked the sizes."""
+    """Return the inner product of the query with each vector of a block. The caller must have checked the sizes."""
     wanted = np.frombuffer(query, "<f4")
     rows = np.frombuffer(block, "<f4").reshape(-1, dimension)
     found: list[float] = (rows @ wanted).tolist()
@@ -46,10 +47,10 @@ def unpack(halves: bytes) -> bytes:
 
 
 _BLOCK: Final = 64
-"""Number of components that are rotated together, and of bits in a word."""
+"""Number of components that are rotated together; also the number of bits in a machine word."""
 _SEED: Final = 20261126
 ROTATIONS: Final = 2
-"""Number of rotations, and so of bits for each component of a vector."""
+"""Number of rotations. Each rotation gives one bit per component of a vector."""
 _ROWS: Final = 4096
 """Number of vectors that are rotated at once."""
 SPARE: Final = 1024
@@ -57,7 +58,7 @@ SPARE: Final = 1024
 
 
 class Sketches:
-    """Sketches of vectors by id. Ids can be added, replaced and removed.
+    """The sketches of a set of vectors, by id. Vectors can be added, replaced and removed.
 
     Args:
         dimension: the number of components of a vector.
@@ -80,7 +81,9 @@ class Sketches:
         return int(np.count_nonzero(self._ids[: self._used] >= 0))
 
     def put(self, ids: Sequence[int], vectors: bytes) -> None:
-        """Add vectors, replacing those with the same ids. All vectors are centred by the mean of the first call's vectors.
+        """Add vectors, replacing those with the same ids.
+
+        The mean of the first call's vectors is subtracted from all vectors, including those of later calls.
 
         Args:
             ids: the ids, distinct and not negative.
@@ -125,7 +128,7 @@ class Sketches:
         return np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
 
     def _sketch(self, rows: Any) -> Any:
-        """Return the bits of some vectors, word by word."""
+        """Return the sketches of some vectors: one row for each word of the sketches, one column for each vector."""
         spread = np.zeros((len(rows), self._words * _BLOCK), "<f4")
         spread[:, : self._dimension] = rows - self._mean
         words = []
@@ -135,7 +138,7 @@ class Sketches:
         return np.concatenate(words)
 
     def _grow(self, rows: int) -> None:
-        """Move the remaining sketches to larger arrays that have space for `rows` more."""
+        """Move all sketches except the removed ones to new arrays with space for at least `rows` more."""
         kept = self._ids[: self._used] >= 0
         ids, bits = self._ids[: self._used][kept], self._bits[:, : self._used][:, kept]
         room = len(ids) + rows + max(SPARE, len(ids) // 8)

@@ -1,38 +1,40 @@
-"""The contract of an index, which every implementation must fulfil. `tests/contract` checks every index.
+"""The interface of a search index (`Index`) and the guarantees that every implementation gives. `tests/contract` tests them.
 
-An index is derived from logs and memories by `holdfast.recall.terms`, and can be dropped and rebuilt at any time. It stores no
-text, only the terms that the analysis yields, and vectors. The text of a hit is read from the log again, so an outdated index
-never reveals erased text.
+An index is derived from logs and memories by `holdfast.recall.terms`, and can be dropped and rebuilt at any time. It stores
+terms and vectors, but no text. The text of a hit is read from the log again, so an outdated index never reveals erased text.
 
-**Spaces.** An `Index` is a handle of one tenant, like a store. All data belongs to one of its `Space`s: a user's conversations,
-or the memories of an owner. No method reads from more than one space. The cost of a lookup and the statistics that it returns
-depend on that space alone, so other users' data changes neither results nor their order.
+**Spaces.** An `Index` is a handle of one tenant, like a store. All data of a tenant is divided into `Space`s: the conversations
+of a user, or the memories of an owner. A search reads a single space. Its cost and the statistics that it returns depend on that
+space alone, so other users' data changes neither the results nor their order.
 
-**Sources.** A space has sources: its sessions, or for memories a single source with an empty id. A source has an `identity`. A
-source with the same name and another identity is a different source, and writing it deletes the former one. The index stores its
-`Progress` for each source in the same transaction as the documents, so an interrupted feed continues where it stopped, and
-nothing is indexed twice.
+**Sources.** A space consists of sources. In a user's space, each session is a source; a space of memories has a single source
+with an empty id. A source also has an `identity`. If a source is written with the same id but another identity, it is a new source
+and replaces the old one, which is deleted. The index stores the `Progress` of each source in the same transaction as its
+documents. So indexing that was interrupted continues where it stopped, and nothing is indexed twice.
 
-**Documents.** An index has one document for each indexed entry, identified by `seq`. It belongs to a `channel`, `talk` (user and
-assistant) or `tool` (tool results), and has a `place` there. Neighbours have neighbouring places; deleted documents leave gaps.
-Putting a document replaces the one with the same `seq`; its vector is kept if the `digest` is the same. A place holds one
-document: putting another one there deletes the former. Dropping a document deletes its terms, counts and vectors in one
-transaction, and removes them from the disk in the way that the store removes erased data. A dropped space is hidden from all
-readers at once and then deleted in parts.
+**Documents.** The index has one document for each indexed entry or memory, identified by `seq` within its source. A document
+belongs to a channel: `talk` (messages of user and assistant) or `tool` (tool results). Its `place` is its position in the source
+and channel. Neighbours have consecutive places; deleted documents leave gaps.
 
-**Lookups.** A lookup has terms. Its candidates contain at least one of them and pass all filters, which the engine applies. At
-most `CANDIDATES` are returned; in a small space, all. If more match, the engine uses the rarest terms first and returns the
-provisionally best documents (by the rarity of the matched terms, including those of their neighbours); ties go to the newest. The
-list is ordered by the source's number and the place; without terms, newest first. Frequencies and sizes are computed over the
-whole space and channel, without filters.
+- Putting a document replaces the document with the same `seq`. The old vector is kept if the `digest` is the same.
+- A place holds one document: putting another document there deletes the old one.
+- Dropping a document deletes its terms, counts and vectors in one transaction. They are removed from the disk in the way that the
+  store removes erased data.
+- A dropped space is hidden from all readers at once and then deleted in parts.
 
-**Vectors** are little-endian float32, of unit length, stored under a model's name. All vectors of a model have the same
-dimension. `similar` returns the inner products of the nearest documents that pass the filters, and of their neighbours up to
-`NEAR` places away. An approximate engine may miss some of the nearest; the values it returns are exact.
+**Lookups.** A lookup has terms and filters. Its candidates contain at least one of the terms and pass all filters; the engine
+applies the filters. A small space returns all matches, a larger one at most `CANDIDATES`. If more documents match, the engine
+uses the rarest terms first and returns the documents that are best by a provisional score: the rarity of the terms that a document
+and its neighbours match. Among equal scores, the newest win. Candidates are ordered by the source's number and the place; for a
+lookup without terms, newest first. Frequencies and sizes are those of the whole space and channel, regardless of filters.
 
-A model whose name ends with `CONTEXT` embeds a document of a conversation together with the document at the previous place. Its
-vector depends on both texts, so it is kept only while both are unchanged: a write that puts, changes or drops a document also
-deletes the vector at the next place, in the same transaction. Memories are embedded alone.
+**Vectors** are little-endian float32 of unit length, stored under a model's name. All vectors of a model have the same dimension.
+`similar` returns the nearest documents that pass the filters, and their neighbours up to `NEAR` places away, each with its inner
+product. An approximate engine may miss some of the nearest documents, but the values that it returns are exact.
+
+A model whose name ends with `CONTEXT` embeds a document of a conversation together with the document at the previous place. The
+vector depends on both texts and is kept only while both are unchanged. So a write that puts, changes or drops a document also
+deletes the vector of the document at the next place, in the same transaction. Memories are always embedded alone.
 
 **Reads** see every write that was acknowledged before. **Errors** of the database are raised as `StoreError`.
 """
@@ -46,38 +48,38 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 SearchMode = Literal["keyword", "vector", "hybrid"]
-"""How to search: by words, by vectors, or by both."""
+"""The kind of search: by words, by vectors, or by both."""
 SEARCH_MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 Channel = Literal["talk", "tool"]
 SpaceKind = Literal["talk", "user", "agent", "app"]
 SPACE_KINDS: Final[tuple[SpaceKind, ...]] = get_args(SpaceKind)
 
 CANDIDATES: Final = 300
-"""Maximum number of candidates of a lookup."""
+"""Default maximum number of candidates of a lookup in a space that is not small."""
 SMALL: Final = 2_000
-"""In a space with at most this many documents in the channel, every match is a candidate."""
+"""Maximum number of documents in the channel of a small space. In a small space, every match is a candidate."""
 POSTINGS: Final = 4_000
-"""The approximate number of rows that a lookup reads from the full-text engine: terms are added, rarest first, until it is
-reached."""
+"""Approximate number of rows that a lookup reads from the full-text engine. Terms are looked up, rarest first, until this number
+is reached."""
 NEAR: Final = 2
-"""Neighbours up to this many places away count as near."""
+"""Maximum distance, in places, at which `Index.similar` still returns a document as a neighbour."""
 CONTEXT: Final = "+context"
-"""Name suffix of a model that embeds each document of a conversation together with the previous one."""
+"""Suffix of a model's name. Such a model embeds each document of a conversation together with the previous document."""
 NEAREST: Final = 200
-"""Maximum number of documents that a lookup by vector requests, not counting their neighbours."""
+"""Default maximum number of documents that a search by vector returns, not counting their neighbours."""
 
 
 class Space(NamedTuple):
     """A set of documents: the conversations of a user, or the memories of an owner."""
 
     kind: SpaceKind
-    """`talk`: a user's conversations; the others: memories of an owner of this kind, see `holdfast.domain.memory.Owner`."""
+    """`talk`: a user's conversations. `user`, `agent` or `app`: memories of an owner of this kind (`holdfast.domain.memory.Owner`)."""
     name: str
-    """The user's id, or the owner's."""
+    """The id of the user or owner."""
 
 
 def has_context(model: str, space: Space) -> bool:
-    """Return True if a model's vectors in this space also depend on the previous document."""
+    """Return True if the model embeds each document of this space together with the previous document."""
     return space.kind == "talk" and model.endswith(CONTEXT)
 
 
@@ -89,13 +91,13 @@ class Source(NamedTuple):
 
 
 class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The analysis of one entry or memory."""
+    """One analysed entry or memory, as the index stores it."""
 
     seq: int
     """The entry's position, or the memory's number."""
     channel: Channel = "talk"
     place: int
-    """Position among the source's documents of the channel, from 0, increasing with `seq`."""
+    """Position among the documents of the same source and channel, from 0. It increases with `seq`."""
     role: str
     agent: str | None = None
     name: str | None = None
@@ -103,39 +105,39 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     at: int
     """Milliseconds since the epoch."""
     digest: bytes
-    """16-byte digest of the analysed text. It does not depend on the analysis: a new analysis version keeps the vectors."""
+    """16-byte digest of the analysed text. It does not depend on the version of the analysis, so a new version keeps the vectors."""
     length: int
     """Number of terms, counting repetitions."""
     terms: Mapping[str, int]
     """Number of occurrences of each term."""
     traits: int = 0
-    """At most 31 bits, set by `holdfast.recall.terms` (the text has a question, a time, a number). They are stored and returned
-    with candidates; engines ignore them."""
+    """Bit flags from `holdfast.recall.terms`, at most 31 bits: for example, the text has a question, a time or a number. The index
+    stores them and returns them with candidates, but does not use them."""
     detail: str = ""
-    """ASCII text from `holdfast.recall.details` without a vertical bar. It is stored and returned with candidates; engines ignore
-    it."""
+    """Encoded details from `holdfast.recall.details`: ASCII text without a vertical bar. The index stores it and returns it with
+    candidates, but does not use it."""
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The progress of indexing a source."""
+    """The part of a source that is indexed already."""
 
     identity: str
     version: int
-    """The version of the session (or of the owner's memories) that is fully indexed. Negative: everything has to be compared,
-    because a change is pending or was pending when a process ended."""
+    """The version of the session, or of the owner's memories, that is fully indexed. Negative: the whole source must be compared with
+    the log, because a change is pending, or was pending when a process ended."""
     next_seq: int = 0
-    """Entries from this position on are not indexed."""
+    """Entries from this position on are not indexed yet."""
     talk: int = 0
     tool: int = 0
-    """The next free place of each channel."""
+    """The next free place in each of the channels `talk` and `tool`."""
     epoch: int = 0
-    """The rebuild that last analysed the whole source; see `Index.note`."""
+    """The number of the rebuild that last analysed the whole source."""
     complete: bool = True
-    """False while the source is being rebuilt or updated to `version`; `next_seq` is then the end of the finished part."""
+    """False while the source is being rebuilt or updated to `version`. The part before `next_seq` is then finished."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One write: documents to put and to drop in a source, and the progress after it."""
+    """One write to a source: documents to put, documents to drop, and the progress to store."""
 
     source: Source
     progress: Progress
@@ -143,15 +145,15 @@ class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     drop: Sequence[int] = ()
     """`seq` of documents to delete; missing ones are ignored."""
     expect: Progress | None | UnsetType = UNSET
-    """The progress that the source must have. Otherwise another process has written, so `write` writes nothing and returns False.
-    None: the source must be unknown. Unset: no condition."""
+    """The progress that the source must have before the write. If it differs, another process has written in the meantime, so `write`
+    writes nothing and returns False. None: the source must not exist. Unset: no condition."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on documents. An empty filter accepts all."""
+    """Conditions on documents; all of them must hold. An empty condition accepts every document."""
 
     sessions: tuple[str, ...] = ()
-    """Ids of sources."""
+    """Ids of sources (sessions)."""
     not_sessions: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
@@ -166,18 +168,18 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
     space: Space
     terms: tuple[str, ...] = ()
-    """Distinct terms. Empty: every document that passes the filters, newest first."""
+    """Distinct terms, of which a document must contain at least one. Empty: all documents that pass the filters match, newest first."""
     channel: Channel = "talk"
     filters: Filters = Filters()
     limit: int | None = None
-    """Maximum number of candidates. None: `CANDIDATES`, or all matches in a space of at most `SMALL` documents."""
+    """Maximum number of candidates. None: `CANDIDATES`, or no limit if the channel has at most `SMALL` documents."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A document that may answer the query."""
+    """A document that matches a lookup. Its fields are those of `Document`, except where a text says otherwise."""
 
     source: int
-    """The source's number in the index; equal for the same source."""
+    """The source's number in the index. Documents of the same source have the same number."""
     place: int
     seq: int
     session: str
@@ -190,7 +192,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     at: int
     length: int
     counts: Mapping[str, int]
-    """Number of occurrences in the document, for each of the lookup's terms that it contains."""
+    """Number of occurrences of each of the lookup's terms in the document; terms that do not occur are missing."""
     traits: int = 0
     detail: str = ""
 
@@ -200,11 +202,11 @@ class Candidates(msgspec.Struct, frozen=True):
 
     found: Sequence[Candidate]
     documents: int
-    """Number of documents of the space and channel, regardless of filters."""
+    """Number of documents in the space and channel, regardless of filters."""
     length: int
-    """Number of terms in all these documents."""
+    """Total number of terms in these documents."""
     frequencies: Mapping[str, int]
-    """For each of the lookup's terms the number of documents that contain it, regardless of filters."""
+    """For each of the lookup's terms, the number of these documents that contain it."""
 
 
 class Similar(msgspec.Struct, frozen=True, gc=False):
@@ -213,36 +215,36 @@ class Similar(msgspec.Struct, frozen=True, gc=False):
     candidate: Candidate
     """The document; its `counts` are empty."""
     similarity: float
-    """The inner product, -1 to 1."""
+    """Inner product of the document's vector and the query's vector, -1 to 1."""
 
 
 class Vectored(NamedTuple):
-    """A vector for a document."""
+    """A vector to store for a document."""
 
     seq: int
     digest: bytes
-    """The digest of the embedded document. The vector is not stored if the document has changed since."""
+    """The digest of the document when it was embedded. The vector is not stored if the document's digest has changed."""
     vector: bytes
     before: bytes = b""
-    """The digest of the previous document if it was embedded too; empty: there was none. Only for models with `CONTEXT`; the
-    vector is not stored if that document has changed since."""
+    """The digest of the previous document that was embedded together with this one; empty: the document was embedded alone. Only
+    models with `CONTEXT` set it. The vector is not stored if the previous document's digest has changed."""
 
 
 class Pending(NamedTuple):
-    """A document that has no vector of a model yet."""
+    """A document that has no vector of the model yet."""
 
     space: Space
     source: Source
     seq: int
     digest: bytes
     before_seq: int = -1
-    """`seq` of the document at the previous place; -1: there is none, or the model does not embed it."""
+    """`seq` of the previous document, which must be embedded together with this one; -1: this document is embedded alone."""
     before: bytes = b""
-    """The digest of that document."""
+    """The digest of the previous document; empty if `before_seq` is -1."""
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Statistics of an index for a tenant or one space."""
+    """Statistics of a tenant's index, or of one space of it."""
 
     sources: int
     incomplete: int
@@ -251,38 +253,41 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     vectors: Mapping[str, int] = {}
     """Number of vectors by model."""
     vector_engine: str = ""
-    """The engine that searches vectors: `pgvector-hnsw`, `numpy`, `vec1` or `python`."""
+    """The component that compares vectors: `pgvector-hnsw`, `numpy`, `vec1` or `python`."""
 
 
 class Index(Protocol):
-    """An index handle of one tenant. The module docstring describes the promises of all methods."""
+    """A search index, as seen by one tenant. The docstring of the module describes guarantees that hold for all methods."""
 
     tenant: str
 
     def for_tenant(self, tenant: str) -> Index:
-        """Return a handle of another tenant on the same open index; this is cheap. Closing the first handle closes the others."""
+        """Return a handle of another tenant on the same open index. The call is cheap.
+
+        Closing the handle that was opened first closes all others.
+        """
         ...
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
-        """Return the progress of a source; None if it is unknown."""
+        """Return the progress of indexing a source, or None if the index does not have the source."""
         ...
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """Put and drop documents in one transaction. Return False and write nothing if `expect` does not hold."""
+        """Write a batch in one transaction and return True. If its `expect` does not hold, write nothing and return False."""
         ...
 
     async def list_digests(
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """Return `seq` and digest of a source's documents from `start` on, in order, to compare them with the log."""
+        """Return the `seq` and digest of each document of a source from `seq` `start` on, in order. Used to compare with the log."""
         ...
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        """Delete a source and return the number of its documents. With `identity`, delete it only if it has that identity."""
+        """Delete a source and return the number of documents deleted. If `identity` is given, the source must have that identity."""
         ...
 
     async def drop_space(self, space: Space) -> int:
-        """Delete a space and return the number of its documents."""
+        """Delete a space and return the number of documents deleted."""
         ...
 
     async def clear(self) -> None:
@@ -297,9 +302,13 @@ class Index(Protocol):
         limit: int = 100,
         incomplete: bool = False,
     ) -> Sequence[tuple[Space, str, Progress]]:
-        """Return sources in order of space and id, of one space or all.
+        """Return sources in order of space and id, each with its space, id and progress.
 
-        With `incomplete`, return only those that are not `complete`, at a cost proportional to their number.
+        Args:
+            space: only sources of this space; None: of all spaces.
+            after: only sources after this space and id.
+            limit: maximum number of sources to return.
+            incomplete: return only sources whose progress is not `complete`. The cost is proportional to their number.
         """
         ...
 
@@ -308,41 +317,54 @@ class Index(Protocol):
         ...
 
     async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
-        """Return these documents as candidates without counts; missing ones are left out."""
+        """Return the source's documents with these `seq`, as candidates whose `counts` are empty. Missing documents are left out."""
         ...
 
     async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
-        """Return the documents at these places as candidates without counts. Each place is a pair of `source` and `place`.
+        """Return the documents at these places, as candidates whose `counts` are empty.
 
-        Used for neighbours of good matches, if they match no term themselves. The lookup's space, channel and filters apply.
-        Missing documents, and those that do not pass the filters, are left out. Callers ask for at most a few hundred.
+        Used to read neighbours of good matches when the neighbours match no term themselves.
+
+        Args:
+            lookup: its space, channel and filters apply; its terms do not. Documents that do not pass the filters are left out.
+            places: pairs of a source's number and a place, at most a few hundred. Places without a document are left out.
         """
         ...
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        """Return documents of `talk` channels and memories that have no vector of `model`, in time proportional to their number.
+        """Return memories and documents of the `talk` channel that have no vector of `model`, in time proportional to their number.
 
-        The order is by space, then oldest source and place first. Documents with a vector of another model come all
-        before or all after those without a vector.
+        Documents without any vector form one group, documents with a vector of another model a second group; either group may
+        come first. In each group, documents are ordered by space, then by source (oldest first), then by place.
         """
         ...
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        """Store vectors, replacing those of the same documents; return the number stored.
+        """Store vectors of documents, replacing their old vectors. Return the number of vectors stored.
 
-        A vector is not stored if its document has changed or, for a model with `CONTEXT`, if the previous document has changed.
+        A vector is left out if its document has changed or, for a model with `CONTEXT`, if the previous document has changed.
 
         Raises:
-            InvalidRequest: the dimension differs from the model's stored vectors.
+            InvalidRequest: the dimension differs from that of the model's stored vectors.
         """
         ...
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        """Return the model's vectors of documents in the space with these digests, so that no text is embedded twice."""
+        """Return the model's stored vectors, by digest, of documents in the space that have one of these digests.
+
+        Callers use these vectors instead of embedding the same text again.
+        """
         ...
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        """Return the nearest documents that pass the filters, up to the lookup's `limit`, and their neighbours. Ignore terms."""
+        """Return the documents nearest to a vector, and their neighbours up to `NEAR` places away.
+
+        Args:
+            lookup: its space, channel and filters apply; its terms do not. Its `limit` (default `NEAREST`) is the maximum number of
+                documents without the neighbours.
+            model: name of the model whose vectors are compared.
+            vector: the query's vector.
+        """
         ...
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:
@@ -350,17 +372,27 @@ class Index(Protocol):
         ...
 
     async def note(self, name: str) -> bytes | None:
-        """Return the tenant's note with this name, such as the state of a rebuild; None if there is none. `clear` keeps notes."""
+        """Return the value of a note, or None if the tenant has no note with this name.
+
+        A note is a small named value that background jobs store in the index, such as the state of a rebuild. `clear` does not
+        delete notes.
+        """
         ...
 
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
-        """Store a note of at most 64 KiB under a name; None deletes it. With `new`, an existing note is kept."""
+        """Store or delete a note.
+
+        Args:
+            name: the name of the note.
+            data: the value, at most 64 KiB; None deletes the note.
+            new: if True and there is a note with this name already, keep that note unchanged.
+        """
         ...
 
     async def status(self, space: Space | None = None) -> IndexStatus:
-        """Return statistics of the tenant or one space."""
+        """Return statistics of one space; None: of all spaces of the tenant."""
         ...
 
     async def close(self) -> None:
-        """Finish accepted writes, then release all resources. Closing twice is fine."""
+        """Finish the writes that were accepted, then release all resources. Closing twice is allowed."""
         ...

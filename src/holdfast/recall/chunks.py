@@ -1,8 +1,8 @@
-"""Split a text in any language into sentences, code into lines, and a long text into overlapping chunks of sentences. Pure functions.
+"""Split a text in any language into sentences, and a long text into overlapping chunks of sentences. Pure functions.
 
-A chunk has about sixty terms. Chunks are ranked separately and shown as snippets. A chunk ends at the end of a sentence, a line
-of code or a paragraph. Unless it is long, its last sentence is also the first of the next chunk, so that two adjacent sentences
-are together in a chunk.
+In source code, each line is a sentence. A chunk has about 60 terms. Chunks are ranked separately and shown as snippets. A chunk
+ends where a sentence, a line of code or a paragraph ends. Its last sentence is repeated as the first of the next chunk, unless
+that sentence is long. So any two adjacent short sentences are together in some chunk.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from holdfast.recall.terms import (
 )
 
 SENTENCE_CHARS: Final = 1_000
-"""Maximum characters of a sentence; a longer one is cut."""
+"""Maximum characters of a sentence. A longer sentence is cut into pieces."""
 _ENDS: Final = r"""[.!?…]{1,8}["')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"""  # noqa: RUF001 - ends of sentences
 _SENTENCE: Final = re.compile(rf"[^\n](?:[^\n.!?…。！？；]+|(?!{_ENDS})[^\n])*(?:{_ENDS})?")  # noqa: RUF001 - the same
-"""Matches up to the first end of a sentence. Skipping other characters in runs is ten times as fast as one by one."""
+"""Matches a text up to the first end of a sentence. The inner `+` skips ordinary characters in runs, which makes the pattern ten
+times as fast."""
 _ABBREVIATED: Final = re.compile(
     r"\b(?:Mr|Mrs|Ms|Dr|St|Prof|Mme|Nr|ca|bzw|vs|e\.g|i\.e|z\.B|d\.h|u\.a|incl|excl|approx|resp|Jr|Sr|[A-Za-z])\.\Z"
 )
 _NUMBERED: Final = re.compile(r"\b(?:nos?|nr|fig|vol|pp?|art|abs|str)\.\Z", re.IGNORECASE)
-"""Abbreviations that are also words, so they count only before a number."""
+"""Abbreviations that are also ordinary words. They are treated as abbreviations only before a number."""
 
 
 def is_abbreviated(text: str, stop: int) -> bool:
-    """Return True if the full stop before `stop` ends an abbreviation or an initial, not a sentence ("Mrs.", "no. 3")."""
+    """Return True if the full stop before position `stop` ends an abbreviation or an initial ("Mrs.", "no. 3"), not a sentence."""
     start = max(0, stop - 8)
     if _ABBREVIATED.search(text, start, stop) is not None:
         return True
@@ -43,12 +44,12 @@ def is_abbreviated(text: str, stop: int) -> bool:
 
 
 def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each sentence without surrounding white space. A line break always ends a sentence.
+    """Yield the start and stop of each sentence, without surrounding white space. A line break always ends a sentence.
 
     Args:
         text: the original text.
-        start: the first character to read.
-        stop: the character before which to stop; None: the end.
+        start: position of the first character to read.
+        stop: position after the last character to read; None: the end of the text.
     """
     first = -1
     for found in _SENTENCE.finditer(text, start, len(text) if stop is None else stop):
@@ -65,37 +66,38 @@ def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterat
 
 
 def _cut(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of pieces of a sentence of at most `SENTENCE_CHARS`."""
+    """Cut a sentence into pieces of at most `SENTENCE_CHARS` characters; yield the start and stop of each piece."""
     return ((at, min(at + SENTENCE_CHARS, stop)) for at in range(start, stop, SENTENCE_CHARS))
 
 
 LEAST, TARGET, MOST = 40, 60, 80
-"""Numbers of terms. From `LEAST` on, a chunk may end with a paragraph; from `TARGET` on, with a sentence. A text of up to `MOST`
-is not split."""
+"""Sizes of a chunk in terms. A chunk with at least `LEAST` terms ends at the next paragraph, or before a sentence with which it
+would have more than `MOST`. A chunk with at least `TARGET` terms ends at the next sentence. A text of at most `MOST` terms is not
+split."""
 OVERLAP: Final = 20
-"""Maximum number of terms of a sentence that is repeated in the next chunk."""
+"""Maximum number of terms of a chunk's last sentence for it to be repeated in the next chunk."""
 MAX_CHUNKS: Final = 400
-"""Maximum number of chunks of a text; the first and the last ones are kept."""
+"""Maximum number of chunks of a text. If there are more, chunks in the middle are dropped."""
 _BLANK: Final = re.compile(r"\n[ \t\r]*\n")
 _HEADING: Final = re.compile(r"```|~~~|#{1,6} ")
 
 
 class Chunk(NamedTuple):
-    """A part of a text."""
+    """A part of a text that consists of whole sentences."""
 
     start: int
     stop: int
-    """Start (inclusive) and stop (exclusive) in the characters of the text."""
+    """Position of the first character, and the position after the last character, in the text."""
     terms: dict[str, int]
     """Number of occurrences of each term."""
     length: int
     """Total number of terms."""
     traits: int
-    """Bits as for a whole text; see `holdfast.recall.terms.Terms`."""
+    """The chunk's traits: the same bit flags that `holdfast.recall.terms.Terms` has for a whole text."""
 
 
 class Piece(NamedTuple):
-    """A sentence."""
+    """A sentence, or a part of one that is too long, with its terms."""
 
     start: int
     stop: int
@@ -112,8 +114,8 @@ def split_pieces(text: str, language: str | None = None) -> list[Piece]:
     """Split a text into sentences and count the terms of each.
 
     Args:
-        text: the original text; of more than `MAX_TEXT` characters, the head and tail are split.
-        language: the language for stemming; None: detected from all sentences.
+        text: the original text. If it has more than `MAX_TEXT` characters, only the head and tail are used.
+        language: the language for stemming; None: detect it from the text.
     """
     if len(text) <= MAX_TEXT:
         spans = [*find_sentences(text)]
@@ -132,14 +134,14 @@ def split_chunks(text: str, language: str) -> list[Chunk]:
     """Split a text into chunks.
 
     Args:
-        text: the original text; of more than `MAX_TEXT` characters, the head and tail are split.
+        text: the original text. If it has more than `MAX_TEXT` characters, only the head and tail are used.
         language: the language for stemming.
     """
     return join_pieces(text, split_pieces(text, language))
 
 
 def join_pieces(text: str, pieces: Iterable[Piece]) -> list[Chunk]:
-    """Join the pieces of a text to chunks."""
+    """Group the consecutive sentences of a text (from `split_pieces`) into chunks."""
     chunks: list[Chunk] = []
     group: list[Piece] = []
     length = 0

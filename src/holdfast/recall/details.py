@@ -1,13 +1,18 @@
-"""Encode the details of a text that an index stores next to its terms, in one line that engines do not read. Pure functions.
+"""Encode the details of a text: the times that it names and its chunks. Pure functions.
+
+An index stores the details next to the text's terms, as one line of text that it does not interpret:
 
     <mentions>;<chunks>; <key>@<chunk>.<chunk> ...
 
-Mentions are the times that the text names, in days since the epoch. If the text was split, the length, traits and position of
-each chunk follow, and then the chunks of each term. All numbers are hexadecimal. A short text without times has no details.
+- Mentions: the times that the text names, in days since the epoch.
+- Chunks, if the text was split: the length, traits and position of each chunk.
+- For each term (`key`), the numbers of the chunks that contain it.
 
-Times that a message names ("last Friday", "in three weeks", "on the 14th") are resolved to days when it is indexed. Questions
-look back (`time_expressions`); messages also look ahead. A date without a year is the nearest such date, before or after the
-message. If "on Friday" may be the last or the next Friday, both count.
+All numbers are hexadecimal. A short text that names no time has empty details.
+
+Times in a message ("last Friday", "in three weeks", "on the 14th") are resolved to days when the message is indexed. In a
+question, only past times are found (`time_expressions`); in a message, future times as well. A date without a year means the
+nearest such date, before or after the message. If "on Friday" may mean the last or the next Friday, both are stored.
 """
 
 from __future__ import annotations
@@ -74,16 +79,16 @@ from holdfast.recall.time_expressions import (
 MAX_MENTIONS: Final = 32
 """Maximum number of times that are stored for a message; the first ones are kept."""
 MAX_CHARS: Final = 20_000
-"""Number of characters of a message that are searched for times."""
+"""Maximum number of characters of a message that are searched for times; the first ones."""
 LONGEST: Final = 62
-"""Maximum length in days of a time that is stored, since a whole year is too vague."""
+"""Maximum length, in days, of a time that is stored. Longer times, such as a whole year, are too vague."""
 _HALF_YEAR: Final = timedelta(days=183)
 _EPOCH: Final = date(1970, 1, 1)
 _WORDS: Final = re.compile(r"[^\W\d_]+|\d+")
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _LAST: Final = re.compile(r"last|past|pasad|dernier|letzte|vorige|scors|passad|прошл|上|先|지난", re.IGNORECASE)
 _NO_TIME: Final = frozenset("0 1 2 3 4 5 6 7 8 9 mar may mai sat sun dec a un day days".split())  # noqa: SIM905 - words
-"""Hints that are too common to mean a time in a message."""
+"""Words of `HINTS` that are too common in messages to suggest that a sentence names a time."""
 _HINTS: Final = HINTS - _NO_TIME
 _AHEAD_HINTS: Final = frozenset(
     """
@@ -98,12 +103,12 @@ def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, in
     """Find the times that a message names.
 
     Args:
-        text: the message; `MAX_CHARS` characters of it are read.
-        at: when it was said, in milliseconds since the epoch.
-        zone: the time zone of the days.
+        text: the message. Only the first `MAX_CHARS` characters are read.
+        at: the time of the message, in milliseconds since the epoch.
+        zone: the time zone in which days begin.
 
     Returns:
-        Distinct pairs in order: the first day, and the last day plus one, in days since the epoch.
+        One pair for each distinct time, in order: its first day and the day after its last day, in days since the epoch.
     """
     try:
         now = datetime.fromtimestamp(at / 1000, zone).replace(tzinfo=None)
@@ -122,14 +127,17 @@ def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, in
 
 
 class Sentence(NamedTuple):
-    """A folded sentence and its words (`read_words`)."""
+    """A sentence, folded by `fold`, and its words from `read_words`."""
 
     folded: str
     words: AbstractSet[str]
 
 
 def find_dated_sentences(text: str) -> Iterator[Sentence]:
-    """Yield the sentences that may name a time. Most texts have none, which a few hints in the whole text reveal quickly."""
+    """Yield the sentences that may name a time.
+
+    Most texts have no such sentence. A quick check of the whole text for hint words finds that out.
+    """
     folded = fold(text)
     words = read_words(folded)
     hints = [*_HINTS.intersection(words), *(word for word in _AHEAD_WORDS if word in folded)]
@@ -149,7 +157,7 @@ def find_dated_sentences(text: str) -> Iterator[Sentence]:
 
 
 def can_name_time(sentence: Sentence) -> bool:
-    """Return True if a sentence has a word that expressions of time use."""
+    """Return True if a sentence contains a word or a number that occurs in expressions of time."""
     folded, words = sentence
     if not _HINTS.isdisjoint(words) or (not _AHEAD_HINTS.isdisjoint(words) and _AHEAD.search(folded) is not None):
         return True
@@ -174,7 +182,7 @@ def _iter_spans(sentence: Sentence, now: datetime) -> Iterator[Span]:
 
 
 def _resolve_mention(named: NamedTime, expression: str, now: datetime) -> Iterator[Span]:
-    """Yield the possible meanings of a time in a message. The grammar alone would only consider the past."""
+    """Yield the possible meanings of a time in a message, past and future. The grammar resolved it to the past only."""
     begin, end = named.span
     try:
         if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(expression):
@@ -203,7 +211,7 @@ def _read_next_unit(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _read_next_weekday(match: re.Match[str], now: datetime) -> Span | None:
-    """Return the next such weekday, or that weekday of next week if a word for "next week" precedes it."""
+    """Return the next day with the weekday that matched. After a word for "next week", return that weekday of next week."""
     number = ALL_WEEKDAYS[match["weekday"]]
     if match.groupdict().get("week"):
         return make_days(make_unit("week", now, -1)[0].date() + timedelta(days=number))
@@ -220,7 +228,7 @@ def _read_ahead(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _read_day_of_month(match: re.Match[str], now: datetime) -> Span | None:
-    """Return the nearest day with that number."""
+    """Return the nearest day, before or after now, with the day of the month that matched."""
     number = int(match["d"])
     if not 1 <= number <= 31:
         return None
@@ -307,27 +315,27 @@ _AHEAD_GRAMMAR: Final = Rules(RULES)
 
 
 LONG: Final = 300
-"""A text longer than this is analysed sentence by sentence, because it may have chunks."""
+"""Texts with more characters than this are analysed sentence by sentence, because they may be split into chunks."""
 MAX_DETAIL: Final = 64_000
-"""Maximum characters of a document's details; longer details are stored without chunks."""
+"""Maximum characters of a document's encoded details. If they are longer, the chunks are left out."""
 
 
 class ChunkShape(NamedTuple):
-    """Length, traits and position of a chunk."""
+    """The length (in terms), traits and position of a chunk."""
 
     length: int
     traits: int
     start: int
     stop: int
-    """Start (inclusive) and stop (exclusive) in the characters of the text."""
+    """Position of the first character, and the position after the last character, in the text."""
 
 
 def analyse(text: str, at: int) -> tuple[Terms, str]:
-    """Return the terms of a text to index, and its details.
+    """Return the terms of a text that is to be indexed, and its encoded details.
 
     Args:
         text: the original text.
-        at: when it was said, in milliseconds since the epoch.
+        at: the time of the message, in milliseconds since the epoch.
     """
     pieces = split_pieces(text) if LONG < len(text) <= MAX_TEXT else []
     terms = _join_terms(text, pieces) if pieces else None
@@ -342,7 +350,11 @@ def analyse(text: str, at: int) -> tuple[Terms, str]:
 
 
 def _join_terms(text: str, pieces: Sequence[Piece]) -> Terms | None:
-    """Combine the terms of the pieces. Return None if that may differ from the text's terms because pieces share a word."""
+    """Combine the terms of a text's sentences into the terms of the text.
+
+    Return None if the result might differ from that of `extract_terms`: because a word was cut between two pieces, or because
+    the text has too many distinct terms.
+    """
     if any(before.stop == piece.start for before, piece in pairwise(pieces)):
         return None
     counts: dict[str, int] = {}
@@ -361,7 +373,7 @@ def _join_terms(text: str, pieces: Sequence[Piece]) -> Terms | None:
 
 
 def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -> str:
-    """Encode the details of a text with these chunks and times."""
+    """Encode the chunks of a text and the times that it names as one line; see the docstring of the module."""
     if len(chunks) < 2:
         chunks = ()
     if not (chunks or mentions):
@@ -380,7 +392,7 @@ def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -
 
 
 def read_mentions(detail: str) -> list[tuple[int, int]]:
-    """Return the times that a text names: for each the first day, and the last day plus one, in days since the epoch."""
+    """Decode the times that a text names: for each, its first day and the day after its last day, in days since the epoch."""
     times = detail.partition(";")[0]
     found = []
     for one in times.split(",") if times else ():
@@ -391,7 +403,7 @@ def read_mentions(detail: str) -> list[tuple[int, int]]:
 
 
 def read_chunks(detail: str) -> list[ChunkShape]:
-    """Return the shapes of the chunks of a text, in order; empty if it was not split."""
+    """Decode the shapes of a text's chunks, in order. The list is empty if the text was not split."""
     start = detail.find(";") + 1
     if not start:
         return []
@@ -403,7 +415,7 @@ def read_chunks(detail: str) -> list[ChunkShape]:
 
 
 def find_chunks(detail: str, term: str) -> list[int]:
-    """Return the numbers of the chunks that have a term, from 0."""
+    """Return the numbers, from 0, of the chunks that contain a term."""
     key = f" {to_key(term)}@"
     start = detail.find(key)
     if start < 0:

@@ -1,8 +1,8 @@
-"""Search the sentences of one session by the words of a question, in a table of bounded size. Pure functions.
+"""Search one session for the sentences that answer a question, by words, in a table of bounded size. Pure functions.
 
-The table stores no text, only each sentence's entry, position and terms. The text of a result is read from the log again. Adding
-an entry costs time proportional to its length. A search is bounded by the table's maximum size, regardless of the length of the
-session.
+The table does not store the text, only each sentence's entry, position and terms. The text of a result is read from the log again.
+Adding an entry takes time proportional to its length. The time of a search is bounded by the maximum size of the table, however
+long the session is.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ from holdfast.recall.ranking import Ranking
 from holdfast.recall.terms import NUMBERED, TIMED, extract_terms, join_traits
 
 MAX_PASSAGES: Final = 4_000
-"""Maximum number of sentences in a table; those of the oldest entries are dropped first."""
+"""Maximum number of sentences in a table. The oldest entries are dropped first."""
 ENTRY_CHARS: Final = 20_000
-"""Number of characters of an entry that are read. Of a longer entry, the head and tail are read."""
+"""Maximum number of characters of an entry that are read. Of a longer entry, only the head and tail are read."""
 ENTRY_PASSAGES: Final = 200
-"""Number of sentences of an entry that are kept. Of a longer entry, the first and the last ones are kept."""
+"""Maximum number of sentences of an entry that are kept. Of a longer entry, the first and the last sentences are kept."""
 COMMON: Final = 0.2
 FEW: Final = 100
-"""A word that occurs in more than this share, and more than this number, of the sentences is too common to distinguish them."""
+"""A word is ignored as too common if it occurs in more than a share `COMMON` of the sentences and in more than `FEW` sentences."""
 SHORT: Final = 160
-"""A sentence of at most this many characters is short. It is shown together with adjacent short sentences."""
+"""Maximum characters of a short sentence. A short sentence is shown together with adjacent short sentences."""
 ANSWER: Final = 80
-"""An entry of at most this many characters may consist of an answer alone."""
+"""Maximum characters of an entry that may be nothing but the answer to the question before it ("Yes, on Monday.")."""
 LEAST_TERMS: Final = 4
-"""A sentence with fewer terms, none of them in the question, is skipped unless it answers the preceding question."""
+"""A sentence with fewer terms than this is skipped if none of its terms is in the question and it does not answer the question at
+the end of the previous entry."""
 _AMONG: Final = 32
-"""Number of entries, chosen by their best sentence, that are ranked as a whole."""
+"""Number of entries to rank as a whole. The entries with the best sentences are chosen."""
 _ENTRIES: Final = 24
-"""Number of entries, chosen by their best sentence, whose sentences and neighbours are ranked."""
+"""Number of entries whose sentences are ranked, together with those of the adjacent entries. The best entries are chosen."""
 _PREFIX: Final = 5
-"""Common initial letters of two terms that may be forms of one word (`tenant`, `tenancy`)."""
+"""Number of initial letters that two terms must share to be treated as forms of one word (`tenant`, `tenancy`)."""
 _NUMBER: Final = re.compile(r"\d|[一二三四五六七八九十百千万两]{2}")
 _NAME: Final = re.compile(r"(?<![.!?:] )(?<=[\w,;] )[A-ZÀ-Þ][\w'’-]+")  # noqa: RUF001 - an apostrophe
 _ASKS: Final = re.compile(r"[?？][\s\"'”’»)*]*$")  # noqa: RUF001 - question marks
@@ -52,73 +53,77 @@ _WHO: Final = re.compile(
     re.IGNORECASE,
 )
 TABLE_BYTES, ROW_BYTES, TERM_BYTES, PLACE_BYTES = 2_000, 350, 220, 40
-"""Estimated memory of a table: the base, then each sentence, each distinct term, and each occurrence of a term."""
+"""Estimated memory in bytes: of an empty table, of each sentence, of each distinct term, and of each occurrence of a term."""
 _ASKED, _NUMBERED, _NAMED, _USERS, _CORRECTS = 1, 2, 4, 8, 16
 CORRECTION_LEAST: Final = 2.0
-"""A later sentence replaces an earlier one if the evidence exceeds this plus the logarithm of the number of sentences. Evidence
-is the sum of the logarithmic rarities of common words."""
+"""A later sentence corrects (replaces) an earlier one if the evidence is at least this value plus the logarithm of the number of
+sentences. The evidence is the sum of the rarities, which are logarithms, of the words that both sentences contain."""
 CORRECTION_FEWEST: Final = 150
-"""Rarity is computed as if there were at least this many sentences."""
+"""For the rarities of words, a table with fewer sentences is treated as having this many."""
 CORRECTION_TRIES: Final = 2
-"""Number of later sentences with a correction cue, those with the most evidence, for which the replaced sentence is searched."""
+"""Number of later sentences that are examined as possible corrections: those with the most evidence."""
 CORRECTION_COMMON: Final = 0.1
-"""A word found in more than this share of the sentences is no evidence."""
+"""A word that occurs in more than this share of the sentences, and in more than two, is not evidence for a correction."""
 CORRECTION_VALUES: Final = 2.0
-"""Evidence that is added if both sentences have a number or a time, and subtracted if only one of them has."""
+"""Evidence that is added if both sentences have a number or a time, and subtracted if neither has one."""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """Weights of the signs that a sentence answers a question, tuned on `benchmarks/statements/dev`."""
+    """Weights that decide how well a sentence answers a question, tuned on `benchmarks/statements/dev`."""
 
     saturation: float = 0.5
-    """BM25's `k1`; a term counts once per sentence."""
+    """BM25's `k1`. A term counts only once per sentence."""
     by_length: float = 0.2
     """BM25's `b`."""
     form: float = 0.35
-    """For a term that begins like a term of the question."""
+    """Weight of a term that is not in the question, but begins like one of its terms. A term of the question has weight 1."""
     next_to: float = 0.3
-    """For the better of the two adjacent sentences."""
+    """Share of the higher BM25 score of the two adjacent sentences that is added to a sentence's score."""
     second: float = 0.2
-    """For the better of the two sentences beyond the adjacent ones."""
+    """The same for the two sentences at distance two."""
     entry: float = 0.1
-    """For the best sentence of the same entry."""
+    """The same for the best sentence of the same entry."""
     entry_beside: float = 0.25
-    """For the best sentence of the previous and of the next entry."""
+    """The same for the best sentence of the previous entry, and for that of the next entry."""
     question_before: float = 0.8
-    """For the question at the end of the previous entry: an answer seldom repeats its words."""
+    """The same for the question at the end of the previous entry, because an answer seldom repeats the words of its question."""
     by_user: float = 1.5
+    """Factor for the score of a sentence by the user."""
     by_role: float = 1.6
-    """For a sentence by the speaker that the question names."""
+    """Factor for a sentence by the speaker (user or assistant) that the question names."""
     number: float = 1.5
-    """For a sentence with a number or a time."""
+    """Factor for a sentence with a number or a time."""
     number_asked: float = 2.0
-    """For a sentence with a number or a time if the question asks for one."""
+    """Factor for a sentence with a number or a time if the question asks for one; replaces `number`."""
     name: float = 1.3
+    """Factor for a sentence with a name."""
     name_asked: float = 2.0
+    """Factor for a sentence with a name if the question asks for one; replaces `name`."""
     question: float = 0.4
-    """For a sentence that is a question itself."""
+    """Factor for a sentence that is a question itself."""
     whole: float = 1.0
-    """For the best entry in a search for whole entries. Other entries get a share of it, in proportion to their scores."""
+    """Bonus for sentences of the entry that is best when entries are ranked as a whole; 1.0 equals the best sentence's score.
+    Other entries get a bonus in proportion to their scores."""
     entries: int = 12
-    """Number of results of the search for whole entries that count."""
+    """Number of entries, the best when ranked as a whole, that get a bonus."""
 
 
 DEFAULT: Final = Weights()
 
 
 class Passage(NamedTuple):
-    """A sentence of an entry."""
+    """A sentence that was found, and its score."""
 
     seq: int
     start: int
     stop: int
-    """Start (inclusive) and stop (exclusive) in the characters of the entry's words."""
+    """Position of the first character, and the position after the last character, in the text of the entry."""
     score: float
     evidence: float = 0.0
-    """How much of the question the sentence and its surroundings contain. A word in half of the sentences counts about 1, a rare
-    word 5."""
+    """Sum of the weights of the question's words that the sentence and its surroundings contain. A word that occurs in half of the
+    sentences adds about 1, a rare word about 5."""
     covered: float = 0.0
-    """`evidence` as a share of that of all words in the question."""
+    """`evidence` divided by the total weight of all words of the question."""
 
 
 class Finding(NamedTuple):
@@ -126,19 +131,20 @@ class Finding(NamedTuple):
 
     passage: Passage
     whole: Passage
-    """The passage with adjacent short sentences, if it is short itself."""
+    """The passage extended by adjacent short sentences; a passage that is not short itself is not extended."""
     question: Passage | None
-    """The question at the end of the previous entry, if this entry is so short that it may consist of the answer alone."""
+    """The question at the end of the previous entry, if this entry is so short that it may be nothing but the answer; else None."""
     newer: Passage | None = None
-    """The later sentence of the user that replaces the passage."""
+    """A later sentence of the user that corrects (replaces) the passage; None: none was found."""
 
 
 class _Matched(NamedTuple):
-    """Scores of the sentences that match a question."""
+    """BM25 scores of the sentences that match a question."""
 
     rows: Mapping[int, float]
+    """Score by number of the sentence in the table."""
     whole: float
-    """The total weight of all words of the question."""
+    """Total weight of all words of the question."""
 
 
 class _Row(NamedTuple):
@@ -152,14 +158,15 @@ class _Row(NamedTuple):
 
 
 class PassageTable:
-    """The sentences of one session.
+    """The sentences of one session, for searches.
 
     Args:
-        corrects: returns True for a sentence of the user that corrects something.
+        corrects: returns True if a sentence of the user corrects something that was said before.
 
     Attributes:
-        begins: entries before this `seq` were not read in order, but some may have been added because an index found them.
-        through: all entries from `begins` up to (excluding) this `seq` were added.
+        begins: all entries from this `seq` up to `through` were added. Of the entries before it, only some may have been added,
+            because an index found them.
+        through: entries from this `seq` on were not added yet.
     """
 
     def __init__(self, corrects: Callable[[str], bool] = lambda _: False) -> None:
@@ -189,9 +196,9 @@ class PassageTable:
         """Add the sentences of an entry, unless the entry was added before.
 
         Args:
-            seq: the entry's position.
-            role: the role of its speaker.
-            text: all of its words.
+            seq: the entry's position in the log.
+            role: the role of the entry's speaker.
+            text: the complete text of the entry.
         """
         if seq in self._entries:
             return
@@ -202,7 +209,12 @@ class PassageTable:
             self._keep_newest(MAX_PASSAGES * 3 // 4)
 
     def add_context(self, passage: Passage, *, newer: bool = True) -> Finding:
-        """Return a passage with its context. `newer` includes its correction, which is the slowest part."""
+        """Return a passage with its context.
+
+        Args:
+            passage: a result of `search`.
+            newer: False to leave out the search for a correction, which is the slowest part.
+        """
         first, end = self._entries[passage.seq]
         whole, rows = passage, self._rows[first:end]
         if passage.stop - passage.start <= SHORT:
@@ -228,7 +240,8 @@ class PassageTable:
 
         Args:
             question: the question.
-            boosts: bonus by `seq` for entries found by other means; 1.0 equals the score of the best sentence.
+            boosts: bonus by `seq` for entries that were found in another way, such as by an index; 1.0 equals the score of the best
+                sentence.
             weights: the weights of the ranking.
         """
         matched = self._match(question, weights)
@@ -256,10 +269,15 @@ class PassageTable:
     def rank_entries(
         self, question: Question, limit: int, among: Collection[int] | None = None
     ) -> list[tuple[int, float]]:
-        """Rank whole entries like a search does (see `holdfast.recall.ranking`). If `among` is given, rank only its entries.
+        """Rank whole entries in the way that a search of the index ranks them (`holdfast.recall.ranking`).
+
+        Args:
+            question: the question.
+            limit: maximum number of entries to return.
+            among: rank only the entries with these `seq`; None: all entries of the table.
 
         Returns:
-            The `seq` of the best entries, each with its score as a share of the best score, 0 to 1.
+            The `seq` of the best entries, each with its score divided by the best score.
         """
         counts: dict[int, dict[str, int]] = {}
         frequencies: dict[str, int] = {}
@@ -281,7 +299,7 @@ class PassageTable:
         return [(hit.candidate.seq, hit.score / hits[0].score) for hit in hits]
 
     def _make_candidate(self, seq: int, counts: Mapping[str, int]) -> Candidate:
-        """Make the candidate for an entry. Its neighbours are the adjacent entries of the table."""
+        """Describe an entry as a candidate for `Ranking`. The adjacent entries in the table become its neighbours."""
         rows = self._rows[slice(*self._entries[seq])]
         flags = rows[-1].flags if rows else 0
         traits = NUMBERED | TIMED if any(row.flags & _NUMBERED for row in rows) else 0
@@ -303,7 +321,10 @@ class PassageTable:
         )
 
     def find_correction(self, passage: Passage) -> Passage | None:
-        """Return a later sentence of the user that replaces an earlier one, judged by common rare words, or None."""
+        """Return a later sentence of the user that corrects a passage, or None.
+
+        A sentence counts as a correction if `corrects` says so and it shares enough rare words with the passage.
+        """
         at = self._find_row(passage)
         if not self._rows[at].flags & _USERS:
             return None
@@ -343,7 +364,7 @@ class PassageTable:
         insort(self._order, seq)
 
     def _keep_newest(self, most: int) -> None:
-        """Drop the oldest entries until at most `most` sentences are left; always keep the newest entry."""
+        """Drop the oldest entries until at most `most` sentences remain. The newest entry always remains."""
         rows, order, entries = self._rows, self._order, self._entries
         kept, number = list[int](), 0
         for seq in reversed(order):
@@ -363,7 +384,13 @@ class PassageTable:
         return Passage(found.seq, found.start, found.stop, score)
 
     def _weigh_evidence(self, at: int, *, later: bool) -> dict[int, float]:
-        """Return evidence, by row, that later correcting sentences replace a sentence, or that it replaces earlier sentences."""
+        """Return the evidence, by row, that one sentence corrects another.
+
+        Args:
+            at: the row of a sentence.
+            later: True: weigh the later sentences that may correct this sentence. False: weigh the earlier sentences of the user that
+                this sentence may correct.
+        """
         rows, number, found = self._rows, len(self._rows), dict[int, float]()
         one = rows[at]
         for term in one.terms:
@@ -381,25 +408,25 @@ class PassageTable:
         return found
 
     def _is_short(self, first: int, end: int) -> bool:
-        """Return True if an entry with these sentences may consist of an answer alone."""
+        """Return True if an entry (its first row, and the row after its last) is so short that it may be nothing but an answer."""
         return self._rows[end - 1].stop - self._rows[first].start <= ANSWER
 
     def _find_row(self, passage: Passage) -> int:
         return next(at for at in range(*self._entries[passage.seq]) if self._rows[at].start == passage.start)
 
     def _find_question_row(self, seq: int) -> int:
-        """Return the row of the question at the end of the previous entry; -1 if the entry does not end with a question."""
+        """Return the last row of the entry before `seq` if that row is a question; otherwise -1."""
         at = bisect_left(self._order, seq)
         first, end = self._entries[self._order[at - 1]] if at else (0, 0)
         return end - 1 if first < end and self._rows[end - 1].flags & _ASKED else -1
 
     def _list_adjacent(self, seq: int) -> list[int]:
-        """Return the entries before and after an entry, as far as the table has them."""
+        """Return the `seq` of the previous and of the next entry in the table, if there are such entries."""
         at = bisect_left(self._order, seq)
         return [*self._order[max(at - 1, 0) : at], *self._order[at + 1 : at + 2]]
 
     def _match(self, question: Question, weights: Weights) -> _Matched:
-        """Score the sentences that contain words of the question, by BM25."""
+        """Compute the BM25 scores of the sentences that contain words of the question."""
         rows, number = self._rows, len(self._rows)
         average = max(self._terms / number, 1.0) if number else 1.0
         scores: dict[int, float] = {}
@@ -425,7 +452,12 @@ class PassageTable:
         return _Matched(scores, whole)
 
     def _iter_terms(self, variants: Iterable[tuple[str, float]], form: float) -> Iterator[tuple[str, float]]:
-        """Yield the table's terms that match a word of the question, with their weights."""
+        """Yield the terms of the table that match a word of the question, each with its weight.
+
+        Args:
+            variants: the terms of the word, with their weights. The first is the word's own term.
+            form: weight of other terms that begin like the word's own term.
+        """
         known: dict[str, float] = dict(variants)
         own = next(iter(known), "")
         if _has_form(own):
@@ -435,7 +467,7 @@ class PassageTable:
 
 
 class _Ranking:
-    """Scores the sentences of one search by their own words and their surroundings."""
+    """Scores the sentences of one search by their own words and by the surrounding sentences."""
 
     def __init__(
         self,
@@ -451,7 +483,13 @@ class _Ranking:
         self._asks_name = _WHO.search(question.text[:MAX_ASKING]) is not None
 
     def iter_passages(self, seq: int, boost: float, *, alone: bool) -> Iterator[Passage]:
-        """Yield the sentences of an entry that may answer. `alone`: the entry was found by words alone, without a boost."""
+        """Yield the sentences of an entry that may answer the question, with their scores.
+
+        Args:
+            seq: the entry's position.
+            boost: bonus of the entry.
+            alone: True if the entry was found by its words only, not by other means.
+        """
         weights, own, table = self._weights, self._own, self._table
         first, end = table._entries[seq]  # noqa: SLF001 - its own table
         common = weights.entry * self._best.get(seq, 0.0)
@@ -499,7 +537,7 @@ def _has_form(term: str) -> bool:
 
 
 def _find_bounded_sentences(text: str) -> list[tuple[int, int]]:
-    """Return start and stop of the sentences of a text. Of a long text, only the sentences of head and tail are returned."""
+    """Return the start and stop of each sentence of a text; of a long text, only the sentences in its head and tail."""
     if len(text) <= ENTRY_CHARS:
         found = list(find_sentences(text))
     else:

@@ -1,16 +1,20 @@
 """Parse questions: the concepts to search for, the time and the speaker that the question refers to, and likely typos.
 
-**Concepts.** A concept is a word of the question with its alternatives: its stems in several languages if the language is
-uncertain, the parts of an identifier, and everyday words with the same meaning. Each alternative has a weight. Questions have no
-query syntax. Words about the conversation itself ("did I mention") and words that name its time are not concepts.
+**Concepts.** A concept is a word of the question with alternatives: its stems in several languages if the language is uncertain,
+the parts of an identifier, and everyday words with the same meaning. Each alternative has a weight. Questions have no query
+syntax. Words about the conversation itself ("did I mention") and about its time ("yesterday") are not concepts.
 
-**Times.** "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for an event of last
-week, which was mentioned then or later. "What did I say about the trip in May?" may mean a trip in May, so messages from May are
-only more likely. "What happens tomorrow?" does not restrict the time of the message.
+**Times.**
 
-**Typos.** If no word of a question occurs in the index, similar words are tried: candidates with one letter removed, added or
-changed, or two adjacent letters exchanged. They are generated here and counted in the index by one lookup each, so no text of the
-user is read. The first letter is assumed to be correct.
+- "What did I ask about yesterday?" asks for yesterday's messages.
+- "What did Ana do last week?" asks for an event of last week. The event may have been mentioned last week or later.
+- "What did I say about the trip in May?" may mean a trip in May or a message from May. So messages from May are preferred, but
+  others are found as well.
+- "What happens tomorrow?" says nothing about the time of the message.
+
+**Typos.** If no word of a question occurs in the index, similar words are tried. This module generates them by removing, adding
+or changing one letter, or by exchanging two adjacent letters. The first letter is assumed to be correct. The index is only asked
+how often each similar word occurs, so no text of the user is read.
 """
 
 # ruff: noqa: RUF001 (words of other scripts are what some patterns are about)
@@ -49,12 +53,12 @@ from holdfast.recall.word_tables import ASKING, ENGLISH, KINDRED, LANGUAGES, TAL
 
 
 class TimeRange(msgspec.Struct, frozen=True):
-    """A half-open range of time in milliseconds since the epoch; None means no bound."""
+    """A range of time, in milliseconds since the epoch: `start` is included, `stop` is excluded. None means no bound."""
 
     start: int | None
     stop: int | None
     words: tuple[tuple[int, int], ...] = ()
-    """Positions in the normalised text that name the range; these words are not searched for."""
+    """Start and stop, in the normalised question, of the words that name the range. These words are not searched for."""
 
 
 _VERBS = (
@@ -79,8 +83,8 @@ _LOOKS_BACK: Final = re.compile(
     r"|\b(?:habe|haben|hat|hast)\b(?=[^.?!]*\b\w{0,12}ge\w{2,16}(?:t|en)\b)",
     re.IGNORECASE,
 )
-"""Verb forms that refer to the past. Verbs that may also refer to the present ("I have a meeting on Monday") count only with a
-past participle."""
+"""Matches verb forms that refer to the past. Auxiliary verbs that may also refer to the present ("I have a meeting on Monday")
+match only if a past participle follows."""
 _ENDS: Final = re.compile(r"[!?](?=\s)|[!?](?=[\u3040-\u9fff\uac00-\ud7ff])|\.(?=\s+(?![a-z]))|[\n\u3002]")
 _AHEAD: Final = re.compile(
     r"\b(?:will|going to|tomorrow|next (?:week|month|year)|morgen früh|übermorgen|nächste[nrs]?|mañana|demain|prochaine?)\b",
@@ -101,15 +105,18 @@ _ABOUT_SOMETHING: Final = re.compile(
 
 
 def find_question_times(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[tuple[int, int], ...]]:
-    """Return the time range that a question asks for (None: any), and all times that the question names.
+    """Return the time range of the messages that a question asks for, and all times that the question names.
+
+    The range is None if messages of any time may answer. Times are in milliseconds since the epoch, as start (included) and stop
+    (excluded).
 
     Args:
         text: the question.
-        now: milliseconds since the epoch.
+        now: the current time, in milliseconds since the epoch.
         zone: IANA name of the time zone in which days begin.
 
     Raises:
-        InvalidRequest: there is no such zone, or no such time.
+        InvalidRequest: `zone` is not a time zone, or `now` is out of range.
     """
     text = normalize(text)
     place = parse_zone(zone)
@@ -122,10 +129,10 @@ def find_question_times(text: str, now: int, zone: str = "UTC") -> tuple[TimeRan
 
 @lru_cache(maxsize=256)
 def parse_zone(name: str) -> tzinfo:
-    """Return the time zone with an IANA name.
+    """Return the time zone with an IANA name, such as `Europe/Berlin`.
 
     Raises:
-        InvalidRequest: there is no such zone.
+        InvalidRequest: there is no time zone with this name.
     """
     if name == "UTC":
         return UTC
@@ -164,7 +171,11 @@ _JoinedTimes = tuple["datetime | None", "datetime | None", tuple[tuple[int, int]
 
 
 def _join_times(text: str, named: list[NamedTime]) -> _JoinedTimes:
-    """Combine the named times into one range, by the words before and between them."""
+    """Combine the first one or two named times into one range, according to the words before and between them.
+
+    Returns:
+        Start and stop of the range, the positions of the words that name it, and True if it is relative to now.
+    """
     first = named[0]
     before = text[: first.start]
     (begin, end), relative = first.span, first.relative
@@ -195,14 +206,14 @@ def _subtract_year(moment: datetime) -> datetime:
 
 
 def _find_sentence(text: str, words: tuple[int, int]) -> tuple[int, int]:
-    """Return start and end of the sentence that names a time. Other sentences do not say what the time refers to."""
+    """Return the start and stop of the sentence that contains these words. Only this sentence shows what the time refers to."""
     ends = [found.end() for found in _ENDS.finditer(text)]
     first = max((end for end in ends if end <= words[0]), default=0)
     return first, min((end for end in ends if end > words[1]), default=len(text.rstrip()))
 
 
 def _remove_times(sentence: str, first: int, named: list[NamedTime]) -> str:
-    """Remove the named times from a sentence that begins at `first`."""
+    """Remove the named times from a sentence that begins at position `first` of the text."""
     for one in reversed(named):
         if first <= one.start < first + len(sentence):
             sentence = sentence[: one.start - first] + " " + sentence[one.stop - first :]
@@ -210,7 +221,7 @@ def _remove_times(sentence: str, first: int, named: list[NamedTime]) -> str:
 
 
 def _is_attribute(before: str) -> bool:
-    """Return True if a time after these words may belong to the topic instead of the conversation ("about the trip in May")."""
+    """Return True if a time after these words may be that of the topic ("about the trip in May"), not of the conversation."""
     return _ABOUT_SOMETHING.search(before.rstrip()) is not None
 
 
@@ -222,7 +233,10 @@ def _to_local(now: int, place: tzinfo) -> datetime:
 
 
 def _to_moment(local: datetime, place: tzinfo) -> int:
-    """Convert a local time to milliseconds since the epoch. A time skipped by a clock change becomes the moment of the change."""
+    """Convert a local time to milliseconds since the epoch.
+
+    A local time that a clock change skipped is shifted by the length of the change: 2:30 becomes 3:30.
+    """
     try:
         moment = local.replace(tzinfo=place).astimezone(UTC)
     except OverflowError:  # the first or last day of the calendar, which is out of range in another zone
@@ -231,20 +245,21 @@ def _to_moment(local: datetime, place: tzinfo) -> int:
 
 
 MAX_QUESTION: Final = 8_000
-"""Maximum number of characters of a question that are read."""
+"""Maximum number of characters of a question that are read; the first ones."""
 MAX_ASKING: Final = 500
-"""Number of characters that are searched for times and for the kind of answer. A longer text is not a question."""
+"""Maximum number of characters, the first ones, that are searched for times and for the kind of answer that is asked for. A longer
+text is probably not a question."""
 MAX_CONCEPTS: Final = 48
-"""Maximum number of concepts of a question; the first ones are kept."""
+"""Maximum number of concepts of a question. The first ones are kept."""
 PART_WEIGHT, SPARE_WEIGHT, SINGLE_WEIGHT, KIN_WEIGHT, OTHER_LANGUAGE = 0.4, 0.7, 0.25, 0.5, 0.9
-"""Weights of alternatives relative to the word itself: a part of an identifier, a second reading, a single character of a Chinese
-word, a related word, a stem of another language."""
+"""Weights of a word's alternatives, in this order: a part of an identifier, a second reading of a word, a single character of a
+Chinese word, a related word, and a stem of another language. The word itself has weight 1."""
 
 _TIME_NOUNS: Final = "day|date|week|weekday|month|year|time|season|minute|hour|moment|deadline"
 DENSE: Final = "dense"
-"""The language value of a question in a script without spaces."""
+"""Value of `Question.language` for a question in a script without spaces."""
 EVERYDAY_WEIGHT: Final = 0.5
-"""Weight of an everyday word for the same thing."""
+"""Weight of an alternative that is an everyday word for the same thing."""
 _EVERYDAY: Final = Path(__file__).parents[1] / "data" / "everyday"
 _ASKS_TIME = re.compile(
     rf"\bwhen\b|\b(?:what|which)(?: is| was|'s)?(?: the| my| our)? (?:{_TIME_NOUNS})\b|\bhow long ago\b"
@@ -308,12 +323,12 @@ _BY_ASSISTANT = re.compile(
 
 
 class Concept(msgspec.Struct, frozen=True, gc=False):
-    """A word of a question with its alternatives."""
+    """A word of a question, with the terms that match it."""
 
     word: str
-    """The word as it appears, case-folded, without a suffix joined by an apostrophe."""
+    """The word as written, case-folded, without an apostrophe and what follows it."""
     variants: tuple[tuple[str, float], ...]
-    """Terms that match the word, with their weights; the first is the word's own term."""
+    """Terms that match the word, each with its weight. The first is the word's own term; the others are its alternatives."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,37 +337,41 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     concepts: tuple[Concept, ...]
     language: str | None = None
-    """The language of the question: one with a stemmer, or `dense` for a script without spaces; None: not recognised."""
+    """The language of the question: the name of a stemmer, or `dense` for a script without spaces. None: not recognised."""
     range: TimeRange | None = None
-    """The question asks for messages from this time."""
+    """The question asks only for messages from this time. None: messages of any time may answer."""
     mentioned: tuple[tuple[int, int], ...] = ()
-    """Other times that the question names, in milliseconds since the epoch; messages from these times are slightly preferred."""
+    """If `range` is None: the times that the question names, as start (included) and stop (excluded) in milliseconds since the epoch.
+    Messages from these times are slightly preferred."""
     days: tuple[tuple[int, int], ...] = ()
-    """All times that the question names, in the form that `holdfast.recall.details` uses for times in messages."""
+    """All times that the question names, each as its first day and the day after its last day, in days since the epoch."""
     role: str | None = None
-    """The role that probably said the answer, `user` or `assistant`; its messages are slightly preferred."""
+    """The role that probably said the answer: `user` or `assistant`. Its messages are slightly preferred. None: not known."""
     asks_time: bool = False
     asks_number: bool = False
     asks_many: bool = False
-    """Whether several messages may answer it together, as for a list or a count."""
+    """True if several messages together may answer the question, as for a list or a count."""
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """All distinct terms to look up."""
+        """The distinct terms to look up in the index: those of all concepts."""
         return tuple(dict.fromkeys(term for concept in self.concepts for term, _ in concept.variants))
 
     @property
     def spans(self) -> tuple[tuple[int | None, int | None], ...]:
-        """The times that the question names, half-open, in milliseconds since the epoch; None means no bound."""
+        """The time range if there is one, otherwise all named times, as start (included) and stop (excluded).
+
+        In milliseconds since the epoch; None means no bound.
+        """
         return self.mentioned if self.range is None else ((self.range.start, self.range.stop),)
 
     def has_time(self, at: int) -> bool:
-        """Return True if a moment (milliseconds since the epoch) is within one of these times."""
+        """Return True if a moment (milliseconds since the epoch) is within one of the `spans`."""
         return any((start is None or start <= at) and (stop is None or at < stop) for start, stop in self.spans)
 
     @property
     def only_time(self) -> bool:
-        """True if the question asks only for a time, as in "What did I ask about yesterday?"."""
+        """True if the question names a time and no topic, as in "What did I ask about yesterday?"."""
         return self.range is not None and not self.concepts
 
 
@@ -362,13 +381,16 @@ def parse_question(
     """Parse a question.
 
     Args:
-        text: the question; at most `MAX_QUESTION` characters count.
-        now: milliseconds since the epoch.
-        zone: name of the time zone for expressions like "yesterday".
-        narrow: whether a time expression may restrict the search to messages from that time; otherwise it is treated as ordinary
-            words. A long text is never restricted.
-        timed: whether to look for time expressions at all; otherwise `mentioned` is empty too.
-        everyday: whether everyday words for the same thing count as well (`holdfast/data/everyday`).
+        text: the question. Only the first `MAX_QUESTION` characters are read.
+        now: the current time, in milliseconds since the epoch.
+        zone: IANA name of the time zone for expressions like "yesterday".
+        narrow: True if "yesterday" may restrict the search to yesterday's messages. If False, or if the text is longer than
+            `MAX_ASKING`, `range` is None and expressions of time are searched for like other words.
+        timed: False: do not look for expressions of time. Then `range` is None, and `mentioned` and `days` are empty.
+        everyday: True: everyday words for the same thing (`holdfast/data/everyday`) match as well.
+
+    Raises:
+        InvalidRequest: `zone` is not a time zone, or `now` is out of range.
     """
     text = normalize(text[:MAX_QUESTION])
     asks = text[:MAX_ASKING]
@@ -391,7 +413,7 @@ def parse_question(
 
 
 def is_asking_for_many(text: str) -> bool:
-    """Return True for a question that several messages may answer together ("which countries", "how many dogs")."""
+    """Return True if several messages together may answer a question ("which countries", "how many dogs")."""
     asks = text[:MAX_ASKING].strip()
     if _LISTS.match(asks) is not None:
         return True
@@ -400,7 +422,12 @@ def is_asking_for_many(text: str) -> bool:
 
 
 def _find_role(text: str, *, further: bool = False) -> str | None:
-    """Return the role that said something according to the question; None if it does not say."""
+    """Return the role whose words the question asks for ("did I say": `user`), or None.
+
+    Args:
+        text: the question.
+        further: use the patterns of the other languages (`word_tables`) instead of those of the main languages.
+    """
     by_user, by_assistant = (_FURTHER_BY_USER, _FURTHER_BY_ASSISTANT) if further else (_BY_USER, _BY_ASSISTANT)
     return "assistant" if by_assistant.search(text) else "user" if by_user.search(text) else None
 
@@ -410,7 +437,10 @@ _FURTHER_BY_ASSISTANT: Final = re.compile(word_tables.BY_ASSISTANT, re.IGNORECAS
 
 
 def _iter_tokens(text: str, when: TimeRange | None) -> Iterator[Token]:
-    """Yield the tokens of a question without its time. Cut runs without spaces, and remove words about the conversation."""
+    """Yield the tokens of a question, without the words that name its time range.
+
+    If the question has a time range, words about the conversation are removed as well from runs of scripts without spaces.
+    """
     taken = when.words if when else ()
     for token in iter_tokens(text):
         if not when or not is_dense(token.text):
@@ -460,7 +490,10 @@ def _strip_suffix(word: str) -> str:
 
 
 def _iter_variants(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
-    """Yield the concepts of a token: one for a word, one for a code with its parts, one for each of several joined words."""
+    """Yield the variants of each concept of a token.
+
+    A word is one concept, and a code with its parts is one concept. Each of several joined words is a concept of its own.
+    """
     if _strip_suffix(word).isalpha() and not is_dense(word) and not is_code(word):
         yield from _iter_word_variants(word, language)
         return
@@ -475,7 +508,10 @@ def _iter_variants(word: str, language: str | None) -> Iterator[tuple[tuple[str,
 
 
 def _iter_word_variants(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
-    """Yield the concept of a word: its stem, stems of other languages if the language is uncertain, and related words."""
+    """Yield the variants of a word: its stem, stems of other languages if the language is uncertain, and related words.
+
+    Yields nothing for a stop word.
+    """
     found: dict[str, float] = {}
     if language is not None and not any(True for _ in iter_readings(word, language)):
         return
@@ -498,7 +534,7 @@ def _list_languages(language: str | None) -> tuple[str, ...]:
 
 
 def _add_everyday(variants: tuple[tuple[str, float], ...], language: str) -> tuple[tuple[str, float], ...]:
-    """Add everyday words for the same thing."""
+    """Return the variants of a word, with the everyday words for the same thing added."""
     found = dict(variants)
     for other in _load_everyday(language).get(variants[0][0], ()):
         found.setdefault(other, EVERYDAY_WEIGHT)
@@ -507,7 +543,7 @@ def _add_everyday(variants: tuple[tuple[str, float], ...], language: str) -> tup
 
 @cache
 def _load_everyday(language: str) -> dict[str, tuple[str, ...]]:
-    """Return the terms of a language with about the same meaning in everyday speech, by term."""
+    """Load the everyday synonyms of a language: for each term, the terms that mean about the same."""
     path = _EVERYDAY / f"{language}.json"
     groups: list[list[str]] = json.loads(path.read_bytes()) if path.exists() else []
     found: dict[str, dict[str, None]] = {}
@@ -520,7 +556,7 @@ def _load_everyday(language: str) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _load_kindred() -> dict[str, tuple[str, ...]]:
-    """Return the stems of related words, by stem."""
+    """Return `KINDRED` by stem: for the stem of each word, the stems of its related words."""
     found: dict[str, dict[str, None]] = {}
     for word, others in KINDRED.items():
         stems = found.setdefault(stem(word, ENGLISH), {})
@@ -529,14 +565,15 @@ def _load_kindred() -> dict[str, tuple[str, ...]]:
 
 
 SHORTEST: Final = 4
-"""Minimum letters of a word that is checked for a typo. Too many words differ from a shorter word by one letter."""
+"""Minimum letters of a word that is checked for a typo. Shorter words are similar to too many others."""
 LONGEST: Final = 24
+"""Maximum letters of a word that is checked for a typo."""
 MOST: Final = 4
-"""Number of words of a question that are checked for typos; the first ones."""
+"""Maximum number of words of a question that are checked for typos; the first ones."""
 KEPT: Final = 3
-"""Number of corrections of a word that are kept; the most frequent ones."""
+"""Maximum number of corrections of a word. The most frequent ones are kept."""
 WEIGHT: Final = 0.7
-"""Weight of a corrected word. An uncorrected word has weight 1."""
+"""Weight of a correction. The word itself would have weight 1."""
 
 _ALPHABETS: Final = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -546,7 +583,7 @@ _ALPHABETS: Final = (
 
 
 def list_typo_candidates(question: Question) -> tuple[str, ...]:
-    """Return the terms to look up for typo correction, if none of the question's terms is in the index."""
+    """Return terms similar to those of the question. Look them up if none of the question's own terms is in the index."""
     return tuple(
         dict.fromkeys(
             term for concept in _select_typo_words(question) for term in _iter_similar(concept.variants[0][0])
@@ -555,11 +592,11 @@ def list_typo_candidates(question: Question) -> tuple[str, ...]:
 
 
 def correct_typos(question: Question, frequencies: Mapping[str, int]) -> Question | None:
-    """Return the question with its words corrected; None if no correction occurs in the index.
+    """Return the question with its words corrected, or None if none of the similar terms occurs in the index.
 
     Args:
-        question: a question none of whose terms is in the index.
-        frequencies: the number of documents with each of the `list_typo_candidates` that occur.
+        question: a question without any term that is in the index.
+        frequencies: for each term of `list_typo_candidates` that occurs in the index, the number of documents that contain it.
     """
     found: list[Concept] = []
     for concept in _select_typo_words(question):
@@ -580,7 +617,7 @@ def _select_typo_words(question: Question) -> list[Concept]:
 
 
 def _iter_similar(term: str) -> Iterator[str]:
-    """Yield all terms that differ from a term in one letter after the first."""
+    """Yield all terms that result from one typo after the first letter: a missing, extra or wrong letter, or two exchanged ones."""
     letters = next((alphabet for alphabet in _ALPHABETS if term[0] in alphabet), "")
     for at in range(1, len(term) + 1):
         head, tail = term[:at], term[at:]

@@ -1,20 +1,26 @@
-"""Rank candidates, and return the parts of each score. The order of the candidates does not matter. Pure functions.
+"""Rank the candidates that an index found, and keep the parts of each score. Pure functions.
 
-A turn is seldom found by its own words alone. People answer questions, and the words of the topic are in the question; a session
-is about one topic from its first turn to its last. So a turn's score for a concept is its own score (BM25) or that of the
-surrounding turns, weighted by distance, whichever is higher; earlier turns weigh more than later ones. The best score of the
-concept in the session is added. Turns at the same place are then told apart: statements rank before questions, turns with a time
-first if a time is asked for, and turns of the speaker whom the question names before those of others.
+The result does not depend on the order of the candidates. A turn is a document of the index, such as a message. A place is its
+position: the source's number, and the document's place in the source. A place may be ranked before its document has been read.
 
-That holds for dialogues of short turns. In a chat with an assistant, messages are long and each has its own topic: neighbours and
-session count less, length counts more, and the user's messages rank first, because replies only repeat what people ask for later.
-The average length of a session's turns determines how much it is one or the other; see `holdfast.recall.scoring`.
+**Dialogues of short turns.** The turn that answers a question often does not contain the question's words. They may be in the turn
+that it replies to, or elsewhere in the session, because a session is mostly about one topic. So a turn's score for a concept is
+its own score (BM25) or the score of the surrounding turns, weighted by distance, whichever is higher. Earlier turns have more
+weight than later ones. The session's best score for the concept is added. Turns that are then nearly equal are separated by their
+form: statements rank before questions, turns with a time rank first if the question asks for a time, and turns by the speaker
+whom the question names rank before others.
 
-Words find nothing if there is nothing, but some vectors are always nearest. So results found by vectors alone count only above a
-floor. The embedder defines it, because the similarity of unrelated texts differs from model to model.
+**Chats with an assistant.** Messages are long, and each has its own topic. So neighbours and the session have less weight, and
+length has more. The user's messages rank first, because people later ask about what they said themselves, and replies only repeat
+it. The average length of a session's turns decides how much the session is a dialogue and how much a chat; see
+`holdfast.recall.scoring`.
 
-BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009). Fusion with vectors: reciprocal ranks, Cormack,
-Clarke and Büttcher, "Reciprocal Rank Fusion" (2009).
+**Vectors.** A search by words may find nothing, but a search by vectors always finds some nearest ones. So a result that only
+vectors found must reach a minimum similarity, the floor. Each embedder defines its own floor, because the similarity of unrelated
+texts differs from model to model.
+
+BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009). Ranks by words and by vectors are combined by
+reciprocal ranks: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion" (2009).
 """
 
 from __future__ import annotations
@@ -33,30 +39,32 @@ Place = tuple[int, int]
 
 _NOTHING: Final[dict[int, float]] = {}
 _SOURCE: Final = (1 << 40) + 0x9E3779B1
-"""Distance between the keys of one source and the next, so that neighbours have neighbouring keys. Not a power of two, because
+"""The key of a place is `source * _SOURCE + place`, so neighbours have consecutive keys. The factor is not a power of two, because
 then the first places of all sources would collide in a dict."""
 _LEAST: Final = 0.01
-"""Weight of the lowest similarity. It is above 0, since this may be the only similarity, or all may be equal."""
+"""Scaled value of the lowest similarity. It is above 0, since there may be only one similarity, or all may be equal."""
 _LONGEST: Final = 1.5
-"""The bonus for length stops growing at this many times the average length."""
+"""Length, as a multiple of the average length, from which on the bonus for length does not grow any more."""
 _BELOW: Final = 0.99
-"""If a question has one concept, a turn without it scores at most this share of its neighbour's score."""
+"""For a question with one concept: a turn without the concept scores at most this share of the score of its neighbour with it."""
 CHUNKED: Final = 100
-"""The best chunk is scored for this many long turns, the best ones."""
+"""Number of long turns, the best ones, whose chunks are scored."""
 STRONG: Final = 100
-"""Neighbours that match nothing themselves are considered for this many of the best matching places."""
+"""Number of matching places, the best ones, whose neighbours are considered even if they match nothing themselves."""
 
 
 class Ranking:
     """The places that may answer a question, and their order.
 
+    If both `found` and `similar` are given, the two rankings are combined by reciprocal ranks.
+
     Args:
         question: the question.
-        found: the candidates that the terms found; None: keywords do not count.
-        similar: the candidates that the vectors found; None: vectors do not count. With both, ranks are fused.
-        weights: replaces the tuned weights in experiments.
-        floor: the minimum similarity at which vectors count as having found something; 0: no minimum.
-        knows: whether the embedding model supports the language of the question.
+        found: the candidates of the search by words; None: there was no such search.
+        similar: the candidates of the search by vectors; None: there was no such search.
+        weights: other weights than the tuned ones, for experiments.
+        floor: the embedder's minimum similarity for a result that only vectors find; 0: no minimum.
+        knows: True if the embedding model supports the language of the question.
     """
 
     def __init__(
@@ -93,10 +101,13 @@ class Ranking:
             self._score_vectors(similar)
 
     def list_missing(self, limit: int) -> list[Place]:
-        """Return top-ranked places whose documents have not been read yet, such as good neighbours that match nothing themselves.
+        """Return highly ranked places whose documents have not been read yet.
+
+        Such places are neighbours of good matches that match no term themselves. The caller reads their documents with `Index.near`
+        and passes them to `fill`.
 
         Args:
-            limit: the number of hits that the caller wants in the end.
+            limit: the number of hits that the caller will request.
         """
         forms = (self._weights.dialogue, self._weights.chat)
         most = max((1 + form.speaker) * (1 + form.long) * (1 + form.user) for form in forms)
@@ -111,7 +122,12 @@ class Ranking:
         return [divmod(key, _SOURCE) for key in first if rows[key].candidate is None]
 
     def fill(self, near: Iterable[Candidate], asked: Iterable[Place]) -> None:
-        """Add documents found at missing places; remove those places of `asked` that have none."""
+        """Add the documents of missing places, and forget the places that have no document.
+
+        Args:
+            near: the documents that `Index.near` returned.
+            asked: the places from `list_missing` that were requested.
+        """
         for candidate in near:
             row = self._rows.get(candidate.source * _SOURCE + candidate.place)
             if row is not None and row.candidate is None:
@@ -122,7 +138,11 @@ class Ranking:
                 del self._rows[source * _SOURCE + place]
 
     def list_hits(self, limit: int | None = None) -> list[Hit]:
-        """Return the documents, best first; equal scores newest first, then by session and position."""
+        """Return the hits, best first. Hits with equal scores are ordered newest first, then by session and position.
+
+        Args:
+            limit: maximum number of hits; None: no limit.
+        """
         rows, traits = [row for row in self._rows.values() if row.candidate is not None], self._compute_traits
         for row in rows:
             if not row.traits:
@@ -137,9 +157,10 @@ class Ranking:
         return order_hits(rows, scores, limit)
 
     def has_answer(self, hits: Sequence[Hit]) -> bool:
-        """Return True if some of these hits are clearly better than the nearest hits of an unrelated question.
+        """Return True if at least one hit is clearly better than the nearest hits of an unrelated question.
 
-        One hit must reach the floor, or contain enough of the question itself. Always True without vectors or without a floor.
+        Its similarity must reach the floor, or its own words must contain enough of the question. Always True without
+        vectors or without a floor.
         """
         if self._floor <= 0:
             return True
@@ -152,7 +173,10 @@ class Ranking:
         return any(sum(some) >= least for some in stated if some)
 
     def _dampen_echoes(self, rows: Sequence[Row], scores: Sequence[float]) -> list[float]:
-        """Lower the scores of turns next to a better one, because neighbours often repeat an answer and several are wanted."""
+        """Return the scores, lowered for turns next to a better turn.
+
+        Neighbours often repeat the same answer, but a question with several answers needs different ones.
+        """
         spread = list(scores)
         better: set[int] = set()
         for at in sorted(range(len(rows)), key=lambda at: (-round(scores[at], 9), _make_newest_key(rows[at]))):
@@ -165,11 +189,14 @@ class Ranking:
         return spread
 
     def _is_near(self, row: Row) -> bool:
-        """Return True if a place that no word found is similar enough."""
+        """Return True if a place that matches no word is similar enough to be a hit.
+
+        Some place must reach the floor. This place or one of its neighbours must reach a share of the floor (`Weights.beside`).
+        """
         return self._nearest >= self._floor and row.beside >= self._weights.beside * self._floor
 
     def _compute_rarities(self) -> list[float]:
-        """Return the rarity of each concept of the question: that of its most common term. Unknown concepts are the rarest."""
+        """Return the rarity of each concept of the question: the rarity of its most common term."""
         found = self._found
         if found is None:
             return []
@@ -179,7 +206,7 @@ class Ranking:
     # -- scores by words ---------------------------------------------------------
 
     def _choose_forms(self, candidates: Sequence[Candidate]) -> dict[int, FormWeights]:
-        """Choose the weights of each source by the average length of its known turns."""
+        """Choose the weights of each source, between dialogue and chat, by the average length of its known turns."""
         few, middle, steepness = self._weights.few_turns, self._weights.middle, self._weights.steepness
         sizes: dict[int, list[int]] = {}
         for candidate in candidates:
@@ -193,7 +220,7 @@ class Ranking:
         return found
 
     def _score_words(self, found: Candidates) -> None:
-        """Score each place by the concepts in itself, in its neighbours, and in its session."""
+        """Score each place by the concepts that its own turn, its neighbours and its session contain."""
         assert self._statements is not None, "keywords are searched"
         score, rows, forms = self._statements.score, self._rows, self._forms
         for candidate in found.found:
@@ -219,7 +246,7 @@ class Ranking:
         self._apply_sessions(sessions)
 
     def _apply_chunks(self) -> None:
-        """Add the best chunk's scores to the best long turns, of which there may be very many."""
+        """Mix the scores of the best long turns with those of their best chunks. There may be too many long turns to do it for all."""
         assert self._statements is not None, "keywords are searched"
         rows = self._rows
         long = [key for key, row in rows.items() if row.candidate is not None and row.candidate.detail]
@@ -232,7 +259,10 @@ class Ranking:
                 row.own = sum(row.concepts.values())
 
     def _sum_neighbours(self) -> dict[int, dict[int, float]]:
-        """Return the neighbours' scores for each concept by place, for known places and those next to the best ones."""
+        """Return, by place and concept, the weighted sum of the neighbours' scores.
+
+        The places are those that match a term, and the neighbours of the `STRONG` best of them.
+        """
         rows, forms = self._rows, self._forms
         strong = sorted(sorted(rows), key=lambda key: rows[key].own, reverse=True)[:STRONG]
         places = {
@@ -253,7 +283,10 @@ class Ranking:
         return found
 
     def _apply_neighbours(self, around: Mapping[int, dict[int, float]], best: Mapping[int, float]) -> None:
-        """Add the neighbours' score for each concept where it exceeds the place's own."""
+        """Raise each place's score for a concept to the neighbours' score where that is higher.
+
+        A bonus follows for places that, with their neighbours, contain many of the concepts.
+        """
         whole, forms = sum(best.values()) or 1.0, self._forms
         for key, row in self._rows.items():
             near, covered = around.get(key), forms[key // _SOURCE].covered
@@ -270,7 +303,10 @@ class Ranking:
             row.keyword = (row.own + beyond) * (1 + covered * matched / whole)
 
     def _apply_sessions(self, sessions: Mapping[int, float]) -> None:
-        """Add each session's best score for each concept to all its places, and convert all scores to shares."""
+        """Divide the scores of all places by the best one, and add a bonus for the session.
+
+        The bonus is proportional to the sum of the session's best scores for each concept.
+        """
         top, most = _get_top([row.keyword for row in self._rows.values()]), _get_top(sessions.values())
         shares = {source: self._forms[source].session * session / most for source, session in sessions.items()}
         for key, row in self._rows.items():
@@ -281,7 +317,10 @@ class Ranking:
     # -- scores by vectors -------------------------------------------------------
 
     def _score_vectors(self, similar: Sequence[Similar]) -> None:
-        """Smooth similarities over neighbours, and scale them from the lowest to the highest. Unknown ones count as lowest."""
+        """Add the weighted similarities of neighbours to each similarity, and scale the results so that the best is 1.
+
+        Similarities are counted from just below the lowest one. A neighbour without a known similarity adds nothing.
+        """
         given = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity for one in similar}
         least, self._nearest = min(given.values(), default=0.0), max(given.values(), default=-1.0)
         known = {key: similarity - least + _LEAST for key, similarity in given.items()}
@@ -304,7 +343,7 @@ class Ranking:
     # -- combined scores ---------------------------------------------------------
 
     def _compute_traits(self, row: Row) -> float:
-        """Return the factor of a turn for its form, speaker, length and time."""
+        """Return the factor by which a turn's form, speaker, length and time change its score; 0 if its document is not read yet."""
         candidate = row.candidate
         if row.traits or candidate is None:
             return row.traits
@@ -342,13 +381,13 @@ class Ranking:
         return share
 
     def _score_single(self, rows: Sequence[Row]) -> list[float]:
-        """Return the scores if only one kind of search counts."""
+        """Return the scores of a search by words only, or by vectors only."""
         if self._keyword:
             return self._score_by_keyword(rows)
         return self._score_by_vector(rows)
 
     def _score_by_vector(self, rows: Sequence[Row]) -> list[float]:
-        """Return the scores by similarity."""
+        """Return the scores by vectors."""
         return [
             0.0
             if row.vector is None or row.candidate is None
@@ -357,7 +396,11 @@ class Ranking:
         ]
 
     def _score_by_keyword(self, rows: Sequence[Row]) -> list[float]:
-        """Return the scores by words. If a question has one concept, a turn without it ranks after its neighbour with it."""
+        """Return the scores by words.
+
+        If the question has only one concept, a turn without the concept ranks after a neighbour that has it. Exception: a turn
+        that follows a question with the concept, because it may be the answer.
+        """
         scores = [row.keyword * row.traits for row in rows]
         if len(self._question.concepts) != 1:
             return scores
@@ -377,7 +420,7 @@ class Ranking:
         return scores
 
     def _fuse(self, rows: Sequence[Row]) -> list[float]:
-        """Sum the weighted reciprocal ranks of both lists; a list adds nothing for a document that it lacks."""
+        """Combine the scores by words and by vectors: sum the weighted reciprocal ranks. A score of 0 adds nothing."""
         scores = [0.0] * len(rows)
         constants = [self._forms[row.candidate.source].rrf for row in rows if row.candidate is not None]
         constant = math.fsum(constants) / len(constants) if constants else 0.0
@@ -388,7 +431,7 @@ class Ranking:
 
 
 def _iter_ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
-    """Yield position and rank, from 1, of each value above 0; equal values have equal ranks."""
+    """Yield the position in `values` and the rank of each value above 0. The highest value has rank 1; equal values, equal ranks."""
     order = sorted((at for at, value in enumerate(values) if value > 0), key=lambda at: -values[at])
     rank, last = 0, math.inf
     for count, at in enumerate(order, start=1):
@@ -398,7 +441,7 @@ def _iter_ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
 
 
 def _has_word(row: Row) -> bool:
-    """Return True if a place itself has a concept of the question other than its time."""
+    """Return True if the place's own turn contains a word of the question. The question's time alone is not enough."""
     return any(number >= 0 for number in row.concepts)
 
 
@@ -408,14 +451,14 @@ def _make_newest_key(row: Row) -> tuple[int, str, int]:
 
 
 def _compute_average(found: Candidates | None, candidates: Sequence[Candidate]) -> float:
-    """Return the average length of a turn in the space; without keywords, of the known turns."""
+    """Return the average length, in terms, of the turns in the space; without a search by words, of the candidates."""
     if found is not None:
         return found.length / found.documents if found.documents and found.length else 1.0
     return sum(one.length for one in candidates) / len(candidates) or 1.0 if candidates else 1.0
 
 
 def _is_code(word: str) -> bool:
-    """Return True if a word is a code: it has letters and digits, or marks other than hyphens."""
+    """Return True if an ASCII word is a code: neither a number nor letters and hyphens only."""
     bare = word.replace("-", "")
     return word.isascii() and not (bare.isalpha() or word.isdecimal())
 
@@ -429,6 +472,6 @@ def _split_name(name: str | None) -> frozenset[str]:
 
 
 def _collect_speaker_words(names: Iterable[str | None]) -> frozenset[str]:
-    """Return the words of all speakers' names; none for a single speaker, whose name distinguishes nothing."""
+    """Return the words of all speakers' names. If there is only one speaker, return none: the name distinguishes nothing."""
     known = {name for name in names if name}
     return frozenset(word for name in known for word in _split_name(name)) if len(known) > 1 else frozenset()

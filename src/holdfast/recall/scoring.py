@@ -1,6 +1,7 @@
-"""Score documents: the weights of the ranking, BM25 by concept of the question, and the resulting hits.
+"""Score documents: the weights of the ranking, the BM25 score of each concept of a question, and the resulting hits.
 
-The weights are in `holdfast/data/recall/weights.json`, with their origin. A document is scored as a whole and by its best chunk.
+The weights are in `holdfast/data/recall/weights.json`, together with a note of how they were found. The score of a long document
+combines the score of the whole document and that of its best chunk.
 
 BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009).
 """
@@ -22,107 +23,122 @@ from holdfast.recall.questions import Question
 
 _FILE: Final = Path(__file__).parents[1] / "data" / "recall" / "weights.json"
 _PARTS: Final = 32
-"""Number of steps between a pure dialogue and a pure chat."""
+"""Number of steps from a pure dialogue to a pure chat. The position of a session is rounded to a step."""
 
 
 class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Weights that depend on the form of a session: a dialogue of short turns, or a chat with long ones."""
+    """Weights that depend on the form of a session: a dialogue of short turns, or a chat with long turns.
+
+    A bonus `x` multiplies a score by `1 + x`, a penalty `x` by `1 - x`, unless the text of the weight says otherwise.
+    """
 
     b: float
-    """Influence of length in BM25."""
+    """BM25's `b`: the influence of the turn's length."""
     before: tuple[float, ...]
+    """Weights of the scores of the previous turns, by distance. They replace the turn's own score where they are higher."""
     after: tuple[float, ...]
-    """Weights of the neighbours before and after a turn by distance, used where they score higher than the turn's own words."""
+    """The same for the next turns."""
     session: float
-    """Bonus of the session with the best score, as a share of the best place's own score."""
+    """Added to the score of each place in the best session, where the best place's own score is 1."""
     covered: float
-    """Bonus of a place that, with its neighbours, has all concepts of the question."""
+    """Bonus of a place that, together with its neighbours, has all concepts of the question."""
     long: float
-    """Bonus of a long turn, multiplied by `log1p(length / average length)`, where the quotient is at most 1.5."""
+    """Bonus for length, multiplied by `log1p(length / average length)`. The quotient is at most 1.5."""
     asks: float
+    """Penalty of a turn that ends with a question."""
     asked: float
-    """Penalties of a turn that ends in a question, and of a turn that consists of questions."""
+    """Penalty of a turn that consists of questions only."""
     yours: float
     """Penalty of a turn that speaks about the other participant."""
     time: float
+    """Bonus of a turn with a time if the question asks for a time."""
     number: float
-    """Bonuses of a turn with a time or a number if the question asks for one."""
+    """Bonus of a turn with a number if the question asks for a number."""
     speaker: float
     """Bonus of a turn by the speaker or the role that the question names."""
     user: float
     """Bonus of a turn by the user, unless the question asks what the assistant said."""
     vector_before: tuple[float, ...]
+    """Weights of the similarities of the previous turns, by distance. They are added to the turn's own similarity."""
     vector_after: tuple[float, ...]
-    """Weight of a neighbour's similarity, added to the turn's own."""
+    """The same for the next turns."""
     traits: float
-    """Exponent of a turn's traits when they multiply similarities."""
+    """Exponent of the traits factor (`Parts.traits`) when it multiplies a similarity."""
     rrf: float
-    """Constant of reciprocal rank fusion; the smaller it is, the more the first ranks count."""
+    """Constant of reciprocal rank fusion. The smaller it is, the more weight the first ranks have."""
 
     @property
     def steps(self) -> tuple[tuple[int, float], ...]:
-        """The offsets of a place's neighbours and their weights."""
+        """The neighbours whose scores are used: the distance (negative: earlier) and the weight of each."""
         return _list_steps(self.before, self.after)
 
     @property
     def vector_steps(self) -> tuple[tuple[int, float], ...]:
-        """The offsets of a place's neighbours and their weights, for similarities."""
+        """The neighbours whose similarities are used: the distance (negative: earlier) and the weight of each."""
         return _list_steps(self.vector_before, self.vector_after)
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All weights of the ranking."""
+    """All weights of the ranking. A bonus `x` multiplies a score by `1 + x`."""
 
     k1: float
-    """BM25's saturation."""
+    """BM25's `k1`: the smaller it is, the less do further occurrences of a term raise the score."""
     name: float
-    """Weight of a speaker's name as a word of a question. It is low, since every greeting contains the name."""
+    """Weight of a speaker's name in a question. It is low, because every greeting contains the name."""
     coded: float
-    """Bonus of a turn with a code from the question: an answer about `ORD-12345` names it."""
+    """Bonus of a turn with a code from the question. An answer about `ORD-12345` names this code."""
     then: float
+    """Bonus of a turn from a time that the question names without asking for messages from this time."""
     said: float
-    """Bonuses of a turn from a time that the question names, and from the time that it asks for."""
+    """Bonus of a turn from the time range that the question asks for."""
     about: float
-    """Bonus of a turn that names a time of the question."""
+    """Bonus of a turn whose text names a time that the question names."""
     dated: float
-    """Weight of such a time as a separate concept, which finds turns that have nothing else in common with the question."""
+    """Weight of the question's times as a concept of their own. It finds turns that have nothing else in common with the question."""
     middle: float
-    """Terms of an average turn at which a session is half dialogue, half chat."""
+    """Average length of a session's turns, in terms, at which the session is half dialogue, half chat."""
     steepness: float
-    """Steepness of the transition from dialogue to chat, by the logarithm of that average."""
+    """Steepness of the transition from dialogue to chat as a function of the logarithm of the average length."""
     few_turns: float
-    """Number of turns of average length that are added to those of a session, because few turns say little about its form."""
+    """Number of imaginary turns of average length that are added to a session, because few turns say little about its form."""
     chunk: float
-    """Share of the best chunk in the score of a long turn; the whole turn has the rest."""
+    """Share of the best chunk in the score of a long turn. The rest is the share of the whole turn."""
     chunk_b: float
-    """Influence of the chunk's length."""
+    """BM25's `b` for chunks: the influence of the chunk's length."""
     echo: float
-    """Weight of a turn next to a better one, for questions with several answers."""
+    """Factor for the score of a turn next to a better turn, if the question has several answers."""
     dialogue: FormWeights
     chat: FormWeights
     foreign: float
-    """Hybrid search: weight of the vector ranking relative to the keyword ranking, if the model does not support the question's
-    language."""
+    """In hybrid search, weight of the ranking by vectors if the model does not support the question's language. The ranking by words
+    has weight 1."""
     few: int
+    """Number of similarities below which the floor is lowered."""
     lowered: float
-    """With `n` similarities, fewer than `few`, the floor is multiplied by `(n / few) ** lowered`, since the nearest of few texts
-    is less similar for any question."""
+    """With `n` similarities, fewer than `few`, the floor is multiplied by `(n / few) ** lowered`: of few texts, even the nearest
+    is not very similar."""
     beside: float
-    """Share of the floor that a turn or its neighbour must reach to be found by vectors alone, once anything reaches the
-    floor."""
+    """Share of the floor that a turn or a neighbour must reach for the turn to be found by vectors alone. In addition, some turn must
+    reach the whole floor."""
     held: float
-    """Share of a question (its concepts weighted by rarity) that a turn must contain to be an answer although no similarity
-    reaches the floor."""
+    """Share of the question's concepts, weighted by rarity, that a turn must contain to be an answer if no similarity reaches the
+    floor."""
 
     def lower_floor(self, floor: float, compared: int) -> float:
-        """Return an embedder's floor lowered for `compared` similarities; 0 if there are none."""
+        """Return the floor for a search that computed `compared` similarities; 0 if it computed none.
+
+        Args:
+            floor: the embedder's floor.
+            compared: the number of similarities; if it is below `few`, the floor is lowered.
+        """
         return floor * min(compared / self.few, 1.0) ** self.lowered if compared else 0.0
 
     def get_form(self, chat: float) -> FormWeights:
-        """Return the weights of a session.
+        """Return the weights for a session.
 
         Args:
-            chat: position between a dialogue (0) and a chat (1), rounded to steps so that sessions share weights.
+            chat: position of the session between a dialogue (0) and a chat (1). It is rounded to one of a few steps, so that
+                sessions share weights.
         """
         return _mix(self.dialogue, self.chat, round(chat * _PARTS))
 
@@ -148,7 +164,7 @@ def _mix(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
 
 @cache
 def _list_steps(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
-    """Return the distances and weights of neighbours that count."""
+    """Return the distance (negative: before) and weight of each neighbour whose weight is not 0."""
     steps = (
         *((-distance, weight) for distance, weight in enumerate(before, start=1)),
         *((distance, weight) for distance, weight in enumerate(after, start=1)),
@@ -165,23 +181,23 @@ WEIGHTS: Final = msgspec.json.decode(_FILE.read_bytes(), type=_File).weights
 
 
 TIME: Final = -1
-"""The concept number of a question's times."""
+"""The number of the concept that stands for all times of the question. The words of the question are numbered from 0."""
 DAY: Final = 86_400_000
-"""Milliseconds of a day."""
+"""Milliseconds in a day."""
 MANY_CHUNKS: Final = 32
 MORE_CHUNKS: Final = 0.4
-"""Additional share of the best chunk in the score of a turn with at least `MANY_CHUNKS` chunks."""
+"""Added to `Weights.chunk` for a turn with at least `MANY_CHUNKS` chunks. With fewer chunks, proportionally less is added."""
 
 
 class ChunkScores(NamedTuple):
-    """The concept scores of a document mixed with those of its best chunk."""
+    """The scores of a long document, mixed with those of its best chunk."""
 
     concepts: dict[int, float]
-    """Scores by concept number."""
+    """The mixed score of each concept, by the number of the concept."""
     chunk: int
-    """Number of the best chunk."""
+    """Number of the best chunk, from 0."""
     traits: int
-    """Traits of that chunk."""
+    """Traits of the best chunk."""
 
 
 class ConceptScorer:
@@ -189,9 +205,9 @@ class ConceptScorer:
 
     Args:
         question: the question.
-        found: the candidates that its terms found.
+        found: the candidates of the search by words.
         weights: the weights of the ranking.
-        named: words of the speakers' names.
+        named: words of the question that are speakers' names. They have a low weight.
     """
 
     def __init__(self, question: Question, found: Candidates, weights: Weights, named: Collection[str]) -> None:
@@ -212,7 +228,10 @@ class ConceptScorer:
             self._dated = weights.dated * compute_rarity(found.documents, dated)
 
     def score(self, candidate: Candidate, form: FormWeights) -> dict[int, float]:
-        """Return a document's score for each concept, by concept number and in order. Only the best term of a concept counts."""
+        """Return a document's BM25 score for each concept that it contains, in order of the concepts' numbers.
+
+        The score of a concept is that of its best term.
+        """
         norm = self._get_norm(candidate.length, form.b)
         concepts: dict[int, float] = {}
         for term, often in candidate.counts.items():
@@ -225,7 +244,7 @@ class ConceptScorer:
         return dict(sorted(concepts.items()))
 
     def mix_chunks(self, candidate: Candidate, concepts: dict[int, float]) -> ChunkScores | None:
-        """Mix a document's scores with those of its best chunk; return None if it has no chunks, or none that matches."""
+        """Mix a document's scores with those of its best chunk. Return None if no chunk contains a term of the question."""
         shapes = read_chunks(candidate.detail)
         by_chunk: dict[int, dict[int, float]] = {}
         for term in candidate.counts if shapes else ():
@@ -252,7 +271,7 @@ class ConceptScorer:
         return ChunkScores(mixed, best, shapes[best].traits)
 
     def has_named_time(self, candidate: Candidate) -> bool:
-        """Return True if a document names a time that the question names."""
+        """Return True if the text of a document names a time that the question names too."""
         detail = candidate.detail
         if not (self._question.days and detail):
             return False
@@ -272,7 +291,12 @@ class ConceptScorer:
 
 
 def is_about_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
-    """Return True if a document was said on one of these days (UTC, counted from the epoch), or names one of them."""
+    """Return True if a document is from one of these days or its text names one of them.
+
+    Args:
+        candidate: the document.
+        days: spans of days: the first day and the day after the last, in days since the epoch (UTC).
+    """
     day = candidate.at // DAY
     return any(first <= day < stop for first, stop in days) or _has_overlap(read_mentions(candidate.detail), days)
 
@@ -282,7 +306,12 @@ def _has_overlap(spans: Iterable[tuple[int, int]], others: Collection[tuple[int,
 
 
 def compute_rarity(documents: int, often: int) -> float:
-    """Return the weight of a term by the number of documents that have it: BM25's IDF, never below 0."""
+    """Return the weight of a term for its rarity: BM25's IDF, never below 0.
+
+    Args:
+        documents: the number of all documents.
+        often: the number of documents that contain the term.
+    """
     return math.log(1 + (max(documents - often, 0) + 0.5) / (often + 0.5))
 
 
@@ -291,44 +320,45 @@ _ROUNDED: Final = 2e-9
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a score, before the traits of the turn are applied."""
+    """The parts of a turn's score."""
 
     own: float = 0.0
-    """BM25 of the turn itself."""
+    """BM25 score of the turn itself."""
     near: float = 0.0
-    """Bonus from its neighbours."""
+    """Score that the turn's neighbours add."""
     session: float = 0.0
-    """Bonus from its session."""
+    """Sum of the best scores of each concept in the session. The bonus for the session is proportional to it."""
     traits: float = 1.0
-    """Factor for its form, speaker and time."""
+    """Factor for the turn's form, speaker, length and time."""
     keyword: float = 0.0
-    """The parts above combined, as a share of the best place's."""
+    """The score by words, which combines the parts above. Without `traits`, it is relative to the best place's."""
     vector: float | None = None
-    """Vector similarity including neighbours, as a share of the best place's; None: not computed."""
+    """Similarity including that of neighbours, divided by the best place's; None: not computed."""
     similarity: float | None = None
-    """Cosine of the place's own vector and the question's vector; None: not computed."""
+    """Cosine of the turn's vector and the question's vector; None: not computed."""
 
 
 class Row(msgspec.Struct, gc=False):
-    """The intermediate results of a place."""
+    """The intermediate results for a place. Fields without a text are described in `Parts`."""
 
     candidate: Candidate | None
+    """The document; None: not read yet."""
     concepts: dict[int, float]
-    """Its own score for each concept."""
+    """The score of the turn itself for each concept, by the number of the concept."""
     own: float = 0.0
     near: float = 0.0
     session: float = 0.0
     keyword: float = 0.0
     traits: float = 0.0
-    """0: not computed yet."""
+    """As in `Parts`; 0: not computed yet."""
     chunk: int | None = None
-    """Number of the best chunk; None: it has no chunks, or none that matches."""
+    """Number of the best chunk; None: the turn has no chunks, or none of them matches."""
     form: int | None = None
-    """Traits of that chunk; None: those of the whole turn count."""
+    """Traits of the best chunk, which replace those of the whole turn; None: there is no best chunk."""
     vector: float | None = None
     similarity: float | None = None
     beside: float = -1.0
-    """The similarity of its nearest neighbour, or its own."""
+    """The highest similarity among the turn itself and its neighbours."""
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -337,7 +367,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
     candidate: Candidate
     score: float
     row: Row | None = None
-    """The data from which the parts are computed; None: the document was not ranked."""
+    """The data from which `parts` is computed; None: the document was not ranked."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
@@ -348,7 +378,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def chunk(self) -> tuple[int, int] | None:
-        """First character of the best chunk, and the character after its last; None: the whole turn, or unknown."""
+        """Start and stop of the best chunk in the text; None: there is no best chunk."""
         if self.row is None or self.row.chunk is None:
             return None
         shape = read_chunks(self.candidate.detail)[self.row.chunk]
@@ -356,7 +386,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def parts(self) -> Parts:
-        """The parts of its score."""
+        """The parts of the score, for explanations. Defaults if the document was not ranked."""
         row = self.row
         if row is None:
             return Parts()
@@ -372,7 +402,13 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 def order_hits(rows: Sequence[Row], scores: Sequence[float], limit: int | None) -> list[Hit]:
-    """Return the hits of rows by score, best first; equal scores newest first, then by session and position."""
+    """Return the rows with a score above 0 as hits, best first; equal scores newest first, then by session and position.
+
+    Args:
+        rows: the places; each must have its document.
+        scores: the score of each row. It is rounded to nine digits.
+        limit: maximum number of hits; None: no limit.
+    """
     order = sorted(range(len(rows)), key=scores.__getitem__, reverse=True)
     hits: list[Hit] = []
     start, stop, count = 0, 1, len(rows)

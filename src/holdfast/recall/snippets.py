@@ -1,8 +1,8 @@
-"""Cut snippets: the piece of a text that best shows why the text was found, and the positions of the query's words in it.
+"""Cut snippets: the piece of a text that best shows why the text was found, with the positions of the question's words in it.
 
-Stemming is slow (20 microseconds a word), so it is bounded. A text of up to `SNIPPET_WHOLE_CHARS` is stemmed word by word. In a
-longer text only words that begin like a word of the question are stemmed, at most `SNIPPET_WORDS` of them. `SnippetBudget` limits
-the work of a whole request.
+Stemming is slow (20 microseconds per word), so it is limited. In a text of up to `SNIPPET_WHOLE_CHARS`, every word is stemmed. In
+a longer text, only words that begin like a word of the question are stemmed, at most `SNIPPET_WORDS` of them. `SnippetBudget`
+limits the work for all snippets of a request.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from holdfast.recall.word_tables import ENGLISH, IRREGULAR, find_language
 WIDTH: Final = 240
 """Default number of characters of a snippet."""
 MAX_TOKENS: Final = 50_000
-"""Words of a text that are checked; later words are not shown."""
+"""Maximum number of words of a text that are checked; the first ones. Later words are not highlighted."""
 MAX_WORD: Final = 1_000
-"""Characters of a word; a longer one (such as a run of base64) is not stemmed."""
+"""Maximum characters of a word that is stemmed. A longer one, such as a run of base64, cannot match."""
 LEAD: Final = 3
 """Number of initial characters that a word of a long text must share with a word of the question to be stemmed."""
 CUT: Final = "…"
 _DENSE_CHARS: Final = 20
-"""Characters of a script without spaces that cost as much as stemming a word."""
+"""Number of characters of a script without spaces that take as much time as stemming one word."""
 _SPACE = re.compile(r"\s+")
 
 
 class Snippet(msgspec.Struct, frozen=True):
-    """A piece of a text with single spaces, and an ellipsis where it is cut."""
+    """A piece of a text. White space is reduced to single spaces, and an ellipsis marks each end that was cut."""
 
     text: str
     highlights: tuple[tuple[int, int], ...] = ()
-    """Start and stop of each matching word in the characters of `text`, in order and without overlaps."""
+    """Start and stop of each matching word in `text`, in order and without overlaps."""
 
 
 class SnippetBudget:
-    """The remaining budget of a request for making snippets.
+    """Limit of the work for all snippets of one request. Each snippet reduces it.
 
     Attributes:
-        chars: characters that may still be searched.
-        words: words that may still be stemmed.
+        chars: number of characters that may still be searched.
+        words: number of words that may still be stemmed.
     """
 
     def __init__(self, chars: int = SEARCH_CHARS, words: int = SEARCH_WORDS) -> None:
@@ -65,13 +65,15 @@ def make_chunk_snippet(
     marks: bool = True,
     budget: SnippetBudget | None = None,
 ) -> Snippet:
-    """Return the piece of a text with the most concepts of a question, taken from the found chunk and its surroundings.
+    """Return a snippet, as `make_snippet` does, from the chunk of a text that was found and its surroundings.
+
+    The whole text is used instead if `chunk` is None or outside the text, or if the text has `SNIPPET_CHARS` characters or more:
+    the middle of such a text may have been cut before indexing, which shifts positions.
 
     Args:
         text: the complete text from the log.
-        chunk: start and stop of the chunk. The whole text is used if it is None or outside the text, and for a text of
-            `SNIPPET_CHARS` or more: the middle of such a text may have been cut before indexing, which shifts positions.
-        question, width, marks, budget: see `make_snippet`.
+        chunk: start and stop of the chunk in the text.
+        question, width, marks, budget: as in `make_snippet`.
     """
     if chunk is None or not width < len(text) < SNIPPET_CHARS or not 0 <= chunk[0] < chunk[1] <= len(text):
         return make_snippet(text, question, width, marks=marks, budget=budget)
@@ -87,14 +89,14 @@ def make_chunk_snippet(
 def make_snippet(
     text: str, question: Question, width: int = WIDTH, *, marks: bool = True, budget: SnippetBudget | None = None
 ) -> Snippet:
-    """Return the piece of a text with the most concepts of a question, or the beginning of the text if it has none.
+    """Return the piece of a text that contains most concepts of a question, or the beginning of the text if it contains none.
 
     Args:
-        text: the complete text from the log; `SNIPPET_CHARS` of it are searched.
+        text: the complete text from the log. Only `SNIPPET_CHARS` characters, its head and tail, are used.
         question: the question.
-        width: characters to show, at least 16, not counting ellipses.
-        marks: False if highlights are not wanted. A text that is shown whole is then not searched.
-        budget: the budget that the snippets of one request share; None: a separate budget.
+        width: maximum number of characters to show, at least 16, not counting ellipses.
+        marks: False if highlights are not needed. A text of at most `width` characters is then not searched.
+        budget: the budget that the snippets of one request share; None: the default budget, for this snippet alone.
     """
     budget = budget or SnippetBudget()
     width = max(width, 16)
@@ -115,7 +117,10 @@ def make_snippet(
 
 
 def shorten_text(text: str, most: int = SNIPPET_CHARS) -> str:
-    """Return `text`, or its head and tail if it is longer than `most` characters, in the same proportion as the index."""
+    """Return a text, or only its head and tail if it has more than `most` characters.
+
+    The head has the same share as in the texts that the index cuts.
+    """
     if len(text) <= most:
         return text
     head = most * 3 // 5
@@ -123,7 +128,13 @@ def shorten_text(text: str, most: int = SNIPPET_CHARS) -> str:
 
 
 def _find_words(text: str, wanted: dict[str, int], budget: SnippetBudget) -> list[tuple[int, int, int]]:
-    """Return start, stop and concept of each matching word, in order."""
+    """Return the start, the stop and the number of the concept of each word that matches, in order.
+
+    Args:
+        text: the text.
+        wanted: the number of the concept for each term of the question.
+        budget: reduced by the number of words that were stemmed.
+    """
     if not wanted or budget.words <= 0:
         return []
     tokens = list(islice(iter_tokens(text), MAX_TOKENS))
@@ -155,7 +166,7 @@ def _find_words(text: str, wanted: dict[str, int], budget: SnippetBudget) -> lis
 
 
 def _find_leads(wanted: Iterable[str]) -> frozenset[str]:
-    """Return the beginnings of words that may have the `wanted` terms: those of the terms, and those of irregular forms."""
+    """Return the beginnings of all words that may have one of these terms: of the terms themselves, and of their irregular forms."""
     irregular = _load_irregular_leads()
     leads: set[str] = set()
     for term in wanted:
@@ -169,7 +180,10 @@ def _find_leads(wanted: Iterable[str]) -> frozenset[str]:
 
 @cache
 def _load_irregular_leads() -> dict[str, tuple[str, ...]]:
-    """Return, by stem, the beginnings of words that `IRREGULAR` and exceptions of the English stemmer map to that stem."""
+    """Return, for each stem of an irregular English word, the beginnings of the word's irregular forms.
+
+    The forms come from `IRREGULAR` and from the exceptions of the English stemmer.
+    """
     found: dict[str, list[str]] = {"die": ["dyi"], "lie": ["lyi"], "tie": ["tyi"], "sky": ["ski"]}
     for form, base in IRREGULAR.items():
         found.setdefault(stem(base, ENGLISH), []).append(form[:LEAD])
@@ -177,7 +191,7 @@ def _load_irregular_leads() -> dict[str, tuple[str, ...]]:
 
 
 def _can_match(word: str, leads: frozenset[str]) -> bool:
-    """Return False if the terms of a word cannot have one of these beginnings. The check is cheap, and returns True in doubt."""
+    """Return False if the word cannot begin with one of `leads`, so that it need not be stemmed; True if it may."""
     if word.isascii():
         if word.isalpha():
             return _has_lead(word.lower(), leads) or not (word.islower() or word.istitle() or word.isupper())
@@ -200,7 +214,7 @@ _PREFIXING: Final = 0x0590
 
 
 def _find_in_dense(start: int, word: str, wanted: dict[str, int]) -> list[tuple[int, int, int]]:
-    """Return the matching character pairs in a run of a script without spaces, as `_find_words` does for words."""
+    """Return the matching characters and pairs of characters in a run of a script without spaces, as `_find_words` returns words."""
     places = []
     for at in range(len(word)):
         for size in (2, 1):
@@ -212,7 +226,7 @@ def _find_in_dense(start: int, word: str, wanted: dict[str, int]) -> list[tuple[
 
 
 def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, int]:
-    """Return the span within `width` characters with the most concepts, then the most words; the first such span."""
+    """Return the span of at most `width` characters that contains most concepts; of several, the one with most words, then the first."""
     best, chosen = (0, 0), (0, 0)
     first = 0
     counts: dict[int, int] = {}
@@ -231,7 +245,7 @@ def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, in
 
 
 def _expand_span(text: str, kept: tuple[int, int], width: int) -> tuple[int, int]:
-    """Return a window around a span, with more text after the span than before, which begins and ends between words."""
+    """Expand a span to about `width` characters, with more text after it than before it. It begins and ends between words."""
     spare = max(width - (kept[1] - kept[0]), 0)
     start = max(0, kept[0] - spare // 3)
     stop = min(len(text), start + width)
@@ -246,7 +260,7 @@ def _expand_span(text: str, kept: tuple[int, int], width: int) -> tuple[int, int
 
 
 def _merge_spans(found: list[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]:
-    """Merge overlapping positions."""
+    """Return the start and stop of the words that were found, with overlapping words merged."""
     marks: list[tuple[int, int]] = []
     for start, stop, _ in found:
         if marks and start < marks[-1][1]:

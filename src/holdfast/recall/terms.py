@@ -1,10 +1,15 @@
-"""Extract the terms by which an index finds a text and the traits of its form, and find the usual spelling of a term.
+"""Extract from a text the terms by which an index finds it, and traits such as "ends with a question".
 
-A text is normalised (NFKC) and cut into words by Unicode classes. Words are case-folded, stop words of the text's language are
-removed, and the rest is stemmed (Snowball); irregular forms ("bought") come from a table. Scripts without spaces, and those that
-attach particles to words, become overlapping pairs of characters, script by script. Identifiers, codes, addresses and numbers are
-kept whole and in parts. Emoji are ignored. The result depends only on the text and on `VERSION`, so that an index and a question
-still match years later.
+- A text is normalised (NFKC) and cut into words by Unicode classes.
+- Words are case-folded. Stop words of the text's language are removed, and the other words are stemmed (Snowball). Irregular forms
+  ("bought") come from a table.
+- Text in scripts without spaces, or in scripts that attach particles to words, is cut into overlapping pairs of characters. Each
+  run of one script is cut separately.
+- Identifiers, codes, addresses and numbers become terms both whole and in parts.
+- Emoji are ignored.
+
+The result depends only on the text and on `VERSION`, so an index and a question still match years later. `Spelling` finds the
+usual spelling of a term.
 """
 
 # ruff: noqa: SIM905 (words of other scripts; lists of words)
@@ -29,33 +34,34 @@ import msgspec
 from holdfast.recall.word_tables import DENSE_STOPS, ENGLISH, IRREGULAR, STOPS, WEB, find_language
 
 VERSION: Final = 2
-"""Version of the analysis. Texts that another version analysed have to be analysed again."""
+"""Version of the analysis. Texts that were analysed by another version must be analysed again."""
 MAX_TEXT: Final = 200_000
-"""Number of characters of a text that are analysed. Of a longer text, the head and tail are analysed."""
+"""Maximum number of characters of a text that are analysed. Of a longer text, only the head and tail are analysed."""
 MAX_TERMS: Final = 4_000
-"""Maximum number of distinct terms of a text; the first ones are kept."""
+"""Maximum number of distinct terms of a text. The first ones are kept."""
 MAX_TERM: Final = 64
-"""Maximum characters of a term; a longer one is replaced by its digest."""
+"""Maximum characters of a term. A longer term is replaced by its digest."""
 
 ASKS: Final = 1
-"""Trait: the text ends with a question, so its content follows in the answer."""
+"""Trait: the text ends with a question, so the answer probably follows in the next turn."""
 TIMED: Final = 2
-"""Trait: the text names a time: a day, a date, "last week"."""
+"""Trait: the text names a time, such as a day, a date or "last week"."""
 NUMBERED: Final = 4
 """Trait: the text has a number, in digits or as a word."""
 YOURS: Final = 8
-"""Trait: the text speaks more of the other participant than of the speaker: it answers, praises or asks back."""
+"""Trait: the text speaks more about the other participant than about the speaker: it answers, praises or asks back."""
 ASKED_BITS, ASKED_STEPS = 4, 4
-"""Trait, in the bits from `ASKED_BITS` on: the share of questions in the text, as a number of quarters."""
+"""Trait: the share of questions in the text, as a number of quarters (`ASKED_STEPS`). It is stored in the bits from number
+`ASKED_BITS` on."""
 
 PLAIN, WHOLE, PART, SPARE = 0, 1, 2, 3
-"""The relation of a term to its token: a word, a whole identifier, a part of an identifier, or a second reading that only texts
-have."""
+"""The kind of a term that was read from a token: a word, a whole identifier, a part of an identifier, or a second reading of the
+token."""
 
 # -- tokens ------------------------------------------------------------------
 
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u1059\u17b4-\u17d3\u200c\u200d"
-"""Combining characters. Python's `\\w` leaves them out, which would break up the words of half the world's scripts."""
+"""Combining characters. Python's `\\w` does not match them, so without them the words of many scripts would be broken up."""
 _WORD = rf"[\w{_MARKS}]+"
 _TOKEN = re.compile(
     rf"(?<!\w)[A-Z]{{2}}\d{{2}}(?: [A-Z\d]{{4}}){{2,7}}(?: [A-Z\d]{{1,3}})?(?!\w)"  # an IBAN, in groups
@@ -64,7 +70,7 @@ _TOKEN = re.compile(
     rf"|{_WORD}(?:(?:['\u2019._/:@+#&=?%~,-]|://){_WORD})*"
 )
 _SPLIT = re.compile(r",(?!\d)|(?<!\d),")
-"""A comma joins only digits."""
+"""Matches a comma that separates two tokens: any comma that is not between two digits."""
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 _PIECES = re.compile(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*")
 _GROUPED = re.compile(r"\d{1,3}(?:[,.]\d{3})+")
@@ -107,14 +113,14 @@ _SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\u061f\u037e\n]+[.!?\u300
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """The terms of a text."""
+    """The terms and traits of a text."""
 
     counts: dict[str, int]
     """Number of occurrences of each term, in the order of first occurrence."""
     length: int
-    """Total number of terms."""
+    """Number of terms, counting repetitions."""
     traits: int
-    """Bits: `ASKS`, `TIMED`, `NUMBERED`, `YOURS`, and the share of questions (`get_asked_share`)."""
+    """Bit flags `ASKS`, `TIMED`, `NUMBERED` and `YOURS`, and the share of questions (`get_asked_share`)."""
 
 
 class Token(NamedTuple):
@@ -123,18 +129,18 @@ class Token(NamedTuple):
     start: int
     stop: int
     text: str
-    """The normalised spelling."""
+    """The token as written in the normalised text."""
 
 
 def normalize(text: str) -> str:
-    """Normalise a text to NFKC; shorten a very long one to its head and tail."""
+    """Return a text in Unicode form NFKC. A text of more than `MAX_TEXT` characters is shortened to its head and tail."""
     if len(text) > MAX_TEXT:
         text = text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
     return text if text.isascii() else unicodedata.normalize("NFKC", text).replace("\u2019", "'")
 
 
 def iter_tokens(text: str) -> Iterator[Token]:
-    """Yield the tokens of a normalised text, with their positions."""
+    """Yield the tokens of a normalised text in order, with their positions."""
     for found in _TOKEN.finditer(text):
         start, whole = found.start(), found.group()
         if "," in whole:
@@ -149,7 +155,7 @@ def iter_tokens(text: str) -> Iterator[Token]:
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the texts of all tokens."""
+    """Return the texts of the tokens of a normalised text, as `iter_tokens` finds them, but faster."""
     words: list[str] = _TOKEN.findall(text)
     if "," not in text:
         return words
@@ -157,10 +163,10 @@ def _split_words(text: str) -> list[str]:
 
 
 def extract_terms(text: str) -> Terms:
-    """Return the terms of a text to index.
+    """Return the terms and traits of a text that is to be indexed.
 
     Args:
-        text: the original text; at most `MAX_TEXT` characters of it count.
+        text: the original text. Only `MAX_TEXT` characters, its head and tail, are analysed.
     """
     text = normalize(text)
     words = _split_words(text)
@@ -169,33 +175,34 @@ def extract_terms(text: str) -> Terms:
 
 
 class TermCounts(NamedTuple):
-    """The terms of a list of words."""
+    """The terms and traits of a list of words."""
 
     counts: dict[str, int]
     """Number of occurrences of each term, in the order of first occurrence."""
     length: int
+    """Number of terms, counting repetitions."""
     traits: int
-    """As in `Terms`, without those of questions."""
+    """Bit flags `TIMED`, `NUMBERED` and `YOURS`."""
     mine: int
     """Number of words about the speaker minus words about the other participant; `YOURS` is set if the result is negative."""
 
 
 def split_words(text: str) -> list[str]:
-    """Return the texts of the tokens of an original text or a part of it."""
+    """Return the texts of the tokens of a text that is not normalised, or of a part of it."""
     return _split_words(normalize(text))
 
 
 def choose_language(words: Iterable[str]) -> str:
-    """Return the language for stemming these words of a text; the first words decide."""
+    """Return the language in which the words of a text are stemmed. Only the first words are examined."""
     return find_language(map(str.casefold, words)) or ENGLISH
 
 
 def count_terms(words: Iterable[str], language: str) -> TermCounts:
-    """Count the terms of some words.
+    """Count the terms of a list of words, and find their traits.
 
     Args:
         words: the result of `split_words`.
-        language: the language of the whole text.
+        language: the language of the text that the words come from.
     """
     counts: dict[str, int] = {}
     length = traits = mine = 0
@@ -217,17 +224,17 @@ def count_terms(words: Iterable[str], language: str) -> TermCounts:
 
 
 def is_question(sentence: str) -> bool:
-    """Return True for a sentence that ends with a question mark, perhaps followed by closing marks."""
+    """Return True if a sentence ends with a question mark, which quotes, brackets or the like may follow."""
     return sentence.rstrip(_CLOSING)[-1:] in _ASKING
 
 
 def join_traits(traits: Iterable[int], asked: float, *, asks: bool) -> int:
-    """Combine the traits of several sentences.
+    """Combine the traits of several sentences into the traits of the text that they form.
 
     Args:
-        traits: the traits of each sentence, without those of questions.
-        asked: the share of questions.
-        asks: whether the last sentence is a question.
+        traits: for each sentence, the bit flags `TIMED`, `NUMBERED` and `YOURS`.
+        asked: the share of questions in the text, 0 to 1.
+        asks: True if the last sentence is a question.
     """
     found = yours = count = 0
     for one in traits:
@@ -239,12 +246,12 @@ def join_traits(traits: Iterable[int], asked: float, *, asks: bool) -> int:
 
 
 def get_asked_share(traits: int) -> float:
-    """Return the share of questions in a text from its traits: 0 to 1, in quarters."""
+    """Return the share of questions in a text, which its traits contain: 0 to 1, in quarters."""
     return ((traits >> ASKED_BITS) & 7) / ASKED_STEPS
 
 
 def find_question_traits(text: str) -> int:
-    """Return the traits of a normalised text that concern questions."""
+    """Return `ASKS`, if it applies to a normalised text, and the share of questions, both as trait bits."""
     if not any(mark in text for mark in _ASKING):
         return 0
     asked = whole = 0
@@ -261,7 +268,10 @@ _ASKING: Final = frozenset("?\u037e\u061f\uff1f")
 
 
 def _analyse_token(word: str, language: str) -> tuple[tuple[str, ...], int, int]:
-    """Return the terms of a token, its traits, and 1 for a word about the speaker, -1 for one about the other participant."""
+    """Return the terms of a token, its traits, and whom it speaks about.
+
+    The last value is 1 for a word about the speaker ("my"), -1 for a word about the other participant ("your"), otherwise 0.
+    """
     folded = word.casefold()
     traits = TIMED if folded in _TIMES else NUMBERED if folded in _NUMBERS else 0
     if any(map(str.isdigit, word)):
@@ -272,11 +282,11 @@ def _analyse_token(word: str, language: str) -> tuple[tuple[str, ...], int, int]
 
 
 _analyse_cached = lru_cache(maxsize=8_192)(_analyse_token)
-"""Cached, because words repeat and stemming is slow. Very long tokens are not cached."""
+"""`_analyse_token` with a cache, because words repeat and stemming is slow. Callers do not use it for very long tokens."""
 
 
 def get_terms(word: str, language: str) -> tuple[str, ...]:
-    """Return the terms of a token, shortened as in `extract_terms`, with a cache.
+    """Return the terms of a token as `extract_terms` counts them. Results are cached.
 
     Args:
         word: a `Token.text`.
@@ -291,7 +301,7 @@ def _collect_terms(word: str, language: str) -> tuple[str, ...]:
 
 
 def iter_readings(word: str, language: str) -> Iterator[tuple[str, int]]:
-    """Yield the terms of a token, each with its kind (`PLAIN`, `WHOLE`, `PART`, `SPARE`); nothing for a stop word.
+    """Yield the terms of a token, each with its kind (`PLAIN`, `WHOLE`, `PART` or `SPARE`). A stop word has no terms.
 
     Args:
         word: a `Token.text`.
@@ -310,9 +320,10 @@ def iter_readings(word: str, language: str) -> Iterator[tuple[str, int]]:
 
 @lru_cache(maxsize=8_192)
 def to_key(term: str) -> str:
-    """Return the key of a term in every engine: the term itself, or a hash if an engine might not treat it as one word.
+    """Return the key under which full-text engines store a term.
 
-    A key has only letters, digits and underscores, so no engine can interpret anything in it as syntax.
+    The key is the term itself, or a hash if an engine might not treat the term as one word. It has only letters, digits and
+    underscores, so no engine can interpret anything in it as syntax.
     """
     if _PLAIN.fullmatch(term):
         return term
@@ -324,7 +335,7 @@ _PLAIN: Final = re.compile("[a-z0-9]{1,32}")
 
 
 def bound_term(term: str) -> str:
-    """Return a term, or the digest that replaces it if it is too long."""
+    """Return a term, or its digest if the term is longer than `MAX_TERM`."""
     if len(term) <= MAX_TERM:
         return term
     return "#" + hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
@@ -334,7 +345,7 @@ def bound_term(term: str) -> str:
 
 
 def _is_stop_word(word: str, language: str) -> bool:
-    """Return True for a stop word. Short words in capitals are names ("IT", "US")."""
+    """Return True for a stop word. A short word in capitals ("IT", "US") is a name, not a stop word."""
     if word.isupper() and 2 <= len(word) <= 5:
         return False
     return word.casefold() in STOPS[language]
@@ -365,12 +376,12 @@ def _read_compound(word: str, language: str) -> Iterator[tuple[str, int]]:
 
 
 def is_dense(word: str) -> bool:
-    """Return True if a word has characters of scripts without spaces."""
+    """Return True if a word has characters of scripts that are cut into pairs, such as Chinese, Japanese, Korean or Thai."""
     return not word.isascii() and _DENSE.search(word) is not None
 
 
 def is_code(word: str) -> bool:
-    """Return True if a token is a code, not words: it has digits, underscores, dots, or signs of an address."""
+    """Return True if a token is a code or an identifier: it has digits, underscores, dots, camel case or signs of an address."""
     return any(mark.isdigit() or mark in "_@/:=#+" for mark in word) or "." in word or bool(_CAMEL.search(word))
 
 
@@ -386,7 +397,7 @@ def _read_simple(part: str, language: str) -> Iterator[tuple[str, int]]:
 
 
 def _join_token(word: str, language: str) -> Iterator[str]:
-    """Yield the whole token as one term without separators: "ORD-12345" becomes "ord12345"; numbers lose their grouping."""
+    """Yield the whole token as one term, without separators: "ORD-12345" becomes "ord12345", and "1,000" becomes "1000"."""
     folded = word.casefold().strip("_-")
     if all(mark.isdigit() or mark in " ,.-/:+_" for mark in folded):
         digits = "".join(filter(str.isdigit, folded))
@@ -400,7 +411,10 @@ def _join_token(word: str, language: str) -> Iterator[str]:
 
 
 def _strip_clitics(word: str) -> tuple[str, str]:
-    """Split off the part that an apostrophe joins to a word; also return the joined form if it may be a name ("O'Brien")."""
+    """Return a word without the parts that apostrophes join to it, and a second reading.
+
+    The second reading is the joined form if the word may be a name ("obrien" for "O'Brien"), otherwise empty.
+    """
     parts = [part for part in word.replace("\u2019", "'").split("'") if part]
     while len(parts) > 1 and parts[-1].casefold() in _CLITICS:
         parts.pop()
@@ -414,7 +428,7 @@ _CLITICS: Final = frozenset({"s", "t", "re", "ve", "ll", "d", "m", "em", "all"})
 
 
 def _read_dense(word: str, language: str) -> Iterator[tuple[str, int]]:
-    """Yield runs of scripts without spaces as pairs of characters, and the text between the runs as usual."""
+    """Yield pairs of characters for each run of a script without spaces, and the usual terms for the text between the runs."""
     at = 0
     for run in _DENSE.finditer(word):
         if between := word[at : run.start()].strip(_QUOTES):
@@ -426,7 +440,7 @@ def _read_dense(word: str, language: str) -> Iterator[tuple[str, int]]:
 
 
 _QUOTES: Final = "'\u2019"
-"""Quotation marks that some Chinese texts use without spaces. A quote between two runs is not a word."""
+"""Quotation marks that some Chinese texts use without spaces. They are removed between two runs, because they are not words."""
 
 
 def _read_pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
@@ -446,9 +460,11 @@ def _read_pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
 
 
 def stem(word: str, language: str) -> str:
-    """Return the stem of a folded word without accents. Its script selects the stemmer; for Latin script, `language` does.
+    """Return the stem of a word, without accents.
 
-    Anything longer than `MAX_TERM` is not a word and is not stemmed.
+    Args:
+        word: a case-folded word. If it is longer than `MAX_TERM`, it is not stemmed.
+        language: selects the stemmer for a word in Latin script. For other scripts, the script selects the stemmer.
     """
     return _stem_cached(word, language) if len(word) <= MAX_TERM else _strip_accents(word)
 
@@ -471,7 +487,7 @@ def _stem_cached(word: str, language: str) -> str:
 
 
 def _strip_accents(word: str) -> str:
-    """Remove accents from Latin, Greek and Cyrillic letters, and the points of Arabic and Hebrew."""
+    """Remove accents from Latin, Greek and Cyrillic letters, and vowel marks from Arabic and Hebrew letters."""
     if ord(word[0]) >= 0x700:
         return word
     marks = (mark for mark in unicodedata.normalize("NFKD", word) if not unicodedata.combining(mark))
@@ -479,14 +495,14 @@ def _strip_accents(word: str) -> str:
 
 
 class _Stemmers(threading.local):
-    """The stemmers of one thread. A stemmer has mutable state, so threads must not share one."""
+    """The stemmers of the current thread. A stemmer has mutable state, so threads must not share a stemmer."""
 
     def __init__(self) -> None:
         self.get = cache(_load_stemmer)
 
 
 def _load_stemmer(name: str) -> Callable[[str], str]:
-    """Load a language's stemmer in its pure Python version, so that stems are the same on every system."""
+    """Load the stemmer of a language: always the version in pure Python, so that stems are the same on every system."""
     module = import_module(f"snowballstemmer.{name}_stemmer")
     stemmed: Callable[[str], str] = getattr(module, f"{name.capitalize()}Stemmer")().stemWord
     return stemmed
@@ -499,13 +515,13 @@ _SPELLED: Final = re.compile(r"[^\W_]+")
 
 
 class Spelling:
-    """The spellings of terms in some texts."""
+    """Collects the spellings of terms in texts, and returns the usual spelling of a term."""
 
     def __init__(self) -> None:
         self._written: dict[str, Counter[str]] = {}
 
     def read(self, text: str) -> None:
-        """Record the words of a text."""
+        """Record how the words of a text are spelled."""
         words = [token.text for token in iter_tokens(normalize(text))]
         language = find_language(word.casefold() for word in words) or ENGLISH
         for word in words:
@@ -514,12 +530,16 @@ class Spelling:
                     self.note(term, written)
 
     def note(self, term: str, written: str) -> None:
-        """Record one spelling of a term, unless it is too long."""
+        """Record one spelling of a term, unless the spelling is longer than `MAX_TERM`."""
         if len(written) <= MAX_TERM:
             self._written.setdefault(term, Counter())[written] += 1
 
     def get_form(self, term: str) -> str:
-        """Return the most frequent form of a term, ignoring case; of equals the shortest, then the first. Unknown: the term."""
+        """Return the most frequent spelling of a term, or the term itself if no spelling was recorded.
+
+        Spellings that differ only in case are counted together. If several are equally frequent, the shortest is returned; of those,
+        the first in the alphabet.
+        """
         written = self._written.get(term)
         if not written:
             return term
@@ -533,7 +553,7 @@ class Spelling:
         )
 
     def list_forms(self, terms: Iterable[str], most: int) -> tuple[str, ...]:
-        """Return the distinct forms of some terms, at most `most`."""
+        """Return the distinct usual spellings of some terms, at most `most`. Spellings that differ only in case are not distinct."""
         seen: dict[str, str] = {}
         for term in terms:
             form = self.get_form(term)
@@ -544,7 +564,7 @@ class Spelling:
 
 
 def _match_spellings(word: str, language: str) -> Iterable[tuple[str, str]]:
-    """Return the terms of a word, each with the part of the word that produced it."""
+    """Yield the terms of a word, each with the part of the word that it comes from."""
     terms = get_terms(word, language)
     if len(terms) == 1 and word.isalnum():
         yield terms[0], word

@@ -1,4 +1,7 @@
-"""Limit the threads of native libraries. They read the number from the environment only once, when they are loaded."""
+"""Limit the number of threads that native libraries for linear algebra use.
+
+Such a library reads the number from an environment variable only once, when it is loaded.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Number of threads for linear algebra: half of the cores, so that other requests can use the other half."""
+"""Maximum number of threads for linear algebra: half of the cores, at most 4. Other requests can use the other cores."""
 _SETTINGS: Final = {
     **dict.fromkeys(
         ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), str(THREADS)
@@ -19,7 +22,10 @@ _SETTINGS: Final = {
 
 @contextmanager
 def limit_threads() -> Iterator[None]:
-    """Limit the threads of native libraries loaded in the block, by environment variables that are not set yet."""
+    """Limit the threads of native libraries that are loaded inside the `with` block.
+
+    The block sets environment variables and removes them afterwards. Variables that the user has set are left unchanged.
+    """
     unset = [name for name in _SETTINGS if name not in os.environ]
     os.environ.update({name: _SETTINGS[name] for name in unset})
     try:

@@ -1,8 +1,8 @@
-"""Find expressions of time in a text and resolve them to calendar spans, relative to a given moment. Pure functions.
+"""Find expressions of time in a text and resolve them to spans of local time, relative to a given moment. Pure functions.
 
-A small grammar covers English and the most common expressions of German, Spanish and French; other languages come from the tables
-of `word_tables`. Only past times are understood, because questions ask about past conversations. Weeks begin on Monday. A day or
-month without a year is the latest one that has begun.
+The rules here cover English and the most common expressions of German, Spanish and French. The tables in `word_tables` cover other
+languages. Only expressions for past times are found, because questions ask about past conversations. Weeks begin on Monday. A day
+or month without a year means the latest one that has begun.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 from holdfast.recall import word_tables
 
 Span = tuple[datetime, datetime]
-"""A half-open span in local time without a zone."""
+"""A span of local time without a time zone: its start (included) and its stop (excluded)."""
 
 
 class NamedTime(NamedTuple):
@@ -25,10 +25,11 @@ class NamedTime(NamedTuple):
 
     start: int
     stop: int
-    """Position in the text."""
+    """Start and stop of the expression in the text."""
     span: Span
+    """The time that the expression means."""
     relative: bool
-    """Whether the time is relative to now: "yesterday" is relative, "in May 2023" is not."""
+    """True if the expression is relative to now: "yesterday" is relative, "in May 2023" is not."""
 
 
 WORDS: Final = re.compile(r"[^\W\d_]+|\d")
@@ -37,21 +38,22 @@ Needs = tuple[AbstractSet[str], ...]
 DIGIT: Final = frozenset({"#digit"})
 YEAR: Final = frozenset({"#year"})
 DENSE: Final = frozenset({"#dense"})
-"""Pseudo-words that a text may need: a digit, a four-digit year, a character of Chinese, Japanese or Korean."""
+"""Words that do not occur in texts, but can be needed by rules like words: they mean that the text contains a digit (`DIGIT`), a
+four-digit year (`YEAR`), or a Chinese, Japanese or Korean character (`DENSE`)."""
 _A_DIGIT: Final = re.compile(r"\d")
 _A_YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _A_DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
 class Rule:
-    """A way to name a time.
+    """A rule of the grammar: it matches one kind of expression and resolves it to a span of time.
 
     Args:
-        text: its pattern, for folded text.
-        read: returns the span of a match.
-        relative: whether the time is relative to now.
-        needs: sets of folded words. The pattern matches only texts with a word of each set; checking that is a hundred times
-            faster than matching the pattern.
+        text: the regular expression, for folded text.
+        read: returns the span for a match.
+        relative: True if the expression is relative to now.
+        needs: sets of folded words. A text that the regular expression matches contains a word of each set. Checking for these
+            words is a hundred times faster than matching the regular expression.
     """
 
     def __init__(self, text: str, read: Read, *, relative: bool, needs: Needs) -> None:
@@ -62,12 +64,15 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The pattern, compiled on first use: compiling all patterns at once would take a tenth of a server's start time."""
+        """The compiled regular expression.
+
+        It is compiled on first use, because compiling those of all rules would take a tenth of a server's start time.
+        """
         return re.compile(self.text)
 
 
 class Rules:
-    """A set of rules indexed by the words that they need.
+    """A list of rules, indexed by the words that a matching text must contain.
 
     Args:
         rules: the rules, in the order in which `find` returns them.
@@ -85,7 +90,7 @@ class Rules:
         self._words = self._by_word.keys()
 
     def find(self, words: AbstractSet[str]) -> list[Rule]:
-        """Return the rules that may match a text with these words; see `read_words`."""
+        """Return the rules that may match a text, given its words from `read_words`."""
         found = self._needing_nothing.union(*(self._by_word[word] for word in self._words & words))
         return [
             rule for rule in (self._rules[at] for at in sorted(found)) if not any(map(words.isdisjoint, rule.needs))
@@ -93,7 +98,7 @@ class Rules:
 
 
 def fold(text: str) -> str:
-    """Return a text in lower case with the same length, for matching rules."""
+    """Return a text in lower case, with the same number of characters, so that positions are those of the original text."""
     folded = text.lower()
     if folded.isascii():
         return folded
@@ -106,7 +111,7 @@ _ALIKE: Final = str.maketrans("ıſ", "is")  # noqa: RUF001 - the letters
 
 
 def read_words(folded: str) -> set[str]:
-    """Return the words of a folded text, and the pseudo-words that rules may need."""
+    """Return the words of a folded text, plus those of `#digit`, `#year` and `#dense` that apply."""
     words = set(WORDS.findall(folded))
     if _A_DIGIT.search(folded):
         words |= DIGIT
@@ -118,7 +123,7 @@ def read_words(folded: str) -> set[str]:
 
 
 def match_rule(rule: Rule, folded: str, now: datetime) -> Iterator[NamedTime]:
-    """Yield the times that a rule finds in a folded text; dates that do not exist are left out."""
+    """Yield the times that a rule finds in a folded text. Dates that do not exist, such as June 31, are left out."""
     for match in rule.pattern.finditer(folded):
         try:
             span = rule.read(match, now)
@@ -129,23 +134,31 @@ def match_rule(rule: Rule, folded: str, now: datetime) -> Iterator[NamedTime]:
 
 
 _TALKS: Final = r"(?:chats?|conversations?|discussions?|messages?|questions?|sessions?|talks?|topics?)\b(?![.-]\w)"
-"""Nouns that make a possessive refer to the day: "yesterday's questions" are of that day, "yesterday's log" need not be."""
+"""Nouns after which a possessive names a time: "yesterday's questions" were asked yesterday, but "yesterday's log" may have been
+mentioned on any day."""
 
 
 def inflect_german(words: str) -> str:
-    """Return German adjectives with all their endings."""
+    """Return German adjectives with all their endings, as words separated by spaces."""
     return " ".join(word + end for word in words.split() for end in ("", "n", "r", "s"))
 
 
 def make_word_rule(pattern: str, read: Read, *needs: str | Iterable[str], relative: bool = True) -> Rule:
-    """Make a rule for scripts with spaces. Each text in `needs` is a list of words."""
+    """Make a rule for languages that write words with spaces between them.
+
+    Args:
+        pattern: the regular expression. It matches only whole words.
+        read: as in `Rule`.
+        needs: as in `Rule`. A string is split at its spaces.
+        relative: as in `Rule`.
+    """
     sets = tuple(frozenset(need.split() if isinstance(need, str) else need) for need in needs)
     text = rf"(?<![\w-])(?:{pattern})(?![\w-]|'s\b(?! {_TALKS}))"
     return Rule(text, read, relative=relative, needs=sets)
 
 
 def make_dense_rule(pattern: str, read: Read, *, relative: bool = True) -> Rule:
-    """Make a rule for scripts without word boundaries."""
+    """Make a rule for Chinese, Japanese and Korean, whose expressions may begin and end within a word."""
     return Rule(pattern, read, relative=relative, needs=(DENSE,))
 
 
@@ -220,7 +233,7 @@ _UNITS: Final = {
 
 
 def join_alternatives(names: Iterable[str]) -> str:
-    """Return a pattern that matches any of some names, longest first."""
+    """Return a regular expression that matches any of these names. Longer names are tried first."""
     return "|".join(sorted(names, key=len, reverse=True))
 
 
@@ -239,7 +252,7 @@ ALL_UNITS: Final = _map_names(word_tables.UNITS.items()) | _map_names(word_table
 _ALL_NUMBERS: Final = (
     _map_names(enumerate(word_tables.NUMBERS, 1)) | _map_names(enumerate(word_tables.DENSE_NUMBERS, 1)) | _NUMBERS
 )
-"""All number words, including those of other languages."""
+"""The value of each number word, in all languages."""
 _D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
 _PART = r"(?P<part>morning|afternoon|evening|night)"
 HINTS: Final = frozenset(
@@ -274,28 +287,28 @@ HINTS: Final = frozenset(
         "9",
     ]
 ).union(_MONTHS, _WEEKDAYS, _UNITS)
-"""Every expression contains one of these words. Most questions contain none of them, which is quick to check."""
+"""Each expression in the main languages contains one of these words. Most questions contain none, which is quick to check."""
 _FURTHER_HINTS: Final = frozenset(word_tables.HINTS.split()).union(
     *(names.split() for names in (*word_tables.MONTHS, *word_tables.WEEKDAYS, *word_tables.UNITS.values()))
 )
 _DENSE_HINT: Final = re.compile(word_tables.DENSE_HINT)
 _PARTS: Final = {"morning": (5, 12), "afternoon": (12, 18), "evening": (17, 24), "night": (18, 30)}
-"""Hours of the day; hours from 24 on are on the next day."""
+"""First hour, and the hour after the last, of each part of the day. Hours from 24 on belong to the next day."""
 
 
 def find_times(text: str, now: datetime) -> list[NamedTime]:
-    """Return the times that a text names, in order. Of two that overlap, only the longer one is returned.
+    """Return the times that a text names, in order. If two expressions overlap, only the longer one is used.
 
     Args:
         text: a text normalised by `holdfast.recall.terms.normalize`.
-        now: local time without a zone.
+        now: the current local time, without a time zone.
     """
     folded = fold(text)
     return find_spans(folded, read_words(folded), now)
 
 
 def find_spans(folded: str, words: AbstractSet[str], now: datetime) -> list[NamedTime]:
-    """Return the times in a folded text with these words, as `find_times` does."""
+    """Return the times that a folded text names, as `find_times` does. `words` is the result of `read_words` for the text."""
     rules = [] if HINTS.isdisjoint(words) else _GRAMMAR.find(words)
     if not _FURTHER_HINTS.isdisjoint(words):
         rules += FURTHER_RULES
@@ -314,7 +327,7 @@ def find_spans(folded: str, words: AbstractSet[str], now: datetime) -> list[Name
 
 
 def make_days(first: date, count: int = 1) -> Span:
-    """Return the span of `count` days."""
+    """Return the span of `count` days that begins with the day `first`."""
     begin = datetime.combine(first, time())
     return begin, begin + count * _DAY
 
@@ -329,7 +342,7 @@ def _subtract_months(now: datetime, count: int) -> tuple[int, int]:
 
 
 def make_unit(unit: str, now: datetime, back: int) -> Span:
-    """Return the day, week, month or year that is `back` units ago; 0 is the current unit, -1 the next."""
+    """Return the calendar day, week, month or year that is `back` units ago. 0 is the current one, -1 the next one."""
     if unit == "week":
         return make_days(now.date() - timedelta(days=now.weekday() + 7 * back), 7)
     if unit == "month":
@@ -340,18 +353,18 @@ def make_unit(unit: str, now: datetime, back: int) -> Span:
 
 
 def read_number(match: re.Match[str]) -> int:
-    """Return the number in the group `n`, in digits or as a word."""
+    """Return the value of the group `n` of a match, which is a number in digits or as a word."""
     word = match["n"].removeprefix("a ").removesuffix(" of")
     return int(word) if word.isdecimal() else _ALL_NUMBERS[word]
 
 
 def read_unit(match: re.Match[str]) -> str:
-    """Return the unit in the group `unit`: minute, hour, day, week, month or year."""
+    """Return the unit that the group `unit` of a match names: minute, hour, day, week, month or year."""
     return ALL_UNITS[match["unit"]]
 
 
 def _read_ago(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of a time ago, widened by the vagueness of the words."""
+    """Return the span for "three weeks ago". It is longer for vague numbers such as "a few" and for long units."""
     count, unit = read_number(match), read_unit(match)
     if unit in {"minute", "hour"}:
         step = timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)
@@ -369,7 +382,7 @@ def _read_ago(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_past(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of the last N units, ending now."""
+    """Return the span for "the last three weeks", which ends now."""
     count, unit = read_number(match), read_unit(match)
     if unit in {"minute", "hour"}:
         return now - count * (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
@@ -380,7 +393,7 @@ def _read_past(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_past_unit(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of one unit, ending now: "in the past week" means seven days, not the previous calendar week."""
+    """Return the span for "in the past week", which ends now: the last seven days, not the previous calendar week."""
     unit = read_unit(match)
     if unit in {"minute", "hour"}:
         return now - (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
@@ -389,7 +402,7 @@ def _read_past_unit(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_romance(match: re.Match[str], now: datetime) -> Span | None:
-    """Return the span of "los últimos tres días", only if a word for "last" is present."""
+    """Return the span for "los últimos tres días", or None if there is no word for "last" in the match."""
     expression = match.group()
     return (
         _read_past(match, now) if "últim" in expression or "dernièr" in expression or "dernier" in expression else None
@@ -404,7 +417,7 @@ def _make_unit_reader(unit: str, count: int) -> Read:
 
 
 def _read_unit_span(match: re.Match[str], now: datetime) -> Span:
-    """Return the previous unit ("last month") or the current one ("this month")."""
+    """Return the previous calendar unit ("last month") or the current one ("this month")."""
     return make_unit(read_unit(match), now, 0 if match.groupdict().get("this") else 1)
 
 
@@ -429,7 +442,7 @@ def _read_tonight(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_weekend(match: re.Match[str], now: datetime) -> Span:
-    """Return the latest weekend that has begun; with "last", the weekend before this week's."""
+    """Return the latest weekend that has begun. On a weekend, "last weekend" means the weekend before."""
     saturday = now.date() - ((now.weekday() + 2) % 7) * _DAY
     if match["last"] and now.weekday() >= 5:
         saturday -= 7 * _DAY
@@ -437,7 +450,7 @@ def _read_weekend(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_weekday(match: re.Match[str], now: datetime) -> Span:
-    """Return the last such weekday before today; with "last week", that weekday of last week."""
+    """Return the latest day before today with the weekday that matched. With "last week", return that weekday of last week."""
     number = ALL_WEEKDAYS[match["weekday"]]
     groups = match.groupdict()
     if groups.get("week"):
@@ -449,7 +462,7 @@ def _read_weekday(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_date(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of a day or a month; without a year, the latest one that has begun."""
+    """Return the span of a day or a month. Without a year, it is the latest one that has begun."""
     groups = match.groupdict()
     name = groups.get("month")
     month = _ALL_MONTHS[name] if name else _parse_month(match["m"])
@@ -475,7 +488,7 @@ def _parse_month(text: str) -> int:
 
 
 def _read_slashes(match: re.Match[str], now: datetime) -> Span | None:
-    """Return the day of a date with slashes; None if it is unclear whether day or month comes first."""
+    """Return the day of a date with slashes ("3/14/2024"), or None if it is not clear which number is the month."""
     first, second, year = int(match["first"]), int(match["second"]), int(match["y"])
     if (first > 12) == (second > 12) and first != second:
         return None
@@ -504,7 +517,7 @@ _JOINING = "".join(
         "y",
     )
 ).removeprefix("|")
-"""After these words a day or month needs no preposition: "since Monday", "between May and July"."""
+"""Matches after a word that can stand directly before a day or month: "since Monday", "between May and July"."""
 _OF_MONTH = rf"(?P<month>{_MONTH})\.?"
 RULES: Final = (
     make_word_rule(

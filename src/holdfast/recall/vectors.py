@@ -1,6 +1,7 @@
-"""Vectors, and arithmetic on many vectors: with NumPy if it is installed, else in plain Python.
+"""Convert vectors, and compare many of them: with NumPy if it is installed, otherwise in plain Python.
 
-A `Vector` is little-endian float32 of unit length, so an inner product is the cosine, and any engine can read it.
+A `Vector` is a sequence of little-endian float32 numbers, which any engine can read. It has unit length, so the inner product of
+two vectors is their cosine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.errors import EmbeddingFailed, MissingExtra
 from holdfast.limits import VECTOR_NUMBERS
 
 Vector = bytes
-"""One vector, 4 bytes per number."""
+"""One vector, as 4 bytes per number."""
 
 _SIZE: Final = 4
 _SWAPPED: Final = sys.byteorder == "big"
@@ -29,11 +30,11 @@ def to_vector(numbers: Any, dimension: int | None = None) -> Vector:
     """Convert numbers to a vector of unit length.
 
     Args:
-        numbers: floats, a NumPy array, or the bytes of a `Vector`.
-        dimension: the required size; None: any, up to `VECTOR_NUMBERS`.
+        numbers: a sequence of numbers, a NumPy array, or bytes in the form of a `Vector`.
+        dimension: the required number of numbers; None: any number from 1 to `VECTOR_NUMBERS`.
 
     Raises:
-        EmbeddingFailed: wrong size, only zeros, or a value that is not a finite number.
+        EmbeddingFailed: the number of numbers is wrong, all are 0, or one of them is not a finite number.
     """
     values = _to_floats(numbers)
     _check_dimension(len(values), dimension)
@@ -88,12 +89,12 @@ def _check_dimension(size: int, dimension: int | None) -> None:
 def compute_similarities(query: Vector, block: bytes | Sequence[Vector], dimension: int) -> list[float]:
     """Return the inner product of `query` with each vector of `block`, in order.
 
-    An exact scan: about 5 million numbers per millisecond with NumPy, 30,000 without.
+    The speed is about 5 million numbers per millisecond with NumPy, and 30,000 without.
 
     Args:
         query: a vector.
-        block: vectors, concatenated or as a sequence.
-        dimension: numbers per vector.
+        block: vectors, either concatenated or as a sequence.
+        dimension: number of numbers in each vector.
 
     Raises:
         EmbeddingFailed: `query` or a vector of `block` has another dimension.
@@ -123,7 +124,7 @@ def get_engine() -> str:
 
 
 def pack(vectors: bytes) -> bytes:
-    """Compress vectors to little-endian float16, half the size. Similarities change by less than 0.001."""
+    """Compress vectors to little-endian float16, which has half the size. Similarities change by less than 0.001."""
     fast = import_arrays()
     if fast is not None:
         half: bytes = fast.pack(vectors)
@@ -174,7 +175,7 @@ def _to_bytes(values: array[float]) -> bytes:
 
 @lru_cache(maxsize=1)
 def import_arrays() -> ModuleType | None:
-    """Return the module of functions that need NumPy; None if it is not installed."""
+    """Return the module `arrays`, whose functions need NumPy, or None if NumPy is not installed."""
     try:
         from holdfast.recall import arrays
     except MissingExtra:

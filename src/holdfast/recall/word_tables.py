@@ -1,15 +1,16 @@
-"""Word tables: words of time and conversation, stop words by language, irregular forms, and everyday synonyms. Data only.
+"""Tables of words about time and conversation, stop words by language, irregular forms, and related words. Data only.
 
-**Time and conversation.** English, German, Spanish and French are in the grammar of `time_expressions`. These tables have the
-most common expressions of other languages: today, yesterday, the current and the previous week, month or year, some units ago,
-days by name and by date. All are folded.
+**Time and conversation.** The rules in `time_expressions` cover English, German, Spanish and French. These tables have the most
+common expressions of other languages: "today", "yesterday", the current and the previous week, month or year, "three days ago",
+and days by name and by date. All words are folded.
 
-**Stop words** include the remains of words split at an apostrophe ("don" of "don't", "ll" of "we'll"). They are folded and keep
-accents. They are made for conversations. Greetings are not stop words because they are rare enough. Words of time are not stop
-words because they answer questions about time.
+**Stop words** include the parts of words that are split at an apostrophe ("don" of "don't", "ll" of "we'll"). They are folded but
+keep their accents. The lists are made for conversations. Words about time are not stop words, because they answer questions about
+time.
 
-**Word forms.** `IRREGULAR` applies to indexed texts and to questions: "bought" becomes "buy". `KINDRED` only widens a question,
-with less weight than its own words: a person with a vague memory asks for a "photo" although the word was "picture".
+**Word forms.** `IRREGULAR` is applied to indexed texts and to questions: "bought" becomes "buy". `KINDRED` is applied to questions
+only. It adds related words, with less weight than the question's own words, because a person may ask for a "photo" although the
+word in the conversation was "picture".
 """
 
 # ruff: noqa: RUF001 (words of other scripts; lists of words)
@@ -42,7 +43,7 @@ BACK: Final[dict[tuple[str, int], str]] = {
         1,
     ): "(?:n?o )?ano passado|(?:l')?anno scorso|(?:lo )?scorso anno|(?:vorig|afgelopen) jaar|(?:в )?прошлом году",
 }
-"""Phrases for a day, week, month or year, by how many units ago it is."""
+"""Patterns of phrases for a day, week, month or year. The key is the unit and the number of units ago."""
 AGO: Final = ("{n} {unit} fa", "há {n} {unit}(?: atrás)?", "{n} {unit} (?:atrás|geleden|назад)")
 PAST: Final = (
     "(?:n?[oa]s )?últim[oa]s {n} {unit}",
@@ -58,9 +59,9 @@ ON: Final = (
     "(?:в|во) (?:прошл(?:ый|ую|ое) )?(?P<weekday>{weekday})",
 )
 IN: Final = "em|nel|no mês de|в"
-"""Words before a month."""
+"""Pattern of the words that may precede a month."""
 AT: Final = "(?:em|no dia|il|op)"
-"""Words before a day of a month."""
+"""Pattern of the words that may precede a day of a month."""
 MONTHS: Final = (
     *("janeiro gennaio januari январь январе января", "fevereiro febbraio februari февраль феврале февраля"),
     *("março marzo maart март марте марта", "aprile апрель апреле апреля", "maio maggio mei май мае мая"),
@@ -78,7 +79,7 @@ NUMBERS: Final = (
     *("cinque vijf пять", "sei zes шесть", "sete sette zeven семь", "oito otto acht восемь", "nove negen девять"),
     *("dez dieci tien десять", "onze undici elf", "doze dodici twaalf"),
 )
-"""Number words from one on."""
+"""The words for each number, starting with one."""
 UNITS: Final = {
     "minute": "minuti minuut minuten минуту минуты минут",
     "hour": "ora ore uur uren час часа часов",
@@ -93,7 +94,7 @@ HINTS: Final = """
     gisteren eergisteren deze vorige vorig afgelopen laatste maand jaar сегодня вчера позавчера неделе месяце году прошлой прошлом
     há fa atrás geleden назад últimos últimas ultimi ultime последние sábado domingo abril agosto
 """
-"""Every expression contains one of these words or of the names above."""
+"""Each expression in these languages contains one of these words, or a name of a month, a weekday or a unit."""
 
 # -- scripts without spaces, and those that attach particles to words ---------
 
@@ -122,7 +123,7 @@ DENSE_WEEKDAYS: Final = tuple(
     for han, kanji, hangul in zip("一二三四五六日", "月火水木金土日", "월화수목금토일", strict=True)
 )
 DENSE_HINT: Final = "[天日周週月年前期拜전제늘달해작요주월]|きょう|きのう|おととい"
-"""Every expression contains one of these."""
+"""Each expression in scripts without spaces contains a match of this pattern."""
 DENSE_LAST_WEEK: Final = "上(?:个|個)?(?=星期|周|週|礼拜|禮拜)|先週の?|지난 ?주 ?"
 
 # -- conversation --------------------------------------------------------------
@@ -154,7 +155,7 @@ DENSE_CONVERSATION: Final = (
     "|(?:聞|訊|き)いた|聞きました|(?:話|言|伝え)(?:した|しました|った|いました)|話し(?:た|ました|合)|伝えた|質問|相談|会話|チャット|尋ね|(?:勧|薦)め(?:た|て|まし)|提案し"
     "|물었|물어|여쭤|말했|말씀|얘기|이야기|대화|질문|추천|제안|논의|상의"
 )
-"""Phrases that ask what was said. The patterns have no word boundaries, because these scripts do not mark them."""
+"""Pattern of phrases that ask what was said. It has no word boundaries, because these scripts do not mark them."""
 DENSE_TALK: Final = (
     "什么|什麼|哪些|哪个|哪個|关于|關於|问题|問題|内容|內容|消息|话题|話題|我们|我們|咱们|你们|问过|問過|问|問|说过|說過|说|說|讲|講|聊天|聊|谈|談|讨论|討論|提到|告诉|告訴"
     "|对话|對話|给我|给|過|过|推荐|推薦|建议|建議|回答"
@@ -163,7 +164,8 @@ DENSE_TALK: Final = (
     "|내가|제가|우리(?:가|는)?|너(?:는|가)?|네가|뭐(?:라고|를|가|에)?|뭘|무엇(?:을|에|이)?|무슨|어떤|대해서?|관해서?|것(?:을|은)?|(?:물어|얘기|이야기|질문|말|대화|논의|추천|제안)(?:을|를)?"
     "|(?:물|했|말했|봤|물었|었|나눴)(?:었)?(?:지|나|나요|어요|습니까|죠|어|더라)?|했(?:지|나|나요|어|어요|습니까)|알려 ?줘|보여 ?줘"
 )
-"""Words about the conversation in a question that asks only for a time, in these scripts."""
+"""Pattern of words about the conversation in these scripts. They are ignored in a question that names a time ("What did we discuss
+yesterday?")."""
 FURTHER_ASKING: Final = """
     perguntei perguntou perguntamos falei falou falamos disse dissemos contei mencionei discutimos conversamos conversa conversas
     chiesto detto parlato raccontato menzionato discusso conversazione conversazioni
@@ -180,7 +182,7 @@ FURTHER_TALKING: Final = """
 
 
 ENGLISH: Final = "english"
-"""The language of a text without recognisable stop words."""
+"""The name of English in `LANGUAGES`. It is also the language of a text without recognisable stop words."""
 
 _WORDS: Final = {
     ENGLISH: """
@@ -274,15 +276,14 @@ _WORDS: Final = {
 }
 
 LANGUAGES: Final = tuple(_WORDS)
-"""The languages with stop words, by the names of their stemmers."""
+"""The languages with stop words. Each has the name of its stemmer."""
 STOPS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {language: frozenset(words.split()) for language, words in _WORDS.items()}
 )
 DENSE_STOPS: Final = frozenset("的了是在我你他她它们們吗嗎呢吧啊么麼有和就不都一这這那也很要个個为為什与與及")
-"""Single Chinese characters without meaning of their own. Alone they are not terms, but in longer words they are part of
-pairs."""
+"""Chinese characters without a meaning of their own. A single one is not a term, but in longer words they are parts of pairs."""
 WEB: Final = frozenset({"http", "https", "www"})
-"""The beginnings of every web address."""
+"""Parts with which web addresses begin. They are not terms, because every address has them."""
 
 ASKING: Final = frozenset(
     """
@@ -297,7 +298,7 @@ ASKING: Final = frozenset(
     """.split()
     + FURTHER_ASKING.split()
 )
-"""Words of a question about the conversation itself, not its topic. They are terms only if the question has no others."""
+"""Words that refer to the conversation itself, not to its topic. A question is searched by them only if it has no other words."""
 
 TALKING: Final = frozenset(
     """
@@ -313,12 +314,14 @@ TALKING: Final = frozenset(
     """.split()
     + FURTHER_TALKING.split()
 )
-"""Words about the conversation in a question that asks only for a time."""
+"""More words that refer to the conversation. A question that names a time and otherwise has only such words asks for all messages of
+that time."""
 
 _LOOKED_AT: Final = 80
-"""Number of words by which a language is detected."""
+"""Number of words of a text, the first ones, that are used to detect its language."""
 _PLACES: Final = {language: 8 * place for place, language in enumerate(LANGUAGES)}
-"""Bit offset of each language in one number with the counts of all languages: eight bits each, enough for `_LOOKED_AT`."""
+"""The counts of all languages are kept in one number, with eight bits each, which is enough for `_LOOKED_AT` words. This is the
+position of each language's first bit."""
 
 
 def _build_counts() -> dict[str, int]:
@@ -333,9 +336,12 @@ _COUNTS: Final = _build_counts()
 
 
 def find_language(words: Iterable[str]) -> str | None:
-    """Return the language with the most stop words among `words` (folded); None if there are none.
+    """Return the language with most stop words among `words`, or None if there are no stop words.
 
-    In a tie, the first language in `LANGUAGES` wins; English is the very first.
+    If languages have the same number of stop words, the first one in `LANGUAGES` is returned. English is the first of all.
+
+    Args:
+        words: folded words of a text. Only the first 80 are used.
     """
     hits = 0
     for word in islice(words, _LOOKED_AT):
@@ -374,7 +380,7 @@ _FORMS: Final = """
     jewelry jewellery | pajamas pyjamas | theater theatre | center centre | gray grey | organize organise | realize realise |
     program programme | travel traveling travelling traveled travelled | mold mould | yoghurt yogurt | tire tyre | pro professional
 """
-"""The base form first, then its irregular forms."""
+"""Groups separated by `|`: the base form first, then its irregular forms."""
 
 _KINDRED: Final = """
     mom mother parents | dad father parents | child son daughter | husband spouse partner | wife spouse partner | sibling brother sister |
@@ -418,7 +424,7 @@ _KINDRED: Final = """
     furniture sofa table | couch sofa | sofa couch | rug carpet | apartment flat | rent lease | landlord rent | kitchen cook |
     bedroom room | fire burn | doctor appointment | dentist teeth | therapist therapy counselor | therapy counseling | counseling therapy
 """
-"""The word in a question first, then words that may have been said instead."""
+"""Groups separated by `|`: a word of a question first, then words that may have been said instead of it."""
 
 
 def _iter_rows(table: str) -> Iterator[list[str]]:
@@ -428,7 +434,7 @@ def _iter_rows(table: str) -> Iterator[list[str]]:
 IRREGULAR: Final[Mapping[str, str]] = MappingProxyType(
     {form: base for base, *forms in reversed(list(_iter_rows(_FORMS))) for form in forms}
 )
-"""Base form by irregular form. If a form has two base forms, the first in the table counts."""
+"""The base form of each irregular form. If a form has two base forms, the first one in the table is used."""
 
 
 def _build_kindred() -> dict[str, tuple[str, ...]]:
@@ -439,4 +445,4 @@ def _build_kindred() -> dict[str, tuple[str, ...]]:
 
 
 KINDRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(_build_kindred())
-"""Words that may have been said instead, by the base form of a question's word."""
+"""For each base form of a word in a question, the words that may have been said instead of it."""
