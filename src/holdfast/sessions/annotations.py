@@ -12,17 +12,18 @@ from holdfast.stores.checks import check_int
 
 
 async def annotate(store: Store, ref: SessionRef, seq: int, *, refused_by: object = None, **changes: Any) -> Entry:
-    """Set a message's pin or importance, and the upstreams whose prompts leave it out.
+    """Set a message's pin or importance, or the upstreams that must not receive it.
 
     Args:
         store: the store.
         ref: the session.
         seq: the message.
-        refused_by: a list of names, empty for none; None leaves it unchanged.
-        changes: `pinned` and `importance`, as `Store.annotate` takes them.
+        refused_by: names of upstreams whose prompts leave the message out; an empty list sends it to all again; None leaves
+            the list unchanged.
+        changes: `pinned` and `importance`, as for `Store.annotate`.
 
     Raises:
-        EntryNotFound: the live log has no such message.
+        EntryNotFound: the live path has no such message.
         InvalidMessage: `refused_by` is not a list of names.
     """
     if refused_by is None:

@@ -1,4 +1,4 @@
-"""Operations on the sessions of a tenant: create, find, end, move and delete them."""
+"""Create, find, search, end, move and delete the sessions of a tenant."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 
 class Sessions:
-    """The sessions of one tenant. `Holdfast` is a subclass, and owns the engine.
+    """The sessions of one tenant. The subclass `Holdfast` owns the engine.
 
     Attributes:
         engine: the services that turns share.
         roster: agents and models.
         clock: returns milliseconds since the epoch.
-        new_id: creates ids for sessions that are not given one.
+        new_id: creates an id for each session that is created without one.
     """
 
     roster: Roster
@@ -61,17 +61,17 @@ class Sessions:
 
     @property
     def memories(self) -> Memories:
-        """Facts that are remembered across sessions: remember, recall, update, review, forget."""
+        """Facts that are remembered across sessions, with methods to remember, recall, update, review and forget them."""
         return self.engine.memories
 
     @property
     def consolidation(self) -> Consolidator:
-        """Promotes memories that were recalled often and with good scores; see docs/consolidation.md."""
+        """Service that promotes memories that were recalled often and with good scores; see docs/consolidation.md."""
         return self.engine.consolidator
 
     @property
     def dreams(self) -> Consolidator:
-        """Another name of `consolidation`."""
+        """The same as `consolidation`, under its other name."""
         return self.engine.consolidator
 
     @property
@@ -88,20 +88,20 @@ class Sessions:
         system: str | Sequence[Any] | None = None,
         carry_over: CarryOver | Mapping[str, Any] | str | None = None,
     ) -> SessionHandle:
-        """Return the session with that id, and create it if there is none.
+        """Return a handle for the session with this id. Create the session if there is none.
 
         Args:
-            session_id: None creates a new session.
-            user_id: its user; two users may have sessions with the same id.
-            agent: the agent of a new session; an existing one keeps its own unless this names another.
-            system: the system prompt: a text, or several, or system messages. An existing session takes over a changed
-                one; None leaves it unchanged.
-            carry_over: an earlier session to carry over into a new one: its id, or a `CarryOver`. The new session gets
-                one more system message with a summary of that session, or its last messages.
+            session_id: id of the session; None creates a session with a new id.
+            user_id: owner of the session. Two users may have sessions with the same id.
+            agent: the agent that answers; None: the session's own agent. A new session stores it as its agent.
+            system: the system prompt: a text, a list of texts, or system messages. If it differs from the prompt of an
+                existing session, it replaces that prompt. None leaves the prompt unchanged.
+            carry_over: id of an earlier session, or a `CarryOver`, if the session is new. It gets one more system message
+                with a summary of the earlier session, or with its last messages.
 
         Raises:
             InvalidRequest: the agent is unknown, or the id is invalid.
-            SessionNotFound: there is no session to carry over; then none is created.
+            SessionNotFound: there is no session to carry over. No session is created.
         """
         check_text(session_id, "session_id", none=True)
         check_text(user_id, "user_id")
@@ -119,7 +119,7 @@ class Sessions:
         return self.handle(found, agent=agent)
 
     async def _update_system(self, session: Session, messages: Sequence[Message]) -> Session:
-        """Store a changed system prompt; text carried over from an earlier session stays after it."""
+        """Store the system prompt if it has changed. Content carried over from an earlier session stays after it."""
         carried = find_carried_message(session)
         wanted = (*await mask_messages(self.engine.guard, messages), *([carried] if carried else []))
         if wanted == session.system_messages:
@@ -136,7 +136,7 @@ class Sessions:
         greet: bool = False,
         carry_over: CarryOver | None = None,
     ) -> Session:
-        """Return the session with that id, created if there is none, with its agent's greeting if `greet`. See `session`."""
+        """Return the session with this id; create it if there is none. The other arguments are those of `create` and apply only then."""
         if session_id is not None:
             with suppress(SessionNotFound):
                 return await self.store.get(SessionRef(user_id, session_id))
@@ -170,19 +170,19 @@ class Sessions:
         """Create a session.
 
         Args:
-            session_id: None creates an id.
-            user_id: its owner.
-            greet: write the agent's greeting, if the agent has one.
-            carry_over: an earlier session to carry over into this one.
-            agent: the agent that answers; its initial state is added.
+            session_id: id of the session; None creates an id.
+            user_id: owner of the session.
+            greet: True writes the agent's greeting, if the agent has one.
+            carry_over: id of an earlier session to carry over into this one, or a `CarryOver`.
+            agent: the agent that answers. Its initial state is added to `state`.
             system_messages: the system prompt: a text, or a list of texts, dicts or messages.
-            state: initial state; keys with `user:` and `app:` are written to those scopes.
+            state: initial state. Keys that begin with `user:` or `app:` are written to the user's or the tenant's shared state.
             metadata: any JSON object.
-            ttl: milliseconds of idle time after which the session ends; 0: never; None: the server's setting.
+            ttl: idle time in milliseconds after which the session ends; 0: it never expires; None: the server's setting.
 
         Raises:
             InvalidRequest: a value has the wrong type or range; nothing is written.
-            SessionExists: there is a session with that id.
+            SessionExists: the user already has a session with this id.
             SessionNotFound: there is no session to carry over.
         """
         check_text(user_id, "user_id")
@@ -200,35 +200,35 @@ class Sessions:
         return await create_with_greeting(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
     async def close_session(self, ref: SessionRef) -> Session:
-        """End a session, as `SessionHandle.close` does."""
+        """End a session; see `SessionHandle.close`."""
         return await self.engine.end(_check_session_ref(ref))
 
     async def delete(self, ref: SessionRef) -> bool:
-        """Delete a session with everything that belongs to it, including cached data, and return whether there was one."""
+        """Delete a session and everything that belongs to it, including cached data. Return True if there was one."""
         return await self.remove(ref) is not None
 
     async def remove(self, ref: SessionRef) -> Receipt | None:
-        """Delete a session like `delete`, and return a receipt of what was deleted, or None if there was nothing."""
+        """Delete a session like `delete`. Return a receipt of what was deleted, or None if there was no such session."""
         return await remove_session(self.engine, _check_session_ref(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
-        """Delete all sessions of a user, their shared state, and everything that belongs to them.
+        """Delete all sessions of a user, the state they share, and everything that belongs to them.
 
-        For an unknown user, the receipt is all zeros.
+        Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
         """
         return await remove_user(self.engine, user_id)
 
     def prune(
         self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
     ) -> AsyncGenerator[tuple[Session, Receipt], None]:
-        """Delete sessions that have not changed for long, one after the other, and yield each with its receipt.
+        """Delete sessions that have not changed for a long time, one after the other. Yield each with the receipt of its deletion.
 
         Args:
-            older_than: least number of milliseconds since a session ended (an active one: since it was last used), and
-                since its last change.
-            status: `closed` or `active`; None: both.
-            user_id: only this user's; None: those of all users.
-            dry_run: delete nothing; the receipts are empty.
+            older_than: milliseconds that must have passed since the session's last change. As much time must have passed since
+                it ended or, if it is active, since it was last used.
+            status: `closed` or `active` sessions; None: both.
+            user_id: only sessions of this user; None: of all users.
+            dry_run: True deletes nothing and yields empty receipts.
         """
         check_flag(dry_run, "dry_run")
         return prune_sessions(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
@@ -251,19 +251,19 @@ class Sessions:
         user_id: str | None = None,
         replace: bool = False,
     ) -> ImportResult:
-        """Install a session from an export, a recording or `{"messages": […]}`, all or nothing.
+        """Install a session from an export, a recording or `{"messages": […]}`. If it fails, nothing is written.
 
-        An identical existing session stays unchanged.
+        If an identical session exists, it stays unchanged.
 
         Args:
-            data: the result of `export`, or something similar.
-            session_id: its id; None: the one in `data`, else a new one.
-            user_id: its user; None: the one in `data`, else `default`.
-            replace: True replaces an existing session with that name that differs, with everything that belongs to it.
+            data: the result of `export`, a recording, or an object with messages.
+            session_id: id of the session; None: the id in `data`, or a new one if `data` has none.
+            user_id: owner of the session; None: the user in `data`, or `default` if `data` has none.
+            replace: True replaces a different session that has the same user and id, with everything that belongs to it.
 
         Raises:
-            SessionExists: there is a different session with that name, and `replace` is False.
-            InvalidRequest: it cannot be imported; the error says what is wrong, and where.
+            SessionExists: a different session has the same user and id, and `replace` is False.
+            InvalidRequest: `data` cannot be imported; the error says what is wrong, and where.
         """
         check_flag(replace, "replace")
         given = data.get("messages", data.get("contents")) if isinstance(data, dict) else None
@@ -283,9 +283,9 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
-        """Create a session with the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`.
+        """Create a session that copies the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`.
 
-        An `id` of None creates one.
+        If `id` is None, the new session gets a new id.
         """
         responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
@@ -307,7 +307,10 @@ class Sessions:
         return self.handle(await move_session(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase a message's content in every session that shares it; see `holdfast.sessions.erasure.erase_everywhere`."""
+        """Erase a message's content in this session and in the user's sessions that share it.
+
+        See `holdfast.sessions.erasure.erase_everywhere`.
+        """
         return (await erase_everywhere(self.engine, _check_session_ref(ref), seq, tokens=tokens)).entry
 
     async def sessions(self, **filters: Any) -> SessionPage:
@@ -336,26 +339,29 @@ class Sessions:
         """Search a user's conversations. Users never see each other's data.
 
         Args:
-            query: a question, or words; there is no query syntax. If it only asks for a time ("What did I ask about
-                yesterday?"), everything that was said then is found, newest first.
+            query: a question, or words; there is no query syntax. If the question only names a time ("What did I ask about
+                yesterday?"), the search finds all messages of that time, newest first.
             user_id: the user.
-            mode: `keyword`, `vector` or `hybrid`; None: the index's own. `hybrid` is `keyword` without an embedder.
-            limit, after: number of hits, from 1 to 100; the `cursor` of the previous page.
-            session_id: only in this session.
-            agent: only what this agent said.
-            role: only messages of the `user` or the `assistant`, or results of tools (`tool`); without `role`, tool
-                results are not found.
-            since, until: only messages from `since` on; only messages before `until`. Milliseconds since the epoch.
-            time: the effect of a time in the question. `auto`: messages from that time, or about it, come first.
-                `filter`: only these are found, if the question asks what was said then. `off`: the time is treated
-                as ordinary words.
-            tz: the time zone (IANA) in which days begin.
-            neighbours: messages before and after each hit, at most 10.
-            session_level: only the best hit of each session.
+            mode: `keyword`, `vector` or `hybrid`; None: the default mode of the index. Without an embedder, `hybrid` is the
+                same as `keyword`.
+            limit: number of hits, from 1 to 100.
+            after: the `cursor` of the previous page; None: the first page.
+            session_id: search only this session.
+            agent: find only messages of this agent.
+            role: find only messages of the `user`, messages of the `assistant`, or results of tools (`tool`). None:
+                messages of user and assistant.
+            since: find only messages from this time on, in milliseconds since the epoch.
+            until: find only messages before this time, in milliseconds since the epoch.
+            time: effect of a time that the question names. `auto`: messages from that time, or about it, come first.
+                `filter`: if the question asks for what was said at that time, only these messages are found. `off`: the
+                time is treated as ordinary words.
+            tz: IANA name of the time zone in which a day of the question begins.
+            neighbours: number of messages to return before each hit and after it, at most 10.
+            session_level: True returns only the best hit of each session.
             rerank: False does not use the reranker, if there is one.
 
         Raises:
-            InvalidRequest: an argument is invalid, there is no index, or no embedder for `vector`.
+            InvalidRequest: an argument is invalid, there is no index, or `vector` was requested and there is no embedder.
             EmbeddingFailed: with `vector`, the query could not be embedded.
         """
         check_flag(session_level, "session_level")
@@ -378,12 +384,12 @@ class Sessions:
         return await search_conversations(self.engine, user_id, query, options)
 
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
-        """Return a handle for a session that is known to exist."""
+        """Return a handle for a session that the caller has already read. This reads nothing."""
         check_kind(session, "session", Session, "a Session")
         return SessionHandle(self.engine, session.ref, self.find_responder(session, agent=agent, model=model))
 
     def find_responder(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Responder:
-        """Return the responder of a session: the requested agent, otherwise the session's own."""
+        """Return the responder of a session: the requested agent, or the session's own if none is requested."""
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
         if agent is None and model in self.roster.agents:
@@ -392,7 +398,7 @@ class Sessions:
 
 
 def _check_session_ref(ref: SessionRef) -> SessionRef:
-    """Return the reference. Raises `InvalidRequest` for anything else, because an id alone may belong to several users' sessions."""
+    """Return `ref`. Raise `InvalidRequest` if it is not a `SessionRef`: an id alone could mean sessions of several users."""
     given: object = ref
     if not isinstance(given, SessionRef):
         raise InvalidRequest(f"ref must be a SessionRef, not {type(given).__name__}", param="ref")

@@ -1,9 +1,9 @@
 """Preview a session's context: build a working set without calling a model, for the current log or for a past turn.
 
-Sent prompts are not stored but rebuilt: the view is replayed over the log with the recorded budget of each call, and
-with the summaries that were made between calls. The recorded hash shows whether the result is the same. Old values of
-the state are not stored: an instruction that refers to state is built from the current values, and if these differ, the
-hash does too.
+Prompts that were sent are not stored, but rebuilt. The view is replayed over the log, with the recorded budget of each call
+and with the summaries that were made between calls. The hash that was recorded with a call shows if the rebuilt prompt is the
+same. Old values of the state are not stored either: an instruction that refers to state is built from the current values, so
+its hash differs if they have changed.
 """
 
 from __future__ import annotations
@@ -42,39 +42,42 @@ from holdfast.wire.anthropic import MARK
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 RECENT_CALLS: Final = 16
-"""Number of newest model calls among which a call of the view is sought; if there is one, turns use the view."""
+"""Newest model calls that are searched for one that used a view. If one did, turns keep this view up to date."""
 
 
 class Context(msgspec.Struct, frozen=True):
     """A working set, ready to send, and how it was built."""
 
     messages: list[dict[str, Any]]
-    """In the dialect's own shape: Chat Completions messages, system prompt first; Anthropic's messages; Gemini's contents."""
+    """Messages in the dialect's format: Chat Completions messages, Anthropic's messages, or Gemini's contents.
+
+    Chat Completions messages begin with the system prompt.
+    """
     conversation_tokens: int
-    """Tokens of the conversation, which the strategy's budget limits."""
+    """Tokens of the conversation, which the budget limits."""
     total_tokens: int
     """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
     budget: int
-    """Maximum of `conversation_tokens`."""
+    """Token limit for the conversation."""
     hash: str
-    """Hash of the messages: equal for equal log, strategy and budget."""
+    """Hash of the messages. The same log, strategy and budget always give the same hash."""
     decisions: list[Run]
-    """The decision for each entry of the live path, as ranges of entries."""
+    """What the prompt does with each entry of the live path, as ranges of entries."""
     provider_count: dict[str, Any] = {}
-    """Tokens of the whole prompt as the provider counts them: `tokens`, `how` they are known, and the `margin` of error, 0 to 1."""
+    """Tokens of the whole prompt according to the provider: `tokens`, `how` the number is known, and its `margin` of error, from 0 to 1."""
     sent_hash: str | None = None
-    """With `at_turn`: the hash that was recorded with the call; equal to `hash` if this is the prompt that was sent."""
+    """With `at_turn`: the hash that was recorded with the call. It equals `hash` if this prompt is the same as the sent one."""
     system: list[dict[str, Any]] | dict[str, Any] | None = None
-    """The system prompt, if the dialect sends it apart from the messages: Anthropic's `system`, Gemini's `systemInstruction`."""
+    """The system prompt, if the dialect sends it apart from the messages: Anthropic's `system` or Gemini's `systemInstruction`."""
 
     @property
     def tokens(self) -> int:
-        """Name of `conversation_tokens` in 0.1. Removed in 0.3."""
+        """Former name of `conversation_tokens` (0.1); removed in 0.3."""
         return self.conversation_tokens
 
     @property
     def counted(self) -> dict[str, Any]:
-        """Name of `provider_count` in 0.1. Removed in 0.3."""
+        """Former name of `provider_count` (0.1); removed in 0.3."""
         return self.provider_count
 
     def __repr__(self) -> str:
@@ -83,7 +86,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The subject of a preview: session view, settings and turn. No model is called."""
+    """A request for a preview: the responder, context settings, prompt and turn to build a working set for."""
 
     responder: Responder
     settings: ContextSettings
@@ -91,13 +94,13 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
     at_turn: int | None = None
-    """Build the context as the model saw it at its last call in that turn; None: from the current state."""
+    """Build the context that the model saw at its last call in this turn; None: build it from the current state."""
     touch: bool = True
-    """True to count as use of the session. Previews of a past turn, or for an explanation, never do."""
+    """True: the preview counts as use of the session. Previews of a past turn, or with `explain`, never count."""
     explain: bool = False
-    """True to compare it with the prompt that was sent last, which is rebuilt from the log."""
+    """True: compare the working set with the prompt that was sent last, which is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
-    """Messages for which to find when they left the prompt, if recorded prompts are rebuilt."""
+    """`seq` of messages: if recorded prompts are rebuilt, find when each of these messages left the prompt."""
 
 
 class Preview(NamedTuple):
@@ -105,24 +108,27 @@ class Preview(NamedTuple):
 
     built: WorkingSet
     call: ModelCall | None = None
-    """The recorded call that it was rebuilt for; None: none."""
+    """The recorded model call whose prompt was rebuilt; None if no recorded prompt was rebuilt."""
     record: BuildRecord | None = None
-    """The record of how that call's prompt was built."""
+    """The record of how the prompt of `call` was built."""
     summaries: dict[str, Any] | None = None
-    """For an explanation: the live summary, or why no summary can be made, and until when."""
+    """For an explanation: the summary in use, or the reason why no summary can be made, and until when that applies."""
     provider: int | None = None
-    """Tokens of the prompt according to its provider, if the model is configured for it and the provider answered."""
+    """The provider's token count of the prompt, if the model is configured to ask for it and the provider answered."""
     sent: Sequence[Message] = ()
-    """Its messages in the form in which they are sent: with media, if the model accepts them."""
+    """Messages of the prompt as they are sent: with media, if the model accepts media."""
     marked: bool = True
-    """True if they are marked for Anthropic's prompt cache."""
+    """True if the messages are marked for Anthropic's prompt cache."""
     entries: Sequence[Entry] = ()
-    """The live path, if it was read to rebuild past prompts."""
+    """The live path, if it was read to rebuild past prompts; otherwise empty."""
     departures: Mapping[int, Departure] = {}
-    """Departures of the messages in `PreviewRequest.trace`."""
+    """For each message in `PreviewRequest.trace` that left the prompt: when it did."""
 
     def explain(self) -> dict[str, Any]:
-        """Return how it was built. For a past call, the budget is the recorded one, without its shares of the window."""
+        """Return an explanation of how the prompt was built.
+
+        For a past call, the explanation has the recorded budget, without its calculation from the model's context window.
+        """
         explained = self.built.explain()
         if self.record is not None:
             arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
@@ -134,12 +140,12 @@ class Preview(NamedTuple):
 
 
 async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
-    """Build the working set for a preview request, and store nothing.
+    """Build the working set for a preview request. No model is called to answer, and the log is not changed.
 
     Raises:
         InvalidRequest: the session has no turn `at_turn`.
         MissingState: the agent's instruction needs state, or an artifact, that does not exist.
-        BudgetTooSmall: no valid working set fits.
+        BudgetTooSmall: no valid working set fits into the budget.
     """
     found = await rebuild_context(engine, ref, look)
     responder = look.responder
@@ -152,7 +158,10 @@ async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
 
 
 async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
-    """Build a preview without the provider's count and without the messages in sent form. Raises the errors of `preview_context`."""
+    """Build a preview like `preview_context`, but without the provider's token count and without the messages as they are sent.
+
+    Raises the errors of `preview_context`.
+    """
     _check_turn(look.at_turn)
     responder = msgspec.structs.replace(look.responder, context=look.settings)
     turn_request = TurnRequest(
@@ -187,7 +196,11 @@ def _check_turn(turn_id: Any) -> None:
 
 
 async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, request: Request) -> WorkingSet:
-    """Build from the view that turns have saved, otherwise from one that is saved here: the first preview reads the whole log."""
+    """Build the working set for the current log from a saved view.
+
+    If turns keep the view up to date, theirs is used. Otherwise previews save a view of their own, so that only the first
+    preview reads the whole log.
+    """
     turns_key = responder.view_key
     of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
@@ -201,12 +214,12 @@ async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, 
 
 
 async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
-    """Return True if one of the newest model calls used the view, so that turns keep it up to date."""
+    """Return True if one of the newest model calls used the view. In that case, turns keep the view up to date."""
     return any(call.view == key for call in await engine.store.calls(ref, limit=RECENT_CALLS))
 
 
 async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
-    """Add to a prompt what it recalls from the session itself."""
+    """Return the working set of a draft, with messages recalled from the session itself."""
     found = await recall_session(engine, session, drafted)
     return drafted.finish(found.items, found.missed)
 
@@ -215,18 +228,21 @@ async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> Worki
 
 
 class Past(NamedTuple):
-    """The sources of a view's past prompts."""
+    """Data from which the past prompts of a view can be rebuilt."""
 
     entries: Sequence[Entry]
     """The live path."""
     calls: Sequence[tuple[ModelCall, BuildRecord]]
-    """Recorded calls of the view, oldest first; for a very long session, the newest ones and those of the requested turn."""
+    """Recorded model calls of the view with their build records, oldest first.
+
+    Of a very long session, only the newest calls and those of the requested turn.
+    """
     summaries: Sequence[StoredCompaction]
-    """Summaries that can still be read, in order, whatever their status."""
+    """All summaries that still have their text, in order, whatever their status."""
 
     @property
     def live(self) -> StoredCompaction | None:
-        """The summary that is sent now."""
+        """The summary that is now in use, or None."""
         return next((one for one in reversed(self.summaries) if one.status == "live"), None)
 
 
@@ -242,9 +258,10 @@ async def _read_past(engine: Engine, ref: SessionRef, key: str, turn_id: int | N
 
 
 class _PromptReplay:
-    """A view replayed over the past, call by call.
+    """Rebuilds the past prompts of a view, call by call.
 
-    Each call records which summary it used, because a summary may have been made during another call, and dropped again.
+    The record of each call names the summary that the call used. This is necessary because a summary may have been made while
+    another call was running, or dropped again later.
     """
 
     def __init__(self, request: Request, past: Past, ref: SessionRef) -> None:
@@ -260,7 +277,13 @@ class _PromptReplay:
         self._summaries = {compaction.mark: one for compaction, one in laid}
 
     def advance(self, seq: int, summary: str, marker: str) -> None:
-        """Add entries up to `seq` with this marker, and use the summary with this mark; an empty mark means none."""
+        """Extend the view to a later call.
+
+        Args:
+            seq: add entries up to and including this `seq`.
+            summary: mark of the summary to use; an empty string means none.
+            marker: marker of the prompt's generated blocks.
+        """
         self._extend(seq)
         now = self.view.summary.mark if self.view.summary else ""
         moved = (
@@ -272,7 +295,7 @@ class _PromptReplay:
             self._apply_summary(self._summaries.get(summary))
 
     def _apply_summary(self, one: StoredCompaction | None) -> None:
-        """Continue from a summary, as the original view did, or from the beginning of the log."""
+        """Rebuild the view so that it continues from a summary, as the original view did; None: from the beginning of the log."""
         strategy, room, before = self._request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
@@ -285,7 +308,7 @@ class _PromptReplay:
         self.view.prefix_tracker, self.view.mark = before.prefix_tracker, before.mark
 
     def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
-        """Return the working set that was built for `call`, with its recorded budget."""
+        """Return the working set that was built for `call`, within its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
         request = self._request
         # Other recalled items are not stored, and their tokens are not part of the conversation's budget.
@@ -298,7 +321,7 @@ class _PromptReplay:
         return build_from_view(frozen, self.view)
 
     def _rebuild_recall(self, record: BuildRecord) -> Recall:
-        """Rebuild the block of passages recalled from the session itself; erased words are marked."""
+        """Rebuild the block of passages that were recalled from the session itself. Words erased since then are marked."""
         if not record.passages:
             return Recall()
         entries = {entry.seq: entry for entry in self._past.entries}
@@ -317,7 +340,7 @@ class _PromptReplay:
 
 
 def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
-    """Return the working set for the current log, compared with the last prompt that was sent."""
+    """Return a draft of the working set for the current log. It includes a comparison with the last prompt that was sent."""
     replay = _PromptReplay(request, past, ref)
     for call, record in past.calls:
         log.note(call, replay.rebuild_call(call, record))
@@ -327,7 +350,7 @@ def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: Depart
 
 
 def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
-    """Return the prompt of a turn's last call; if none was recorded, the prompt that it would get now."""
+    """Return the prompt of a turn's last call. If no call was recorded, return the prompt that the turn would get now."""
     before = _select_entries(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:
@@ -340,7 +363,7 @@ def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, l
 
 
 def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
-    """Return the entries that the model had at its last call in a turn, without the reply that ended it."""
+    """Return the entries that the model saw at its last call in a turn, so without the reply that ended the turn."""
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
         last = entries[-1].turn_id if entries else None
@@ -371,7 +394,7 @@ def to_context(found: Preview) -> Context:
 def _to_dialect(
     dialect: Dialect, sent: Sequence[Message], *, marked: bool
 ) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the system prompt, if it is separate, and the messages in the format of the dialect."""
+    """Return the system prompt, if the dialect has it apart from the messages, and the messages, in the format of the dialect."""
     match dialect:
         case "anthropic":
             request = anthropic.build_request(sent, cache=MARK if marked else None)

@@ -1,4 +1,4 @@
-"""Erase messages for good, in their session and in every session of the user that shares them."""
+"""Erase messages permanently, in their session and in every session of the user that shares them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from holdfast.stores.base import Store
 
 
 class ErasedMessage(NamedTuple):
-    """An erased message, and where else it was erased."""
+    """An erased message, and the other sessions in which it was erased."""
 
     entry: Entry
     copies: tuple[tuple[str, int], ...]
-    """Id and `seq` of the same message in other sessions of the user."""
+    """Session id and `seq` of the same message in each other session of the user."""
 
 
 async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> ErasedMessage:
-    """Erase a message's content in every session of the user that shares it, and forget memories made from it alone.
+    """Erase a message's content in every session of the user that shares it. Forget memories made from this message alone.
 
-    Each session is one transaction. The named message is erased last, followed by copies that a fork made meanwhile: if
-    the erasure fails in between, repeating it finishes it.
+    Each session is erased in its own transaction. The named message is erased after its known copies, followed only by copies
+    that a fork made meanwhile. So if the erasure fails in between, repeating it finishes it.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: the session.
         seq: the message.
         tokens: new token count of the erased message; None keeps the old count.
 
     Raises:
         SessionNotFound: there is no such session.
-        EntryNotFound: it has no such message.
+        EntryNotFound: the session has no such message.
     """
     store, user_id = engine.store, ref.user_id
     session = await store.get(ref)
@@ -55,7 +55,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
 
 
 async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) -> set[tuple[str, int]]:
-    """Return id and `seq` of all entries with that origin."""
+    """Return session id and `seq` of all entries that have this origin."""
     sharing = await store.sharing(user_id, origin.source)
     return {(session_id, at) for session_id, ranges in sharing.items() for at in find_copies(ranges, origin)}
 

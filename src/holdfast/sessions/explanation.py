@@ -1,4 +1,4 @@
-"""Explanations of messages, and how they are printed."""
+"""Types for explanations of messages, and their printed form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.context.recalled import format_time
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
 _SHOWN: Final = 100
-"""Characters of a message, or of an excerpt, per line."""
+"""Characters of a message, or of an excerpt, that are printed on one line."""
 _STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
 _EXACT: Final = {
     True: ", rebuilt as it was sent",
@@ -24,17 +24,17 @@ _EXACT: Final = {
 
 
 class Remedy(msgspec.Struct, frozen=True, gc=False):
-    """Something that would bring a message back into prompts."""
+    """A change that would bring a message back into prompts."""
 
     kind: RemedyKind
     text: str
-    """What to do, and what it costs."""
+    """The change to make, and its cost."""
     budget: int | None = None
-    """For `budget`: a number of tokens that was tried and is enough; None: a larger budget would help, but its size is not known."""
+    """For the kind `budget`: a number of tokens that was tried and is enough. None: a larger budget would help, but the size is unknown."""
 
 
 class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An explanation of how a prompt contains one message, and why."""
+    """An explanation of whether and how a prompt contains one message, with the reason."""
 
     seq: int
     turn_id: int
@@ -43,45 +43,45 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     tokens: int
     """Stored tokens of the message."""
     text: str
-    """Its first characters; empty if it was erased."""
+    """The first characters of the message; empty if it was erased."""
     state: State
-    """In the prompt `whole`, in `part`, or `no`."""
+    """How much of the message the prompt has: `whole`, `part` or `no`."""
     decision: str
     reason: str
     block: str | None
-    """The block with the message itself; None if it is not sent as a message."""
+    """The block that contains the message itself; None if the message is not sent as a message."""
     excerpts: tuple[Excerpt, ...]
-    """If the prompt has only a part of it: its exact words."""
+    """Exact words of the message that the prompt has, if it has only a part of the message."""
     departure: Departure | None
-    """When the message left the prompt; None if the prompt has it, never had it whole, or no recorded call shows it."""
+    """When the message left the prompt. None if the whole message is in the prompt or never was, or if no recorded call shows it."""
     remedies: tuple[Remedy, ...]
     redacted: bool
-    """True if secrets in it were replaced before it was stored."""
+    """True if secrets in the message were replaced before it was stored."""
 
     def __str__(self) -> str:
         return "\n".join(_format_message(self))
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A short description of a prompt, and how it contains some messages."""
+    """A short description of a prompt, with explanations of some messages."""
 
     object: Literal["explanation"] = "explanation"
     session_id: str
     turn: int | None = None
-    """The turn whose last prompt is described; None: the prompt that would be built now."""
+    """The turn whose last prompt is explained; None: the prompt that would be built now."""
     exact: bool | None
-    """For a turn: whether the rebuilt prompt equals the one that was sent; None: no call of the turn is recorded."""
+    """With `turn`: True if the rebuilt prompt equals the one that was sent, False if not. None: no call of the turn is recorded."""
     strategy: str
     tokens: int
     """Tokens of the conversation."""
     budget: int
-    """Maximum of `tokens`."""
+    """Token limit for the conversation."""
     frontier: int
-    """`seq` of the first message that is sent because it is recent."""
+    """`seq` of the first message that is in the prompt because it is recent."""
     compactions: tuple[CompactionSize, ...]
     messages: tuple[MessageExplanation, ...]
     before: int | None = None
-    """With a text: the `before` that returns earlier messages; None: there are none."""
+    """After a search for text: pass this as `before` to get earlier messages; None: there are none."""
     has_more: bool = False
     """True if there may be earlier messages."""
 

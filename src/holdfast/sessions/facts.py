@@ -1,4 +1,4 @@
-"""A session's standing facts: list them with their place in the prompt, pin and drop them."""
+"""A session's standing facts, which are statements of the user: list them, pin them and drop them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from holdfast.wire.objects import Answer, Count, Id, Time
 
 _ID: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,3})")
 _NEVER: Final = 10**15
-"""A position that no message has."""
+"""A `seq` that no message has."""
 _MOST: Final[dict[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 
 
 class SessionFacts:
     """Standing facts of a session: `await session.facts()` lists them; `pin`, `drop` and `reset` change them.
 
-    A choice applies to every view of the session, from its next prompt on.
+    A pin or drop takes effect in every view of the session, from its next prompt on.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
@@ -50,10 +50,10 @@ class SessionFacts:
 
         Args:
             strategy: the strategy of the prompt; None: the agent's.
-            options: the strategy's keys, for example `budget=8000`.
+            options: settings of the strategy, for example `budget=8000`.
 
         Raises:
-            InvalidRequest: an unknown strategy or key.
+            InvalidRequest: the strategy or a key is unknown.
             SessionNotFound: there is no such session.
             BudgetTooSmall: no valid working set fits.
         """
@@ -62,11 +62,11 @@ class SessionFacts:
         return await list_facts(self._engine, self._ref, self._responder, settings)
 
     async def pin(self, fact_id: str) -> None:
-        """Keep a statement in the block, before all others. Raises the errors of `choose`."""
+        """Keep a statement in the block of standing facts, before all others. Raises the errors of `choose`."""
         await choose(self._engine.store, self._ref, fact_id, {"pinned": True})
 
     async def drop(self, fact_id: str) -> None:
-        """Keep a statement out of the block. Raises the errors of `choose`."""
+        """Keep a statement out of the block of standing facts. Raises the errors of `choose`."""
         await choose(self._engine.store, self._ref, fact_id, {"dropped": True})
 
     async def reset(self, fact_id: str) -> None:
@@ -75,26 +75,26 @@ class SessionFacts:
 
 
 async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
-    """Return the statements in a view of the session; see `SessionFacts`."""
+    """Return the standing facts of a session with the given context settings; see `SessionFacts`."""
     found = await preview_context(engine, ref, PreviewRequest(responder=responder, settings=settings, touch=False))
     return await run_cpu(collect_facts, found.built.window, long=True)
 
 
 async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Choice, bool]) -> Statement:
-    """Pin or drop a statement of the user, or undo that. Reads the log to enforce the limits.
+    """Pin or drop a statement of the user, or undo that. The log is read to enforce the limits.
 
     Args:
         store: the store.
         ref: the session.
-        fact_id: `message.sentence`, as in the list of facts.
-        change: True makes that choice instead of the other one; False undoes it.
+        fact_id: id as in the list of facts: the message's `seq`, a dot, and the number of the sentence.
+        change: maps `pinned` or `dropped` to True, which replaces the other choice, or to False, which undoes the choice.
 
     Returns:
-        The statement with its choice.
+        The statement with its new choice.
 
     Raises:
         FactNotFound: no live message of the user has such a statement.
-        TooLarge: the session already has the maximum of pinned, or dropped, statements.
+        TooLarge: the session already has the maximum number of pinned, or of dropped, statements.
     """
     check_kind(fact_id, "fact_id", str, "a text like '4.1'")
     named = _ID.fullmatch(fact_id)
@@ -118,7 +118,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
 
 
 async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
-    """Count the pinned and dropped statements of the live log, page by page."""
+    """Count the pinned and the dropped statements of the live path, reading it page by page."""
     found: Counter[Choice] = Counter()
     start = 0
     while page := await store.entries(ref, start=start, limit=PAGE):
@@ -128,32 +128,32 @@ async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
 
 
 class ChosenFact(Answer, kw_only=True):
-    """A statement of the user, pinned or dropped."""
+    """A standing fact, with the user's statement and whether it is pinned or dropped."""
 
     object: Literal["fact"] = "fact"
     session_id: Id
     id: str
-    """`message.sentence`, within its session."""
+    """The message's `seq`, a dot, and the number of the sentence. Unique within the session."""
     seq: Count
-    """Of its message."""
+    """`seq` of the message that contains the statement."""
     text: str
-    """The sentence, as the user wrote it."""
+    """The statement: one sentence, as the user wrote it."""
     at: Time
     pinned: bool
-    """It comes before all others in the block."""
+    """True if the statement is always in the block of standing facts, before all others."""
     dropped: bool
-    """It never appears in the block."""
+    """True if the statement never appears in the block of standing facts."""
 
 
 class FactObject(ChosenFact, kw_only=True):
-    """A statement of the user."""
+    """A standing fact, with its place in the prompt."""
 
     source: Literal["block", "message"] | None
-    """Where the prompt has it: in the block, or in its message, which is still sent; null: in neither."""
+    """Where the prompt has the statement: in the `block` of standing facts or, still, in its own `message`; null: in neither."""
     corrected_by: str | None
-    """Id of the later fact that corrects it."""
+    """Id of the later fact that corrects this one."""
     in_prompt: bool
-    """`source` is not null."""
+    """True if `source` is not null."""
 
     @classmethod
     def from_fact(cls, session_id: str, fact: Fact) -> FactObject:

@@ -1,4 +1,4 @@
-"""Validation of the fields of a session that callers may set, for the library and for REST."""
+"""Validate the session fields that callers may set, in the library and in the REST API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.wire.sendable import check_text, to_message
 
 
 def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a session as a store takes them.
+    """Return the fields of a session, converted to the types that a store takes.
 
     Args:
         given: some of `agent`, `system_messages`, `state`, `metadata` and `ttl`. UNSET ones are left out.
@@ -40,7 +40,7 @@ def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_system_messages(value: Any) -> tuple[Message, ...]:
-    """Return system messages given as one text, or a list of texts, dicts or `Message`s. Raises `InvalidMessage`."""
+    """Convert one text, or a list of texts, dicts or `Message`s, to system messages. Raises `InvalidMessage`."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = [to_message(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
         value = [to_chat_message(item) for item in items]

@@ -25,21 +25,22 @@ from holdfast.stores.sessions import NewSession
 async def fork_session(
     engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None
 ) -> Session:
-    """Create a session of the same user with the live path up to and including a turn, and with the session state as of that turn.
+    """Create a session of the same user from a copy of the live path up to and including a turn.
 
-    Keys of the state that were written later are left out, because their earlier values are not stored. The original is
-    unchanged. Artifacts, summaries, usage and retired messages stay with it. The cost depends on what is copied.
+    The copy also has the session state as of that turn. Keys that were written later are left out, because their earlier values
+    are not stored. The original session is not changed. Its artifacts, summaries, usage and retired messages are not copied. The
+    cost grows with the number of copied entries.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: the session to fork.
-        at_turn: the last turn to copy; None: all of them.
+        at_turn: the last turn to copy; None: copy all turns.
         new_id: id of the new session; None creates one.
 
     Raises:
         SessionNotFound: there is no such session.
-        SessionExists: there is a session with the new id.
-        InvalidRequest: there is no such turn.
+        SessionExists: there is a session with the id `new_id`.
+        InvalidRequest: the session has no turn `at_turn`.
     """
     for _ in range(TRIES):
         session = (await engine.store.get(ref)).require_intact()
@@ -51,14 +52,14 @@ async def fork_session(
 
 
 async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_id: str | None = None) -> Session:
-    """Fork a session for a request that may not change it: the live path before `stop`, and nothing later.
+    """Fork a session for a request that must not change it. Only the live path before `stop` is copied.
 
-    Session state, metadata, artifacts, summaries and pins stay with the parent.
+    Session state, metadata, artifacts, summaries and pins are not copied.
 
     Raises:
-        SessionNotFound: the parent was deleted.
-        SessionExists: there is a session with the new id.
-        StaleSession: the parent was edited since it was matched.
+        SessionNotFound: the original was deleted.
+        SessionExists: there is a session with the id `new_id`.
+        StaleSession: the original was edited since the request was matched to it.
     """
     kept = {name: session.metadata[name] for name in (CARRIED_FROM,) if name in session.metadata}
     return await copy_entries(engine, session, stop, new_id=new_id, state={}, metadata=kept, pins=False)
@@ -74,9 +75,9 @@ async def copy_entries(
     new_id: str | None = None,
     pins: bool = True,
 ) -> Session:
-    """Create a session of the same user with the live path before `stop`; see `fork_session`.
+    """Create a session of the same user with a copy of the live path before `stop`; None copies all of it.
 
-    Its entries are copies that keep their origin, see `holdfast.domain.origins`.
+    The entries keep their origin, so that an erasure finds them; see `holdfast.domain.origins`.
 
     Raises:
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
@@ -122,21 +123,21 @@ def _remove_pins(entry: Entry) -> Entry:
 async def rewind_session(
     engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None
 ) -> tuple[Session, int]:
-    """Go back to a turn: later messages leave the live path. They stay in the log, and the state is unchanged.
+    """Go back to the end of a turn. Later messages leave the live path but stay in the log, and the state is not changed.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: the session.
         at_turn: the last turn that stays.
-        expect: the version that it must have; None: any.
+        expect: the version that the session must have; None: any.
 
     Returns:
-        The session, and how many messages left its live path; 0: nothing was later, and nothing was written.
+        The session, and the number of messages that left its live path. With 0, nothing was written.
 
     Raises:
         SessionNotFound: there is no such session.
-        StaleSession: it is not at version `expect`.
-        InvalidRequest: there is no such turn, or a turn is open in this task.
+        StaleSession: the session is not at version `expect`.
+        InvalidRequest: the session has no turn `at_turn`, or a turn of it is open in this task.
     """
     async with engine.lock_between_turns(ref):
         for _ in range(TRIES):
@@ -157,7 +158,10 @@ async def rewind_session(
 
 
 async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
-    """Return the position after a turn of the live path, including the unit that it ends with. Takes a few small reads."""
+    """Return the position after the last entry of a turn of the live path. Results of calls in the turn belong to it.
+
+    This takes a few small reads.
+    """
     check_whole(at_turn, "at_turn")
     low, high = 0, session.tail.next_seq
     last: Entry | None = None
@@ -175,7 +179,7 @@ async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
 
 
 async def _find_unit_end(store: Store, ref: SessionRef, stop: int) -> int:
-    """Return `stop`, or the position after results there that answer calls before it."""
+    """Return the position after the tool results at `stop` that answer earlier calls, or `stop` if there are none."""
     while True:
         page = await store.entries(ref, start=stop, limit=100)
         for entry in page:

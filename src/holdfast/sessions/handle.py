@@ -53,7 +53,7 @@ _MODES: Final[tuple[str, ...]] = get_args(Mode)
 
 
 class SessionHandle(ExplainedSession):
-    """One session of a `Holdfast`. It holds no log; every method reads or writes the store."""
+    """One session of a `Holdfast`. The handle holds no log: every method reads or writes the store."""
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
         self._engine, self.ref, self.responder = engine, ref, responder
@@ -73,21 +73,21 @@ class SessionHandle(ExplainedSession):
 
     @property
     def artifacts(self) -> SessionArtifacts:
-        """The session's artifacts and those that the user's sessions share. Methods: save, load, list, versions, delete."""
+        """Artifacts of the session, and those that the user's sessions share. Methods: save, load, list, versions, delete."""
         return SessionArtifacts(self._engine.artifacts, self.ref)
 
     @property
     def state(self) -> SessionState:
-        """Its state, including shared scopes: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
+        """State of the session, including shared scopes: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
         return SessionState(self._engine, self.ref)
 
     @property
     def facts(self) -> SessionFacts:
-        """Standing facts that its user stated: `await session.facts()` lists them. Methods: pin, drop, reset."""
+        """Standing facts that the session's user stated: `await session.facts()` lists them. Methods: pin, drop, reset."""
         return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:
-        """Return the session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
+        """Return the session's fields without its log: version, counts, usage, state. Raises `SessionNotFound`."""
         return await self._engine.store.get(self.ref)
 
     async def messages(self) -> list[dict[str, Any]]:
@@ -95,7 +95,11 @@ class SessionHandle(ExplainedSession):
         return [to_chat_message(entry.message) for entry in await self.entries()]
 
     async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
-        """Return the log with everything that is known about each message, including media, and retired branches if `retired`."""
+        """Return the entries of the log, with all fields of each message and with media.
+
+        Args:
+            retired: True includes messages that have left the live path.
+        """
         store = self._engine.store
         return await restore_entries(store, self.ref, await store.entries(self.ref, retired=retired))
 
@@ -107,19 +111,19 @@ class SessionHandle(ExplainedSession):
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
     ) -> Appended:
-        """Write messages to the end of the log, all or none.
+        """Write messages to the end of the log. If one is invalid, none is written.
 
         Args:
-            messages: one or several; a dict may have `pinned`, `importance` (0 to 1), `timestamp` (milliseconds) and
-                `metadata` in addition to Chat Completions' own fields.
-            expect: the version that the log must have; None: any.
+            messages: one message or several. A message given as a dict may have `pinned`, `importance` (0 to 1),
+                `timestamp` (milliseconds) and `metadata` in addition to Chat Completions' own fields.
+            expect: the version that the session must have; None: any.
             idempotency_key: if this key was used before, nothing is written, and the earlier result is returned.
-            fingerprint: identifies the request that the key belongs to.
+            fingerprint: identifies the request that uses the key.
 
         Raises:
-            InvalidMessage: one of them is not a valid message.
-            StaleSession: the log is not at version `expect`.
-            IdempotencyConflict: the key was used with another fingerprint.
+            InvalidMessage: one of `messages` is not a valid message.
+            StaleSession: the session is not at version `expect`.
+            IdempotencyConflict: the key was already used with another fingerprint.
         """
         with self._engine.mask_errors():
             made, own = to_messages(messages), get_own_fields(messages)
@@ -134,7 +138,7 @@ class SessionHandle(ExplainedSession):
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
     ) -> Appended:
-        """Write entries that exist already; arguments and errors as in `append`."""
+        """Write entries that are already built. The other arguments and the errors are the same as in `append`."""
         check_entries(entries)
         await self._engine.ensure_present(self.ref)
         write = Append(
@@ -154,18 +158,20 @@ class SessionHandle(ExplainedSession):
         importance: float | None | UnsetType = UNSET,
         refused_by: Collection[str] | None = None,
     ) -> Entry:
-        """Pin a message, so that it is never evicted from the working set, or set its importance for `salience`, from 0 to 1.
+        """Set a message's pin, its importance, or the upstreams that must not receive it.
+
+        A pinned message is never evicted from the working set. The strategy `salience` uses the importance.
 
         Args:
             seq: the message.
-            pinned: None leaves it unchanged.
-            importance: None removes it.
-            refused_by: the upstreams whose prompts leave the message out; empty: it is sent to all of them again.
+            pinned: True pins the message, False unpins it; None leaves the pin unchanged.
+            importance: from 0 to 1; None removes the importance.
+            refused_by: names of upstreams whose prompts leave the message out; an empty list sends it to all again; None
+                leaves the list unchanged.
 
         Raises:
-            EntryNotFound: the live log has no such message.
-            InvalidMessage: `importance` is not a number from 0 to 1, `pinned` is not a boolean, or `refused_by` is not
-                a list of names.
+            EntryNotFound: the live path has no such message.
+            InvalidMessage: `importance` is not a number from 0 to 1, `pinned` is not a boolean, or `refused_by` is not a list of names.
         """
         own = parse_own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
         given = UNSET if importance is UNSET else own.get("importance")
@@ -180,14 +186,14 @@ class SessionHandle(ExplainedSession):
         state: Mapping[str, Any] | None | UnsetType = UNSET,
         ttl: int | None | UnsetType = UNSET,
     ) -> Session:
-        """Change the session's own fields; fields that are not given stay unchanged.
+        """Change fields of the session. Fields that are not given stay unchanged.
 
         Args:
             agent: the agent that answers.
             system_messages: replaces the system prompt: a text, or a list of texts, dicts or messages.
-            metadata: replaces all of it.
-            state: keys to set; a value of None deletes its key.
-            ttl: milliseconds of idle time after which the session ends; 0: never; None: the server's setting.
+            metadata: replaces the whole metadata.
+            state: keys to set, with their values; the value None deletes a key.
+            ttl: idle time in milliseconds after which the session ends; 0: it never expires; None: the server's setting.
 
         Raises:
             InvalidRequest: a value has the wrong type or range; nothing is written.
@@ -213,16 +219,16 @@ class SessionHandle(ExplainedSession):
         """Build a working set without calling a model.
 
         Args:
-            strategy: its name; None: the agent's.
-            model: the model whose window and tokenizer apply; None: the agent's.
-            dialect: the format of the messages: openai, anthropic, gemini.
-            at_turn: build it as the model saw the session in that turn.
+            strategy: name of the strategy; None: the agent's.
+            model: the model whose context window and tokenizer apply; None: the agent's.
+            dialect: the format of the messages: `openai`, `anthropic` or `gemini`.
+            at_turn: build the working set that the model saw in this turn; None: from the current log.
             tools: tool schemas that will be sent too.
-            touch: True counts as use of the session, which delays its expiry; never with `at_turn`.
-            options: the strategy's keys, for example `budget=8000`.
+            touch: True: the call counts as use of the session, which delays its expiry. With `at_turn`, it never counts.
+            options: settings of the strategy, for example `budget=8000`.
 
         Raises:
-            InvalidRequest: an unknown strategy, key or dialect, or there is no such turn.
+            InvalidRequest: the strategy, a setting or the dialect is unknown, or the session has no turn `at_turn`.
             BudgetTooSmall: no valid working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
@@ -253,26 +259,29 @@ class SessionHandle(ExplainedSession):
         recall: str | bool | None = None,
         **body: Any,
     ) -> LibraryTurn:
-        """Begin a turn: `messages` are in the log before the block begins, messages added to the turn before it ends.
+        """Return a context manager for a turn in which your program calls the model.
+
+        `messages` are written to the log before the block begins. Messages that are added to the turn are written before
+        the block ends.
 
         Args:
-            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript; a dict may
-                have the same fields as in `append`.
-            mode: how they relate to the log: a whole transcript, or only new messages; see docs/reconcile.md.
-            session_queue: what to do if another turn of the session is running: wait (`queue`), raise an error
-                (`reject`) or `interrupt` it; None: the setting of the `Holdfast`.
-            interrupt: what was heard of the last reply, as parameters of `interrupt`, for example `{"chars": 22}`.
-            strategy: the strategy of this turn's working set, with its defaults; None: the agent's.
-            budget: tokens of the conversation in the working set; None: the strategy's.
-            recall: whether to recall messages that are no longer in the prompt: `auto`, `on` or `off`; None: the agent's setting.
+            messages: the user's text, or messages. They can be new messages, results of open calls, or a whole transcript.
+                A message given as a dict may have the same fields as in `append`.
+            mode: how `messages` relate to the log: as a whole transcript, or as new messages only; see docs/reconcile.md.
+            session_queue: what this turn does if another turn of the session is running: wait (`queue`), raise an error
+                (`reject`), or end the running turn (`interrupt`). None: the setting of the `Holdfast`.
+            interrupt: how much of the last reply was heard, as arguments of `interrupt`, for example `{"chars": 22}`.
+            strategy: name of the strategy for this turn's working set, with default settings; None: the agent's strategy.
+            budget: token limit for the conversation in the working set; None: the strategy's.
+            recall: recall of messages that are no longer in the prompt: `auto`, `on` or `off`; None: the agent's setting.
             body: other fields of the model call that reduce the budget: `tools`, `max_tokens`.
 
         Raises:
-            TypeError: a keyword that is not a field of a model call.
-            SessionBusy: another turn runs, and this one is refused, or has waited for too long.
-            TurnInterrupted: another turn interrupted this one before the block began; if it happens later, `add` and
+            TypeError: a keyword argument is not a field of a model call.
+            SessionBusy: another turn is running, and this one was refused or has waited too long.
+            TurnInterrupted: another turn interrupted this one before the block began. If that happens later, `add` and
                 `next` raise this error.
-            TurnLost: another server took the session over; messages added since the last write are not in the log.
+            TurnLost: another server took the session over. Messages that were added since the last write are not in the log.
         """
 
         def begin() -> Turn:
@@ -289,7 +298,10 @@ class SessionHandle(ExplainedSession):
         body: dict[str, Any],
         *choices: Any,
     ) -> Turn:
-        """Return a turn that is about to begin. `choices` are its strategy, budget and recall. Raises the errors of `turn`."""
+        """Return a turn that is ready to begin.
+
+        `choices` are the turn's strategy, budget and recall. Raises the errors of `turn`.
+        """
         check_mode(session_queue)
         if mode not in _MODES:
             raise InvalidRequest(f"mode must be one of {', '.join(_MODES)}, not {mode!r:.80}", param="mode")
@@ -318,12 +330,12 @@ class SessionHandle(ExplainedSession):
         """Run a whole turn with the session's own model and tools, and return the completion in Chat Completions format.
 
         Args:
-            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All other arguments are the rest
-                of the request.
+            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All other arguments are further
+                fields of the model call.
 
         Raises:
             ModelError: the model did not answer; the user's message is in the log.
-            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; the received part of an interrupted reply is in the
+            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; the part of an interrupted reply that was received is in the
                 log.
         """
         check_mode(session_queue)
@@ -343,7 +355,7 @@ class SessionHandle(ExplainedSession):
         mode: Mode,
         interrupt: Mapping[str, Any] | None,
     ) -> TurnRequest:
-        """Return the request of a turn."""
+        """Return the request for a turn."""
         system, sent = self._read(messages, mode, interrupt)
         return TurnRequest(
             ref=self.ref,
@@ -362,7 +374,7 @@ class SessionHandle(ExplainedSession):
         """Return the leading system messages of a turn's input, and the other messages.
 
         Raises:
-            InvalidMessage: one of them is not a valid message.
+            InvalidMessage: one of the messages is not valid.
         """
         with self._engine.mask_errors():
             messages, own = to_messages(given), get_own_fields(given)
@@ -379,16 +391,16 @@ class SessionHandle(ExplainedSession):
         """Summarize the older part of the session now, even if no summary is due.
 
         Args:
-            preview: store nothing, and return the summary that would be stored.
+            preview: True stores nothing and returns the summary that would be stored.
             wait: False returns None at once; the summary is written in the background.
-            options: keys of `summary_buffer` for this summary: `budget`, `target`, `summarizer_llm`, `prompt`.
+            options: settings of the strategy `summary_buffer` for this summary: `budget`, `target`, `summarizer_llm`, `prompt`.
 
         Returns:
             The stored compaction, or the failed attempt with its `error`; None if there is nothing to compact.
 
         Raises:
-            InvalidRequest: a key is unknown, or no model can write summaries.
-            Conflict: the session is being summarized elsewhere.
+            InvalidRequest: a setting is unknown, or no model can write summaries.
+            Conflict: another process is summarizing the session.
         """
         engine = self._engine
         session, learned = await engine.store.get(self.ref), await engine.learning.get(self.responder.llm)
@@ -403,23 +415,23 @@ class SessionHandle(ExplainedSession):
         return await engine.compactor.compact(self.ref, self.responder, request, options, preview=preview)
 
     async def compactions(self) -> tuple[StoredCompaction, ...]:
-        """Return its compactions in order: current ones, former ones, and failed attempts."""
+        """Return the session's compactions in order: current ones, former ones, and failed attempts."""
         return await self._engine.store.compactions(self.ref)
 
     async def drop_compaction(self, compaction_id: int) -> StoredCompaction:
-        """Undo a compaction: its range is sent verbatim again, or covered by the compaction that it had superseded.
+        """Undo a compaction. Its messages are sent verbatim again, or the compaction that it had superseded covers them again.
 
         Raises:
-            CompactionNotFound: there is no current compaction with that id.
+            CompactionNotFound: the session has no current compaction with this id.
         """
         return await self._engine.compactor.drop(self.ref, compaction_id)
 
     async def export(self) -> list[dict[str, Any]]:
-        """Return the live path with all of Holdfast's own fields."""
+        """Return the messages of the live path, with the fields that Holdfast adds to each."""
         return [to_entry_json(entry) for entry in await self.entries()]
 
     async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
-        """Return what user and assistant said, without tools and system messages.
+        """Return the messages of the user and the assistant, without tool and system messages.
 
         Args:
             view: `voice` returns voice records, `plain` only role and content.
@@ -444,15 +456,17 @@ class SessionHandle(ExplainedSession):
         timestamp: int | None = None,
         turn_id: int | None = None,
     ) -> Interruption:
-        """Stop a running turn, and keep only what was heard of the last reply; see `holdfast.sessions.interruption.interrupt_reply`.
+        """Stop a running turn, and keep only the part of the last reply that was heard.
+
+        Without `content`, `chars` and `ms`, the whole reply counts as heard. See `holdfast.sessions.interruption.interrupt_reply`.
 
         Args:
-            content: the text that was heard. Without `content`, `chars` and `ms`, the whole reply was heard.
-            chars: how many characters of it were heard.
-            ms: for how many milliseconds it was heard.
-            total_ms: how many milliseconds the whole reply would have taken.
-            timestamp: when it was interrupted, in milliseconds since the epoch; None: now.
-            turn_id: the turn that the reply must belong to.
+            content: the text that was heard.
+            chars: number of characters that were heard.
+            ms: milliseconds of the spoken reply that were heard.
+            total_ms: milliseconds that the whole spoken reply would have taken.
+            timestamp: time of the interruption, in milliseconds since the epoch; None: now.
+            turn_id: the turn that the reply must belong to; None: any.
 
         Raises:
             NoReply: there is no reply, or it belongs to another turn.
@@ -473,26 +487,27 @@ class SessionHandle(ExplainedSession):
         source: SpeechSource = "command",
         interruptable: bool = True,
     ) -> SpeechResult:
-        """Have the agent say something in a turn of its own; see `holdfast.sessions.speech.deliver_speech`.
+        """Write a message of the agent to the log, as a turn of its own; see `holdfast.sessions.speech.deliver_speech`.
 
         Args:
-            text: what to say; None: the agent's own text for a `greeting` or a `silence`.
-            priority: stop a running turn (`INTERRUPT`), wait for it (`APPEND`), or say nothing in that case (`IGNORE`).
+            text: the text to say; None: the agent's configured text for a `greeting` or a `silence`.
+            priority: effect of a running turn: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
             source: `command`, `greeting` or `silence`.
-            interruptable: whether the user may interrupt it; sent to upstreams that support voice records.
+            interruptable: True if the user may interrupt this message. The flag is sent to upstreams that support voice records.
 
         Raises:
             InvalidRequest: a parameter is invalid, or a turn of the session is open in this task.
             SessionBusy: the running turn did not end in time.
-            CallsOpen: with `APPEND`: tool calls wait for their results.
+            CallsOpen: with `APPEND`: tool calls of the session still wait for their results.
         """
         speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
         return await deliver_speech(self._engine, self.ref, self.responder, speech)
 
     async def close(self) -> Session:
-        """End the session and return it. The next message opens it again; an in-memory session is deleted instead.
+        """End the session and return it. An in-memory session is deleted instead.
 
-        A session that has ended already stays unchanged. Waits for turns of the session that run in this process.
+        The next message reopens an ended session. A session that has already ended stays unchanged. This method waits for
+        turns of the session that run in this process.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -501,7 +516,7 @@ class SessionHandle(ExplainedSession):
         return await self._engine.end(self.ref)
 
     async def delete(self) -> bool:
-        """Delete the session with everything that belongs to it, and return whether there was one."""
+        """Delete the session and everything that belongs to it. Return True if there was one."""
         return await remove_session(self._engine, self.ref) is not None
 
     async def fork(
@@ -509,14 +524,17 @@ class SessionHandle(ExplainedSession):
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
-        """Create a session that continues from the end of a turn; this one is unchanged. See `holdfast.sessions.forks.fork_session`."""
+        """Create a session that continues from the end of a turn.
+
+        The original is not changed. See `holdfast.sessions.forks.fork_session`.
+        """
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self._engine, session.ref, self.responder)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
-        """Go back to the end of a turn: later messages are retired, not lost. See `holdfast.sessions.forks.rewind_session`."""
+        """Go back to the end of a turn. Later messages are retired, not lost. See `holdfast.sessions.forks.rewind_session`."""
         return (await rewind_session(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:
-        """Recompute the log's order, totals and digest chain, and return how many entries were read. Raises `StoreCorrupt`."""
+        """Recompute the log's order, totals and digest chain. Return the number of entries read. Raises `StoreCorrupt`."""
         return await verify(self._engine.store, self.ref)

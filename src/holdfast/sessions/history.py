@@ -14,12 +14,14 @@ T = TypeVar("T")
 
 
 async def read_history(store: Store, ref: SessionRef, convert: Callable[[Sequence[Entry]], list[T]]) -> list[T]:
-    """Return a session's live path at one moment, converted page by page, so that a long log is not held as entries.
+    """Return a session's live path at one moment, converted to another form.
+
+    The log is read and converted page by page, so that a long log is not held in memory as entries.
 
     Args:
         store: the store.
         ref: the session.
-        convert: converts consecutive entries.
+        convert: converts one page of consecutive entries.
 
     Raises:
         SessionNotFound: there is no such session.

@@ -1,7 +1,7 @@
-"""Interrupt a reply: keep only the part that was heard, and mark it.
+"""Interrupt a reply: keep only the part that was heard, and mark it as interrupted.
 
 The interruption waits in the session's queue like a turn, on any server, so it is never written between the writes of a
-turn. It is one write, all or nothing.
+turn. It is a single atomic write.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.stores.log import Append, Appended
 from holdfast.turns.interruptions import LastReply, find_cut, find_last_reply
 
 TRIES: Final = 8
-"""Attempts to read or write if other writers change the session meanwhile."""
+"""Attempts to read or write a session that other writers change meanwhile."""
 Writer = Callable[[Append], Awaitable[Appended]]
 
 
@@ -35,32 +35,32 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an interruption."""
 
     session: Session
-    """The session afterwards."""
+    """The session after the interruption."""
     entry: Entry | None
-    """The reply, or the part of it that was delivered; None: nothing of it was heard, or there is none."""
+    """The reply, or the part of it that was heard. None if nothing of it was heard, or if there is no reply."""
     interrupted: bool
-    """False if all of it was heard."""
+    """False if the whole reply was heard."""
     stopped: bool
     """True if a turn was running and was asked to stop."""
 
 
 async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -> Interruption:
-    """Stop a running turn of the session, and keep what was heard of the last reply.
+    """Stop a running turn of the session, and keep only the part of the last reply that was heard.
 
-    The reply is retired. The delivered part replaces it, marked, with the generated text in its metadata; later messages
-    follow it. If nothing of the reply was heard, nothing replaces it. Repeated interruptions can only shorten the reply.
+    The reply is retired. A marked entry with the part that was heard replaces it, with the whole generated text in its
+    metadata, and later messages are written again after it. If nothing of the reply was heard, nothing replaces it.
+    Repeated interruptions can only shorten the reply.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: the session.
-        heard: how much was heard. With a `turn_id`, a later turn that is running is not stopped.
+        heard: how much of the reply was heard. If it names a `turn_id`, a later turn that is running is not stopped.
 
     Raises:
         SessionNotFound: there is no such session.
         SessionBusy: the running turn did not end in time.
-        NoReply: there is no reply, or it belongs to another turn than `turn_id`; a running turn was stopped
-            nevertheless.
-        HeardMismatch: the reply does not begin with `content`; a running turn was stopped nevertheless.
+        NoReply: there is no reply, or it does not belong to turn `turn_id`. A running turn was stopped nevertheless.
+        HeardMismatch: the reply does not begin with `content`. A running turn was stopped nevertheless.
         InvalidRequest: a turn of the session is open in this task.
     """
     await engine.ensure_present(ref)
@@ -75,7 +75,7 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -
 
 
 async def _mask_heard(engine: Engine, heard: HeardReport) -> HeardReport:
-    """Return the heard text without secrets, as the log has it."""
+    """Return the report with secrets in its text masked, so that the text matches the log."""
     if heard.content is None or engine.guard is None:
         return heard
     (masked,) = await mask_messages(engine.guard, [Message(role="assistant", content=heard.content)])
@@ -117,7 +117,12 @@ async def _record_interruption(
 
 
 def _check_turn(session: Session, last_reply: LastReply, heard: HeardReport, *, stopped: bool) -> None:
-    """Raise `NoReply` if there is no reply, or it belongs to another turn."""
+    """Raise an error unless the last reply is the one to interrupt.
+
+    Raises:
+        NoReply: there is no reply, or it belongs to another turn.
+        HeardMismatch: text was heard, but the running turn was stopped before it had said anything.
+    """
     if not last_reply.rounds:
         if not stopped:
             raise NoReply(f"session {session.id!r} has no reply to interrupt")
@@ -134,10 +139,10 @@ def _check_turn(session: Session, last_reply: LastReply, heard: HeardReport, *, 
 
 
 async def _check_heard(store: Store, session: Session, last_reply: LastReply, heard: HeardReport) -> None:
-    """Raise `NoReply` if the last reply was deleted because nothing of it was heard, instead of changing an earlier one.
+    """Raise `NoReply` if the reply that the client means was already deleted because nothing of it was heard.
 
-    A client that repeats the interruption, because it did not receive the answer, means the same reply. Reads the
-    entries after the reply.
+    A client that repeats an interruption, because it did not receive the response, still means the same reply. Without this check,
+    the repetition would change an earlier reply. This reads the entries after the last remaining reply.
     """
     turns = {entry.turn_id for entry in last_reply.later}
     if not last_reply.rounds or not turns or heard.turn_id is not None:
@@ -153,7 +158,7 @@ async def _check_heard(store: Store, session: Session, last_reply: LastReply, he
 
 
 async def build_replacement(cut: Cut, later: Sequence[Entry]) -> list[NewEntry]:
-    """Return the entries that replace a cut reply and what followed it."""
+    """Return the entries that replace an interrupted reply and the entries after it."""
     entries = [to_new_entry(entry) for entry in (*cut.results, *later)]
     if cut.message is None:
         return entries

@@ -1,4 +1,4 @@
-"""Explain messages of a session: whether a prompt contains them, where, why, since when not, and what would bring them back."""
+"""Explain messages of a session: if and where a prompt contains them, why, when they left it, and what would bring them back."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from holdfast.wire.sendable import check_text
 MATCHES: Final = 10
 """Default number of messages to explain."""
 _PAGE: Final = 200
-"""Messages that are read at once in a search for text."""
+"""Messages that are read at a time in a search for text."""
 _REDACTED: Final = "[REDACTED:"
 _GONE: Final = frozenset({"erased", "retired"})
-"""Decisions that no setting can change."""
+"""Decisions about a message that no setting can change."""
 
 
 class ExplainedSession:
-    """The part of a session's handle that explains its messages."""
+    """The methods of a session handle that explain messages."""
 
     _engine: Engine
     ref: SessionRef
@@ -58,20 +58,21 @@ class ExplainedSession:
         before: int | None = None,
         limit: int = MATCHES,
     ) -> Explanation:
-        """Explain whether messages are in the prompt whole, in part or not at all: where, why, since when, and what would bring them back.
+        """Explain if messages are in the prompt whole, in part or not at all.
 
-        Without `seq` and `text`, it only describes the prompt. Print the result to read it.
+        The result says where they are and why, when they left the prompt, and what would bring them back. Without `seq` and
+        `text`, it only describes the prompt. Print the result to read it.
 
         Args:
             seq: the message.
-            text: words that the messages contain, instead of `seq`; case and white space are ignored.
-            turn: use the prompt of that turn's last model call; None: the prompt that would be built now.
-            before: with `text`, only messages before that `seq`: `Explanation.before` of the previous page.
-            limit: with `text`, the most messages, 1 to `EXPLAIN_MATCHES`; the newest come first.
+            text: text that the messages must contain, as an alternative to `seq`. Case and white space are ignored.
+            turn: explain the prompt of this turn's last model call; None: the prompt that would be built now.
+            before: with `text`: only messages before this `seq`. Pass `Explanation.before` of the previous page.
+            limit: with `text`: maximum number of messages, from 1 to `EXPLAIN_MATCHES`; the newest come first.
 
         Raises:
             InvalidRequest: an argument is invalid, or the session has no such turn.
-            EntryNotFound: it has no message `seq`.
+            EntryNotFound: the session has no message `seq`.
             BudgetTooSmall: no valid prompt fits.
         """
         wanted = ExplainQuery(seq=seq, text=text, turn=turn, before=before, limit=limit)
@@ -79,7 +80,7 @@ class ExplainedSession:
 
 
 class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages and the prompt to explain; see `ExplainedSession.explain`."""
+    """A query for an explanation: which messages, and which prompt; see `ExplainedSession.explain`."""
 
     seq: int | None = None
     text: str | None = None
@@ -88,7 +89,7 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = MATCHES
 
     def check(self) -> None:
-        """Check the bounds. Raises `InvalidRequest`."""
+        """Raise `InvalidRequest` if a field is invalid."""
         check_text(self.text, "text", none=True)
         for name in ("seq", "turn", "before"):
             if (value := getattr(self, name)) is not None:
@@ -106,7 +107,7 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: ExplainQuery) -> Explanation:
-    """Explain messages of a session; nothing is stored, and it does not count as use. See `ExplainedSession.explain`."""
+    """Explain messages of a session. Nothing is stored, and the session does not count as used. See `ExplainedSession.explain`."""
     wanted.check()
     session = await engine.store.get(ref)
     if wanted.turn is not None and wanted.turn >= session.turns:
@@ -137,7 +138,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
 
 
 async def _find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -> tuple[list[Entry], int | None]:
-    """Return the messages to explain, and the `seq` before which to search for more; None: there are no more."""
+    """Return the messages to explain, and the `seq` before which an earlier page continues; None if there is no earlier page."""
     if wanted.seq is not None:
         found = await engine.store.entries(ref, start=wanted.seq, stop=wanted.seq + 1, retired=True)
         if not found:
@@ -183,7 +184,16 @@ def _build_explanation(
     *,
     with_budget: bool,
 ) -> Explanation:
-    """Explain a prompt, and how it contains some entries."""
+    """Describe a prompt, and explain how it contains each of `entries`.
+
+    Args:
+        engine: the tenant's engine.
+        ref: the session.
+        responder: the responder of the session.
+        found: the prompt.
+        entries: the messages to explain.
+        with_budget: True searches for a budget that would keep a message.
+    """
     call, built = found.call, found.built
     contents = PromptContents(built, _find_recalled(found.record, ref))
     messages = []
@@ -222,7 +232,7 @@ def _explain_message(
 
 
 def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
-    """Return the messages of the session that were recalled in a recorded prompt."""
+    """Return the `seq` of the session's own messages that a recorded prompt recalled."""
     own = [one.removeprefix(f"{ref.id}#") for one in record.recalled if one.startswith(f"{ref.id}#")] if record else []
     return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}
 
@@ -230,7 +240,7 @@ def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
 def _list_remedies(
     engine: Engine, responder: Responder, found: Preview, entry: Entry, presence: Presence, *, with_budget: bool
 ) -> list[Remedy]:
-    """Return what would bring a message back."""
+    """Return the changes that would bring a message back."""
     built = found.built
     if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT):
         return []
@@ -294,7 +304,7 @@ def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
 async def _add_departures(
     engine: Engine, ref: SessionRef, key: str, wanted: ExplainQuery, explained: Sequence[MessageExplanation]
 ) -> Sequence[MessageExplanation]:
-    """Add departures that rebuilt prompts do not show, from the frontiers that were recorded with the calls."""
+    """Add when messages left the prompt, where rebuilt prompts do not show it. Recorded frontiers of the calls are used instead."""
     open_ = [one for one in explained if _is_departure_unknown(one)]
     if not open_:
         return explained
@@ -316,7 +326,7 @@ def _is_departure_unknown(one: MessageExplanation) -> bool:
 
 
 def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
-    """Return the calls of a view up to a turn, oldest first, with the records of their prompts."""
+    """Return the model calls of a view up to a turn, oldest first, with their build records."""
     own = [call for call in reversed(calls) if call.view == key and (turn is None or call.turn_id <= turn)]
     return [(call, record) for call in own if (record := decode_record(call.build)) is not None]
 
@@ -324,7 +334,18 @@ def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> li
 async def _search_turns(
     engine: Engine, ref: SessionRef, key: str, one: MessageExplanation, known: Departure | None
 ) -> Departure | None:
-    """Find the first turn whose prompts began after a message, before the calls that were read, by bisection."""
+    """Find by bisection when a message left the prompt, if that was before the calls that were read.
+
+    Args:
+        engine: the tenant's engine.
+        ref: the session.
+        key: key of the view.
+        one: the message.
+        known: the earliest known departure; None: the message has not left the prompt.
+
+    Returns:
+        The departure at the first turn whose prompts began after the message.
+    """
     low = one.turn_id
     while known is not None and known.turn_id - low > 1:
         middle = (low + known.turn_id) // 2

@@ -1,7 +1,7 @@
 """Move a session to another user or to another id.
 
-The copy under the new name is written first, then the original is deleted. If a process dies in between, both exist,
-and repeating the move finishes it: a copy is recognised by the session's identity and by having no changes of its own.
+First a copy is written under the new user and id, then the original is deleted. If the process dies in between, both exist,
+and repeating the move finishes it. The copy is recognised because it has the session's identity and no changes of its own.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ async def move_session(
 ) -> Session:
     """Give a session another user, another agent or another id, and return it.
 
-    Everything is moved: the log with retired messages, system messages, its own state, metadata, usage and model calls,
-    live compactions, media, artifacts with their versions, times and identity; also the sessions of agents that were
-    called in it. State that its user's sessions share (`user:`) stays with that user. Idempotency keys are forgotten.
-    The cost depends on what is copied; with the same user and id, only the agent changes.
+    The following is moved: the log with retired messages, system messages, the session's own state, metadata, usage, model
+    calls, live compactions, media, artifacts with their versions, times, identity, and the sessions of agents that were called
+    in the session. State that the user's sessions share (`user:`) stays with the old user. Idempotency keys are forgotten. The
+    cost grows with the size of the session, except if only the agent changes.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: the session.
         target: its new user and id.
-        agent: its new agent; None: no agent. UNSET: unchanged.
+        agent: its new agent; None: no agent; UNSET: unchanged.
 
     Raises:
         SessionNotFound: there is no such session.
-        SessionBusy: a turn of it runs.
-        SessionExists: there is another session with that user and id.
+        SessionBusy: a turn of the session is running.
+        SessionExists: another session has the new user and id.
         InvalidRequest: the target is invalid.
-        Conflict: a move was interrupted, and both sessions were written to since.
+        Conflict: an earlier move was interrupted, and the copy has been changed since.
     """
     check_ref(target)
     async with _hold_alone(engine, ref) as holder:
@@ -67,7 +67,11 @@ async def move_session(
 
 @asynccontextmanager
 async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
-    """Yield the holder of a claim while no turn of the session can run, on this server or another one. Raises `SessionBusy`."""
+    """Block turns of the session on all servers during the block, and yield the holder name of the claim that does so.
+
+    Raises:
+        SessionBusy: a turn of the session is running.
+    """
     store, holder = engine.store, f"{make_holder()}-move"
     session = (await store.get(ref)).require_intact()
     if engine.is_busy(ref):
@@ -124,7 +128,7 @@ async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) ->
 
 
 async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
-    """Write the session with its log under its new name, and return the version that was copied."""
+    """Write the session with its log under its new user and id, and return the version that was copied."""
     store = engine.store
     session, entries = await read_log(store, ref, retired=True)
     fresh = not await _check_target(engine, session, entries, target)
@@ -162,11 +166,11 @@ def _to_new_compaction(one: CompactionFields) -> NewCompaction:
 
 
 async def _check_target(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
-    """Return True if an earlier attempt to move the session to `target` was interrupted.
+    """Return True if the target is a copy that an interrupted move left, or False if there is no session at the target.
 
     Raises:
         SessionExists: the target is another session.
-        Conflict: the copy was written to since.
+        Conflict: the copy has been changed since.
     """
     try:
         there, copied = await read_log(engine.store, target, retired=True)
@@ -186,7 +190,7 @@ async def _check_target(engine: Engine, session: Session, entries: Sequence[Entr
 
 
 async def _copy_artifacts(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
-    """Copy every version of every artifact under its number, and return the originals."""
+    """Copy every version of every artifact with its version number, and return the originals."""
     there = {(one.name, one.version) for one in await engine.artifacts.list_all(target)}
     held = sorted(await engine.artifacts.list_all(ref), key=lambda one: (one.name, one.version))
     for one in held:
@@ -205,7 +209,7 @@ async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> N
 
 
 async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
-    """Update the id of the calling session in the session of a called agent."""
+    """Store the new id of the calling session in the session of an agent that it called."""
     session = await engine.store.get(child)
     link: Any = session.metadata.get(PARENT)
     if isinstance(link, dict) and link.get("session_id") != parent.id:
@@ -214,7 +218,7 @@ async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) 
 
 
 async def _move_endings(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
-    """Move pending endings, so that hooks find the session under its new name."""
+    """Move records of ended sessions that hooks have not processed yet, so that hooks find the session under its new name."""
     store, after = engine.life.store, ""
     while found := await store.endings_of(ref.user_id, after=after):
         after = found[-1].id

@@ -1,4 +1,4 @@
-"""Let an agent say something outside of turns, including its greeting, in one write between the turns."""
+"""Let an agent say something outside of turns, for example its greeting, in one write between turns."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _ALL: Final = HeardReport()
 
 
 class Speech(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the agent says outside of a turn. Raises `InvalidRequest` for invalid values."""
+    """A message that the agent says outside of a turn. Raises `InvalidRequest` for invalid values."""
 
     text: str | None = None
-    """None: the agent's own text for its `source`, a greeting or a silence."""
+    """The text to say; None: the agent's configured text, if `source` is `greeting` or `silence`."""
     priority: Priority = "INTERRUPT"
     source: SpeechSource = "command"
     interruptable: bool = True
@@ -64,7 +64,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("text is missing: send the words to say", param="text")
 
     def get_words(self, agent: Agent | None) -> str:
-        """Return what is said. Raises `InvalidRequest` if neither the speech nor the agent has a text."""
+        """Return the text to say. Raises `InvalidRequest` if neither the speech nor the agent has one."""
         if self.text is not None:
             return self.text
         own = agent and (agent.greeting if self.source == "greeting" else agent.silence_message)
@@ -85,27 +85,26 @@ class SpeechResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a speech."""
 
     session: Session
-    """The session afterwards."""
+    """The session after the speech."""
     entry: Entry | None
-    """What was said; None: nothing was said, because a turn was running and the priority is `IGNORE`."""
+    """The message; None if nothing was said, because a turn was running and the priority is `IGNORE`."""
     stopped: bool
     """True if a turn was running and was asked to stop."""
 
 
 async def deliver_speech(engine: Engine, ref: SessionRef, responder: Responder, speech: Speech) -> SpeechResult:
-    """Have the agent say something in a turn of its own.
+    """Write a message of the agent to the log, as a turn of its own, without calling a model.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: the session.
         responder: the agent that says it.
-        speech: what it says, and whether it stops a running turn (`INTERRUPT`), waits for it (`APPEND`), or says
-            nothing in that case (`IGNORE`).
+        speech: the text, and the effect of a running turn: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
 
     Raises:
         SessionNotFound: there is no such session.
         SessionBusy: a running turn did not end in time.
-        CallsOpen: with `APPEND`: tool calls wait for their results.
+        CallsOpen: with `APPEND`: tool calls of the session still wait for their results.
         InvalidRequest: there is nothing to say, or a turn of the session is open in this task.
     """
     words = speech.get_words(responder.agent)
@@ -171,7 +170,7 @@ async def _write_speech(
 
 
 async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | None) -> Session:
-    """Create a session that begins with its agent's greeting, if there is one, in a single write. Raises `SessionExists`."""
+    """Create a session in a single write. If its agent has a greeting, the session begins with it. Raises `SessionExists`."""
     if agent is None or not agent.greeting:
         return await engine.store.create(new)
     words = await fill_template(engine, new, agent.greeting, agent)
@@ -193,7 +192,7 @@ async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | N
 
 
 async def _create_with_entry(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
-    """Create a session with its first entry, then write its shared state; delete the session again if that is refused."""
+    """Create a session with its first entry, then write its shared state. If the state is refused, delete the session again."""
     own = {key: value for key, value in new.state.items() if get_scope(key) not in SHARED}
     session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session
     if len(own) == len(new.state):

@@ -1,4 +1,4 @@
-"""Access to session state for users of the library: all scopes of a session, or one scope that sessions share."""
+"""Session state for users of the library: all scopes of a session, or one scope that several sessions share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.errors import InvalidRequest, StaleState
 
 
 class StateHandle(ABC):
-    """Reads and writes some state, one operation at a time. It holds no data; every method asks the store.
+    """Reads and writes state, one operation at a time. It caches nothing: every method reads or writes the store.
 
-    Keys have the prefix of their scope: none for a session's own, `user:`, `app:`. Values are JSON, and reads return
-    copies. None deletes a key.
+    A key begins with the prefix of its scope: `user:`, `app:`, or none for a session's own state. Values are JSON, and reads
+    return copies. Setting None deletes a key.
     """
 
     async def __getitem__(self, key: str) -> Any:
-        """Return the value of a key: `await session.state["user:theme"]`. Raises `KeyError` if it has none."""
+        """Return the value of a key: `await session.state["user:theme"]`. Raises `KeyError` if there is no such key."""
         value = await self.get(key)
         if value is None:
             raise KeyError(key)
@@ -35,16 +35,16 @@ class StateHandle(ABC):
         return default if value is None else copy.deepcopy(value)
 
     async def all(self) -> dict[str, Any]:
-        """Return the whole state by key."""
+        """Return all keys of the state with their values."""
         return copy.deepcopy(await self._read_all())
 
     async def set(self, key: str, value: Any) -> None:
-        """Set the value of a key, without changing others. Raises the errors of `update`."""
+        """Set the value of one key; other keys stay unchanged. Raises the errors of `update`."""
         check_key(key)
         await self._change({key: value})
 
     async def update(self, values: Mapping[str, Any]) -> None:
-        """Change several keys, all or none; None deletes a key.
+        """Set several keys in one atomic change. The value None deletes a key.
 
         Raises:
             InvalidRequest: a key or a value is invalid.
@@ -63,27 +63,30 @@ class StateHandle(ABC):
         await self._change({key: None})
 
     async def increment(self, key: str, by: float = 1) -> int | float:
-        """Add to the number under a key, or to 0 if there is none, and return the result. Concurrent increments are never lost.
+        """Add `by` to the number under a key, and return the result. A missing key counts as 0. Concurrent increments are never lost.
 
         Raises:
-            InvalidRequest: the value is not a number, or `by` is not.
+            InvalidRequest: the value of the key, or `by`, is not a number.
         """
         check_key(key)
         number: int | float = _get_new_value(await self._change({key: Increment(by)}), key, by)
         return number
 
     async def append(self, key: str, *values: Any) -> int:
-        """Append values to the list under a key, or to an empty one, and return its length.
+        """Append values to the list under a key, and return its new length. A missing key counts as an empty list.
 
         Raises:
-            InvalidRequest: the value is not a list.
+            InvalidRequest: the value of the key is not a list.
             TooLarge: the list would be too large.
         """
         check_key(key)
         return len(_get_new_value(await self._change({key: Extend(values)}), key, values))
 
     async def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
-        """Set the value of a key if it equals `expected` (None: no value), and return whether it did. Of concurrent calls, only one succeeds."""
+        """Set the value of a key only if its current value equals `expected`. Return True if it was set.
+
+        An `expected` of None means that the key must not exist. Of several concurrent calls, only one succeeds.
+        """
         check_key(key)
         try:
             await self._change({key: value}, expect={key: expected})
@@ -93,7 +96,7 @@ class StateHandle(ABC):
 
     @abstractmethod
     async def _read(self, key: str) -> Any:
-        """Return the value of a key, or None."""
+        """Return the value of a key, or None if there is no such key."""
 
     @abstractmethod
     async def _read_all(self) -> dict[str, Any]:
@@ -101,13 +104,13 @@ class StateHandle(ABC):
 
     @abstractmethod
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Change the state, and return the new values of the keys of `delta`."""
+        """Apply `delta`, and return the new values of its keys."""
 
 
 class SessionState(StateHandle):
-    """The state of a session, including what its user's sessions (`user:`) and all of the tenant (`app:`) share.
+    """The state of a session: its own, and the shared state of its user (`user:`) and of the tenant (`app:`).
 
-    Outside of a turn there are no `temp:` keys: writes to them are dropped.
+    There are no `temp:` keys outside of a turn; writes to them are dropped.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef) -> None:
@@ -131,7 +134,7 @@ class SessionState(StateHandle):
 
 
 class SharedState(StateHandle):
-    """State that sessions share: of a user (keys begin with `user:`) or of the tenant (`app:`)."""
+    """State that several sessions share: those of a user (keys begin with `user:`), or all of the tenant (`app:`)."""
 
     def __init__(self, engine: Engine, user_id: str | None) -> None:
         self._engine = engine
@@ -142,11 +145,11 @@ class SharedState(StateHandle):
         return "<state of all sessions>" if self._user_id is None else f"<state of user {self._user_id!r}>"
 
     async def version(self) -> int:
-        """Return how often it was changed so far."""
+        """Return the number of changes so far."""
         return (await self._engine.scopes.read(self._user_id)).version
 
     async def clear(self) -> int:
-        """Delete all of it, and return how many keys it had."""
+        """Delete all keys, and return how many there were."""
         return await self._engine.scopes.drop(self._user_id)
 
     async def _read(self, key: str) -> Any:
@@ -162,5 +165,8 @@ class SharedState(StateHandle):
 
 
 def _get_new_value(values: Mapping[str, Any], key: str, alone: Any) -> Any:
-    """Return the new value of a changed key; the given one if the key itself contained a secret and was stored under another name."""
+    """Return the new value of a changed key, or `alone` if `values` does not have the key.
+
+    That happens if the key itself contained a secret and was stored under another name.
+    """
     return values.get(key, alone)

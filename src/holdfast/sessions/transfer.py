@@ -27,7 +27,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, build_export, is_same, parse_export
 
 TRIES: Final = 8
-"""Attempts to read or write if other writers change the session meanwhile."""
+"""Attempts to read or write a session that other writers change meanwhile."""
 
 
 async def export_session(
@@ -39,9 +39,9 @@ async def export_session(
         store: the store.
         ref: the session.
         retired: include messages that are no longer on the live path.
-        calls: include its model calls, which refer to messages by position, so this needs `retired`.
-        digests: include the digests of erased content. With a digest, a guess of the content can be confirmed; without
-            it, the copy does not recognise a client that sends the erased message again.
+        calls: include the session's model calls. They refer to messages by position, so `retired` must be True too.
+        digests: include the digests of erased content. Someone who has a digest can check a guess of the content. Without
+            the digests, an imported copy does not recognise an erased message that a client sends again.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -76,7 +76,10 @@ async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Ses
 
 
 async def read_calls(store: Store, session: Session) -> list[ModelCall]:
-    """Return all model calls, oldest first: the newest in one read, and if there are more, turn by turn."""
+    """Return all model calls of a session, oldest first.
+
+    The newest calls are read in one query. If there are more, all calls are read turn by turn.
+    """
     found = await store.calls(session.ref, limit=PAGE)
     if len(found) < PAGE:
         return list(reversed(found))
@@ -104,11 +107,11 @@ class ImportResult(NamedTuple):
     changed: bool
     """False if an identical session existed already."""
     replaced: bool
-    """True if another session with that name was replaced."""
+    """True if a different session with the same user and id was replaced."""
 
 
 async def find_existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
-    """Return the session that an import would replace, and whether the import would change it; None if there is none."""
+    """Return the session that an import would replace, and True if the import would change it; None if there is no such session."""
     try:
         session = await store.get(ref)
         if session.damaged or (not read.has_retired and session.messages != len(read.messages)):
@@ -121,7 +124,7 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported) -> tuple[
 
 
 def check_import(ref: SessionRef, read: Imported) -> None:
-    """Check an import before anything is written. Raises `InvalidRequest`, which says where the mistake is."""
+    """Check an import before anything is written. Raises `InvalidRequest`, whose message names the place of the mistake."""
     check_new_session(_make_new_session(ref, read, 0), past=True)
     messages = take_out_data(read.messages, {})
     pairs = zip(messages, read.fields, strict=True)
@@ -131,18 +134,18 @@ def check_import(ref: SessionRef, read: Imported) -> None:
 
 
 async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> ImportResult:
-    """Install a session from an export or a recording, replacing a session with that name; all or nothing.
+    """Install a session from an export or a recording, in place of a session with the same user and id. The write is atomic.
 
-    An identical existing session stays unchanged, with its version, views and artifacts.
+    If an identical session exists, it stays unchanged, with its version, views and artifacts.
 
     Args:
-        engine: of the store.
+        engine: the tenant's engine.
         ref: user and id of the session.
-        read: its content.
+        read: the content of the session.
         fresh: True raises an error instead of replacing a different session.
 
     Raises:
-        SessionExists: another session has that name, and `fresh` is True.
+        SessionExists: a different session has the same user and id, and `fresh` is True.
         InvalidRequest: the content cannot be stored; the error says what is wrong.
     """
     found = await find_existing(engine.store, ref, await clean_import(engine.guard, read))
