@@ -1,18 +1,19 @@
 """Anthropic's Messages API: conversion of messages and tools in both directions, and marks for the prompt cache.
 
 Follows the API reference, "Create a Message", and the guides "Handle tool calls", "Extended thinking", "Prompt
-caching", "Vision" and "PDF support". `holdfast.context.dialects.adapt_messages` decides the order of messages and adds all
-necessary text; this module only converts the format of messages. Unknown fields are left out, because
-the API rejects them.
+caching", "Vision" and "PDF support". `holdfast.context.dialects.adapt_messages` decides the order of messages and adds
+all necessary text; this module only converts the format of messages. Unknown fields are left out, because the API
+rejects them.
 
-According to the guide "Prompt caching", a prompt is cached up to each block with `cache_control`, at most four of them,
-in the order tools, system, messages. A later request reads the longest cached prefix that it begins with, looking back
-from each of its own marks over at most 20 blocks. Marks are not part of the cached content, so they may be placed differently
-in each request.
+A block with `cache_control` is called a mark here. According to the guide "Prompt caching", the provider caches the
+prompt up to each mark, in the order tools, system, messages. There may be at most four marks. A later request reads the
+longest cached prefix that it begins with, looking back from each of its own marks over at most 20 blocks. Marks are not
+part of the cached content, so they may be placed differently in each request.
 
-Two marks let every call read everything that the previous call cached, however many blocks were added. One is at the end
-of the part of this prompt that the next prompt will begin with, the other at the end of the previous prompt. Two more
-stay valid when the frontier moves: one after system prompt and tools, and one after the first message, which is the task.
+Two marks let every call read everything that the previous call cached, however many blocks were added. One is at the
+end of the part of this prompt that the next prompt will begin with, the other is at the end of the previous prompt. Two
+more marks stay valid when older messages leave the prompt. One is after system prompt and tools, the other is after the
+first message, which is the task.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Block = dict[str, Any]
 CACHE_MARKS: Final = 4
 """Maximum number of blocks with `cache_control` in a request."""
 MARK: Final[Mapping[str, Any]] = {"type": "ephemeral"}
-"""A mark that is valid for five minutes after the last read."""
+"""Value of `cache_control` that keeps the cached prefix for five minutes after it was last read."""
 _LONG: Final = "1h"
 
 
@@ -53,14 +54,18 @@ def add_cache_marks(
 ) -> None:
     """Put `cache_control` on the blocks of a request, in place.
 
-    A client's own marks in tools, system prompt and new messages take precedence over Holdfast's. Marks in earlier
-    messages, which the log keeps from older requests, only get marks that remain after the two most important ones.
+    The API allows four marks. They are chosen in this order:
+
+    1. the client's own marks in tools, system prompt and new messages;
+    2. the two most important marks of Holdfast;
+    3. the client's marks in earlier messages, which the log keeps from older requests;
+    4. the other marks of Holdfast.
 
     Args:
         front: Tools, then the blocks of the system prompt.
         conversation: The messages.
         written: The blocks of each message.
-        cache: Value of the marks. None: no marks are added, and only the last four of the client's are kept.
+        cache: Value of the marks. None: Holdfast adds no marks, and only the client's last four are kept.
     """
     newest = _find_end_of_reply(conversation)
     blocks = [[inner for block in group for inner in (*_list_nested(block), block)] for group in written]
@@ -82,11 +87,13 @@ def add_cache_marks(
 
 
 def count_stable(conversation: Sequence[Message]) -> int:
-    """Return how many of the messages the next prompt will begin with, unless the frontier moves.
+    """Return how many of the messages the next prompt will also begin with, as long as no older messages leave the prompt.
 
-    These are all messages, except for the user text that a dialect adds at the end if the assistant spoke last: the
-    next prompt has the user's message instead. Recalled memories belong to one turn: a call after a round of tools
-    begins with them, the next turn does not; they get a mark of their own, in `_list_best_blocks`.
+    If the assistant spoke last, a dialect adds a user text at the end. This text is not counted, because the next
+    prompt has the user's message instead. All other messages are counted.
+
+    That includes recalled memories, which belong to one turn. A call after a round of tools begins with them, but the
+    next turn does not. So `_list_best_blocks` gives the message before them a mark of its own.
     """
     closed = bool(conversation) and conversation[-1].role == "user" and conversation[-1].content == CLOSING
     return len(conversation) - closed
@@ -95,7 +102,7 @@ def count_stable(conversation: Sequence[Message]) -> int:
 def _list_best_blocks(
     front: Sequence[Block], conversation: Sequence[Message], written: Sequence[list[Block]], newest: int
 ) -> Iterator[Block]:
-    """Yield the blocks on which a mark is most useful, best first."""
+    """Yield the blocks on which a mark is most useful, in decreasing order of use."""
     yield from _find_last(block for group in written[: count_stable(conversation)] for block in group)
     yield from _find_last(block for group in written[: _find_recalled(conversation)] for block in group)
     yield from _find_last(block for group in written[: max(0, newest - 1)] for block in group)
@@ -104,18 +111,18 @@ def _list_best_blocks(
 
 
 def _find_recalled(conversation: Sequence[Message]) -> int:
-    """Return the position of the memories recalled for this turn, or 0 if there are none."""
+    """Return the index of the memories recalled for this turn; 0 if there are none."""
     return next((at for at in range(len(conversation) - 1, -1, -1) if is_recalled(conversation[at])), 0)
 
 
 def _find_end_of_reply(conversation: Sequence[Message]) -> int:
-    """Return the position of the first message after the last reply."""
+    """Return the index of the message after the last reply; 0 if there is no reply."""
     until = count_stable(conversation)
     return next((at + 1 for at in range(until - 1, -1, -1) if conversation[at].role == "assistant"), 0)
 
 
 def _find_last(blocks: Iterator[Block] | Sequence[Block]) -> list[Block]:
-    """Return the last block that may have a mark, as a list of one or none."""
+    """Return a list with the last block that may have a mark; an empty list if no block may have one."""
     return [block for block in blocks if block.get("type") not in THINKING and not block.get("defer_loading")][-1:]
 
 
@@ -128,7 +135,7 @@ def _list_nested(block: Block) -> list[Block]:
 
 
 def _extend_marks(blocks: Sequence[Block]) -> None:
-    """Extend marks: a mark of five minutes must not precede a mark of an hour, so it is changed to an hour, too."""
+    """Change a mark of five minutes to one hour if a mark of one hour follows it, because the API requires that order."""
     long = False
     for block in reversed(_list_marked(blocks)):
         long = long or block["cache_control"].get("ttl") == _LONG
@@ -137,13 +144,14 @@ def _extend_marks(blocks: Sequence[Block]) -> None:
 
 
 REASONING = "[reasoning] "
-"""Prefix of reasoning that Anthropic did not sign, sent as text: Anthropic accepts only its own reasoning."""
+"""Prefix for reasoning that Anthropic did not sign. It is sent as text, because Anthropic accepts only its own
+reasoning."""
 LEFT_OUT = "[a part of type {type} is left out here: Anthropic does not take it]"
 BLOCKS = "content_blocks"
-"""Field of a reply next to its content: its blocks, unchanged and in order, except for tool calls, each with its `index`.
+"""Name of a field of a reply: its blocks, unchanged and in order, except for tool calls. Each block has its `index`.
 
-Present only if the reply has more than text preceded by reasoning: server tools and their results, citations, reasoning
-between texts.
+The field is present only if the reply has more than text preceded by reasoning: server tools and their results,
+citations, or reasoning between texts.
 """
 TOOL_FIELDS = (
     "cache_control",
@@ -153,9 +161,9 @@ TOOL_FIELDS = (
     "input_examples",
     "eager_input_streaming",
 )
-"""Fields of a tool that only Anthropic has, next to its function."""
+"""Fields of a tool that only Anthropic knows. They are next to `function`."""
 _MEDIA_FIELDS = {"image": ("transformations",), "document": ("title", "context", "citations")}
-"""Fields of an image or a document next to its source."""
+"""Fields of an image or a document that are next to its `source`."""
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 NAME_LENGTH = 128
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -172,8 +180,8 @@ def build_request(
 
     Args:
         messages: System prompt first, then a conversation adapted to Anthropic's dialect.
-        tools: Tools in Anthropic's format, which get cache marks like the rest.
-        cache: Value of the cache marks. None: no marks are added to those of the messages.
+        tools: Tools in Anthropic's format. They get cache marks like the messages.
+        cache: Value of the cache marks. None: only the marks that the messages already have are sent.
     """
     front, conversation = split_system(messages)
     system = [block for message in front for block in _convert_system(message)]
@@ -191,7 +199,11 @@ def build_request(
 
 
 def map_blocks(messages: Sequence[Message]) -> list[list[int]]:
-    """Return, for each message of a request and each of its blocks, the index in `messages` of its source."""
+    """Return the source of each block of a request.
+
+    Returns:
+        For each message of the request, a list with one number per block: the index in `messages` of its source.
+    """
     front, conversation = split_system(messages)
     sources: list[list[int]] = []
     last = ""
@@ -207,10 +219,10 @@ def map_blocks(messages: Sequence[Message]) -> list[list[int]]:
 
 
 def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert OpenAI's function tools to Anthropic's format; tools in Anthropic's format are returned unchanged.
+    """Convert OpenAI's function tools to Anthropic's format. Tools in Anthropic's format are returned unchanged.
 
     Raises:
-        InvalidRequest: A tool has neither format, or a name that Anthropic does not accept.
+        InvalidRequest: A tool is in neither format, or has a name that Anthropic does not accept.
     """
     return [_convert_tool(tool, f"tools[{at}]") for at, tool in enumerate(tools)]
 
@@ -236,7 +248,7 @@ def _convert_tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def to_tool_name(name: str) -> str:
-    """Return `name` with characters replaced that Anthropic does not accept in the name of a tool."""
+    """Return a name of a tool that Anthropic accepts: other characters are replaced by `_`, and the name is shortened."""
     return _NAME.sub("_", name)[:NAME_LENGTH] or "tool"
 
 
@@ -256,7 +268,10 @@ def _convert_message(message: Message) -> list[Block]:
 
 
 def _convert_reply(message: Message) -> list[Block]:
-    """Return an assistant's blocks: signed reasoning first, as the API requires, and calls last, as it returns them."""
+    """Return the blocks of an assistant's message.
+
+    Signed reasoning comes first, because the API requires it. Calls come last, as in the API's replies.
+    """
     blocks = _get_native_blocks(message) if message.extra else []
     if not blocks:
         blocks = [block for thought in parse_field_thoughts(message) for block in _convert_thought(thought)]
@@ -269,7 +284,10 @@ def _convert_reply(message: Message) -> list[Block]:
 
 
 def _get_native_blocks(message: Message) -> list[Block]:
-    """Return the original blocks of Anthropic's reply, if they still match its content, which may have been shortened since."""
+    """Return the original blocks of a reply from Anthropic; an empty list if they do not match the content any more.
+
+    The content may have been shortened since the reply was stored.
+    """
     given = message.extra.get(BLOCKS)
     blocks = [block for block in given if isinstance(block, Mapping)] if isinstance(given, Sequence) else []
     texts = [block.get("text") for block in blocks if block.get("type") == "text"]
@@ -282,7 +300,10 @@ def _get_native_blocks(message: Message) -> list[Block]:
 
 
 def _drop_unpaired(blocks: list[Block]) -> list[Block]:
-    """Drop calls of server tools without results, and results without calls: interrupted replies have them, and the API rejects them."""
+    """Drop calls of server tools that have no result, and results that have no call.
+
+    Interrupted replies contain such blocks, and the API rejects them.
+    """
     call_ids = {_get_pair_id(block) for block in blocks if block["type"].endswith("tool_use")}
     paired_ids = call_ids & {_get_pair_id(block) for block in blocks if not block["type"].endswith("tool_use")}
     return [block for block in blocks if _get_pair_id(block) in (None, *paired_ids)]
@@ -300,13 +321,13 @@ def _convert_native_block(block: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _get_pair_id(block: Block) -> str | None:
-    """Return the id shared by a server tool's call and its result."""
+    """Return the id that the call of a server tool and its result have in common; None for other blocks."""
     found = block.get("id") if block["type"].endswith("tool_use") else block.get("tool_use_id")
     return None if found is None else str(found)
 
 
 def _list_other_texts(message: Message) -> list[str]:
-    """Return the texts that an OpenAI reply has outside its content: a refusal, and the transcript of spoken output."""
+    """Return the texts outside the content of a reply from OpenAI: a refusal, and the transcript of spoken output."""
     audio = message.extra.get("audio")
     transcript = audio.get("transcript") if isinstance(audio, Mapping) else None
     return [text for text in (message.extra.get("refusal"), transcript) if isinstance(text, str)]
@@ -366,7 +387,7 @@ def _make_placeholder(part: Part) -> Iterator[Block]:
 
 
 def _convert_medium(part: Part) -> Block | None:
-    """Return an image or document block, or None if Anthropic does not accept the medium."""
+    """Return an image or document block; None if Anthropic does not accept the medium."""
     source = part.extra.get("source")
     if part.type in ("image", "document") and isinstance(source, Mapping):
         return {"type": part.type, "source": source, **_pick_fields(part.extra, *_MEDIA_FIELDS[part.type])}
@@ -401,7 +422,7 @@ def _make_url_source(media: Media) -> Block | None:
 
 
 def _pick_fields(extra: Mapping[str, Any], *names: str) -> Block:
-    """Return those of `names` that `extra` has with a non-empty value."""
+    """Return the fields among `names` that are in `extra` with a non-empty value."""
     return {name: extra[name] for name in names if extra.get(name)}
 
 
@@ -409,26 +430,27 @@ def _pick_fields(extra: Mapping[str, Any], *names: str) -> Block:
 
 
 def parse_messages(data: Any, where: str = "messages") -> list[Message]:
-    """Parse the messages of an Anthropic request. Every block is kept; `tool_use` becomes tool calls, `tool_result` tool messages.
+    """Parse the messages of an Anthropic request. No block is lost.
 
-    Reasoning stays part of the content, in its position. Calls follow the rest of their message, and results precede
-    the rest of theirs, as the API requires.
+    Blocks `tool_use` become tool calls, and blocks `tool_result` become tool messages. Reasoning stays in the content,
+    in its position. Calls follow the other blocks of their message, and results precede the other blocks of theirs, as
+    the API requires.
 
     Raises:
-        InvalidMessage: The data is not such a list; the error names the field and what is allowed.
+        InvalidMessage: The data is not a valid list of messages. The error names the field and what is allowed.
     """
     return [message for group in parse_message_groups(data, where) for message in group]
 
 
 def parse_message_groups(data: Any, where: str = "messages") -> list[list[Message]]:
-    """Return the log messages for each message of an Anthropic request, parsed as in `parse_messages`."""
+    """Parse the messages of an Anthropic request into one list of log messages per message of the request."""
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         raise InvalidMessage(f"{where} must be a list of messages", param=where)
     return [_parse_message(item, f"{where}[{at}]") for at, item in enumerate(data)]
 
 
 def parse_system(data: Any, where: str = "system") -> list[Message]:
-    """Return the `system` field of an Anthropic request, text or text blocks, as a list of at most one system message."""
+    """Parse the field `system` of an Anthropic request (text or text blocks) into at most one system message."""
     return [parse_message({"role": "system", "content": data}, where)] if data else []
 
 
@@ -450,7 +472,11 @@ def _parse_message(data: Any, where: str) -> list[Message]:
 
 
 def _separate_tools(role: str, content: Sequence[Any], where: str) -> tuple[list[tuple[Any, str]], list[Any]]:
-    """Separate the calls, or results, of a message, with their positions, from all other blocks."""
+    """Separate the tool calls of a message, or its tool results, from its other blocks.
+
+    Returns:
+        The calls or results with their positions, and the other blocks.
+    """
     own, other = ("tool_use", "tool_result") if role == "assistant" else ("tool_result", "tool_use")
     tools: list[tuple[Any, str]] = []
     rest: list[Any] = []

@@ -1,7 +1,7 @@
 """Replies in the format of Anthropic's Messages API: a complete `message`, or the events of a stream.
 
-Follows the API reference, "Create a Message" and "Streaming Messages". The input is in Chat Completions format, in
-which a reply of an Anthropic model has additional fields, set by `holdfast.models.anthropic_stream`: `thinking_blocks`,
+Follows the API reference, "Create a Message" and "Streaming Messages". The input is in Chat Completions format. A reply
+of an Anthropic model has additional fields in it, which `holdfast.models.anthropic_stream` sets: `thinking_blocks`,
 `content_blocks`, `native_finish_reason`, and Anthropic's own numbers in `usage`.
 """
 
@@ -28,14 +28,14 @@ REASONS: Final[Mapping[str, str]] = {
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
-"""`stop_reason` for each `finish_reason`."""
+"""Anthropic's `stop_reason` for each `finish_reason`."""
 _NATIVE: Final[Mapping[str, frozenset[str]]] = {
     "stop": frozenset({"end_turn", "stop_sequence", "pause_turn"}),
     "length": frozenset({"max_tokens", "model_context_window_exceeded"}),
     "tool_calls": frozenset({"tool_use"}),
     "content_filter": frozenset({"refusal"}),
 }
-"""Stop reasons of Anthropic that are compatible with a `finish_reason`."""
+"""Anthropic's stop reasons that are compatible with each `finish_reason`."""
 _USAGE: Final = (
     "input_tokens",
     "cache_creation_input_tokens",
@@ -52,7 +52,7 @@ _NO_USAGE: Final[Block] = {"input_tokens": 0, "output_tokens": 0}
 
 
 def make_message(completion: Mapping[str, Any]) -> Block:
-    """Convert a `chat.completion` to a message; only the first of several choices is used."""
+    """Convert a `chat.completion` to a message. If it has several choices, only the first is used."""
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or ()), {})
     content = make_blocks(choice.get("message") or {})
     container = completion.get("container")
@@ -66,7 +66,7 @@ def make_message(completion: Mapping[str, Any]) -> Block:
 
 
 def make_blocks(message: Mapping[str, Any]) -> list[Block]:
-    """Return the content of an assistant's message: reasoning, blocks of server tools, text, and calls, in their known order."""
+    """Return the blocks of an assistant's message: reasoning, server tools, text and calls, in their original order if known."""
     blocks = _get_native_blocks(message)
     if not blocks:
         blocks = [
@@ -77,14 +77,17 @@ def make_blocks(message: Mapping[str, Any]) -> list[Block]:
 
 
 def _get_native_blocks(message: Mapping[str, Any]) -> list[Block]:
-    """Return Anthropic's own blocks, if they contain all of the content's text: the content may come from several model calls."""
+    """Return Anthropic's own blocks of a message; an empty list if they do not contain all of its text.
+
+    The text may come from several model calls.
+    """
     blocks = _list_native_blocks(message)
     text = "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
     return blocks if text == (message.get("content") or "") else []
 
 
 def _convert_content(message: Mapping[str, Any]) -> list[Block]:
-    """Return blocks for the content of a message."""
+    """Return the blocks for the content of a message."""
     content, server_blocks = (
         message.get("content"),
         [block for block in _list_native_blocks(message) if block["type"] in _SERVERS],
@@ -106,7 +109,7 @@ _SERVERS: Final = UNSPOKEN_PARTS - THINKING
 
 
 def _convert_part(part: Any) -> Block | None:
-    """Return the block for a part of the content, or None if replies have no such block."""
+    """Return the block for a part of the content; None if replies have no such block."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind in UNSPOKEN_PARTS:
         return dict(part)
@@ -149,7 +152,11 @@ def _make_head(chunk: Mapping[str, Any]) -> Block:
 
 
 def _make_stop(choice: Mapping[str, Any], *, called: bool) -> Block:
-    """Return the stop reason. If an upstream reports `stop` along with tool calls, clients would not run the calls."""
+    """Return the stop reason.
+
+    Some upstreams report `stop` along with tool calls. The reason is then `tool_use`, because clients would not run the
+    calls otherwise.
+    """
     finish = choice.get("finish_reason")
     finish = "tool_calls" if called and finish in (None, "stop") else finish
     native, sequence = choice.get("native_finish_reason"), choice.get("stop_sequence")
@@ -165,7 +172,7 @@ def _make_stop(choice: Mapping[str, Any], *, called: bool) -> Block:
 
 
 def format_usage(usage: Any) -> Block:
-    """Return usage in Anthropic's format, in which input tokens do not include tokens read from or written to a cache."""
+    """Return usage in Anthropic's format. Its input tokens do not include tokens that were read from or written to a cache."""
     if not isinstance(usage, Mapping):
         return dict(_NO_USAGE)
     if {"input_tokens", "output_tokens"} <= usage.keys():
@@ -185,9 +192,10 @@ def _to_number(value: Any) -> int:
 
 
 class ReplyEvents:
-    """Converts a stream of chunks to a stream of Anthropic's events. Call `end` once after the last chunk.
+    """Converter from a stream of Chat Completions chunks to a stream of Anthropic's events.
 
-    One block is open at a time, as in Anthropic's API. The cost of a chunk depends on its size only.
+    Call `add` for each chunk, and `end` once after the last one. One block is open at a time, as in Anthropic's API.
+    The cost of a chunk depends on its size only.
     """
 
     def __init__(self) -> None:
@@ -195,13 +203,14 @@ class ReplyEvents:
         self._index = -1
         self._open: tuple[Any, ...] | None = None
         self._calls: list[tuple[Any, Any]] = []
-        """Position and id of each call, as received."""
+        """Position and id of each tool call, as received."""
         self._arguments: list[str] = []
-        """Arguments of the open call, in pieces."""
+        """Arguments of the open tool call, in pieces."""
         self._started_calls: set[int] = set()
-        """Calls whose block was started."""
+        """Indexes in `_calls` of the calls whose block was started."""
         self._queued: list[tuple[int | None, Mapping[str, Any]]] = []
-        """Calls, by their position in `_calls`, and other deltas that wait until the arguments of the open call are complete."""
+        """Deltas that wait until the arguments of the open call are complete, each with its call's index in `_calls`;
+        None for deltas that belong to no call."""
         self._cut = False
         self._choice: Mapping[str, Any] = {}
         self._usage: Any = None
@@ -224,9 +233,9 @@ class ReplyEvents:
         return events
 
     def get_appended_text(self, chunk: Mapping[str, Any]) -> str | None:
-        """Return the text that a chunk appends to the open text block, or None if the chunk does anything else.
+        """Return the text that a chunk appends to the open text block; None if the chunk does anything else.
 
-        If it returns a text, `add` need not be called. This is the fast path for nearly all chunks.
+        If a text is returned, `add` need not be called for the chunk. This is the fast path for nearly all chunks.
         """
         choices = chunk.get("choices")
         if self._open is not _TEXT or not choices or len(choices) != 1 or chunk.get("usage") is not None:
@@ -240,11 +249,11 @@ class ReplyEvents:
 
     @property
     def index(self) -> int:
-        """Index of the last block."""
+        """Index of the last block that was started; -1 if there is none."""
         return self._index
 
     def end(self, more: Mapping[str, Any] | None = None) -> list[Event]:
-        """Return the last events.
+        """Return the last events of the stream.
 
         Args:
             more: Additional fields of the `message_delta` event.
@@ -261,7 +270,7 @@ class ReplyEvents:
         return events
 
     def cut(self) -> None:
-        """End the reply at this point, ignoring any later finish reason of the model."""
+        """End the reply at this point. A finish reason that the model sent before is ignored."""
         self._choice, self._cut = {"finish_reason": "stop"}, True
 
     def _make_start(self, chunk: Mapping[str, Any]) -> Event:
@@ -275,7 +284,7 @@ class ReplyEvents:
         return {"type": "message_start", "message": {**_make_head(chunk), **unknown}}
 
     def _add_delta(self, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Add a delta, its calls after the rest of it."""
+        """Add a delta: first its text and other fields, then its calls."""
         calls = delta.get("tool_calls")
         if any(value for name, value in delta.items() if name not in ("tool_calls", "role")):
             self._emit_or_queue(None, delta, events)
@@ -291,7 +300,15 @@ class ReplyEvents:
     # -- what comes between the pieces of a call ------------------------------------
 
     def _emit_or_queue(self, at: int | None, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Emit a delta, or queue it, because only one block is open at a time and none is reopened; `at` is the delta's call, if any."""
+        """Emit a delta, or queue it until the open call is complete.
+
+        Only one block is open at a time, and no block is reopened.
+
+        Args:
+            at: Index in `_calls` of the call that the delta belongs to; None for other deltas.
+            delta: The delta.
+            events: Receives the events.
+        """
         if self._open is not None and self._open[0] == "call" and self._open != ("call", at):
             if not self._is_call_complete():
                 self._queued.append((at, delta))
@@ -304,7 +321,7 @@ class ReplyEvents:
             self._emit(at, delta, events)
 
     def _release_queued(self, events: list[Event]) -> None:
-        """Emit the queued deltas, except those that have to wait again."""
+        """Emit the queued deltas. Some of them may be queued again."""
         queued, self._queued = self._queued, []
         self._close_block(events)
         first = queued[0][0]
@@ -353,7 +370,7 @@ class ReplyEvents:
             events.append(self._make_delta({"type": "text_delta", "text": text}))
 
     def _emit_thinking(self, delta: Mapping[str, Any], events: list[Event]) -> bool:
-        """Emit reasoning blocks; return True if there are any."""
+        """Emit the reasoning blocks of a delta. Return True if there are any."""
         blocks = delta.get("thinking_blocks")
         for block in blocks if isinstance(blocks, list) else ():
             if not isinstance(block, Mapping):
@@ -369,14 +386,14 @@ class ReplyEvents:
         return bool(blocks)
 
     def _emit_reasoning(self, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Emit unsigned reasoning given as text."""
+        """Emit the unsigned reasoning of a delta, which is plain text."""
         text = next((delta[name] for name in ("reasoning_content", "reasoning") if delta.get(name)), None)
         if isinstance(text, str):
             self._open_block(("thinking", None), _EMPTY_THOUGHT, events)
             events.append(self._make_delta({"type": "thinking_delta", "thinking": text}))
 
     def _emit_finished(self, blocks: Sequence[Block], events: list[Event]) -> None:
-        """Emit completed blocks whose text and reasoning were already emitted."""
+        """Emit the parts of completed blocks that are not emitted yet. Their text and reasoning already are."""
         for block in blocks:
             if block.get("type") in _SERVERS:
                 self._emit_block(block, events)
@@ -406,7 +423,7 @@ class ReplyEvents:
             self._emit_block(block, events)
 
     def _emit_block(self, block: Block, events: list[Event]) -> None:
-        """Emit a complete block, with its text or reasoning as deltas, because clients assemble them from deltas."""
+        """Emit a complete block. Its text or reasoning is emitted as deltas, because clients assemble blocks from deltas."""
         kind = block.get("type")
         self._close_block(events)
         if kind == "text":
@@ -419,14 +436,14 @@ class ReplyEvents:
         self._close_block(events)
 
     def _emit_citations(self, block: Block, events: list[Event]) -> None:
-        """Emit the citations of the open text."""
+        """Emit the citations of the open text block."""
         citations = block.get("citations") or ()
         events.extend(self._make_delta({"type": "citations_delta", "citation": citation}) for citation in citations)
 
     # -- one at a time -------------------------------------------------------------
 
     def _open_block(self, what: tuple[Any, ...], start: Mapping[str, Any], events: list[Event]) -> None:
-        """Make `what` the open block."""
+        """Close the open block, and open the block that `what` identifies, unless that one is already open."""
         if self._open == what:
             return
         self._close_block(events)

@@ -1,12 +1,14 @@
 """Request bodies: conversion between Chat Completions and Anthropic's Messages API, in both directions.
 
-Follows the API reference, "Create a Message". To Anthropic: fields that both APIs have are renamed. Fields that only
-OpenAI has are left out if they do not change the form of the answer, else rejected before any call. All other fields
-are sent unchanged. The table is in docs/upstreams.md; `holdfast.wire.anthropic` converts the messages.
+Follows the API reference, "Create a Message". `holdfast.wire.anthropic` converts the messages.
 
-From Anthropic: fields that Chat Completions do not have keep their names, so that a request reaches Anthropic
-unchanged. Other upstreams mostly reject unknown fields and parts, so signed reasoning, blocks of server tools, and
-cache marks are removed from what is sent to them. The log keeps them, and no text is lost.
+Conversion to Anthropic: fields that both APIs have are renamed. Fields that only OpenAI has are left out if they do not
+change the form of the answer; otherwise the request is rejected before any call. All other fields are sent unchanged.
+The table is in docs/upstreams.md.
+
+Conversion from Anthropic: fields that Chat Completions do not have keep their names, so that a request reaches
+Anthropic unchanged. Most other upstreams reject unknown fields and parts. So signed reasoning, blocks of server tools,
+and cache marks are not sent to them. The log keeps them, and no text is lost.
 """
 
 from __future__ import annotations
@@ -40,15 +42,15 @@ CHAT_ONLY: Final = frozenset(
     }
     | {"verbosity", "web_search_options"}
 )
-"""Fields of Chat Completions without a counterpart in Anthropic's API."""
+"""Fields of Chat Completions that have no counterpart in Anthropic's API."""
 REWRITTEN: Final = frozenset(
     {"max_completion_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format", "stop", "user"}
     | {"betas", "cache_control", "tools"}
 )
-"""Fields that have another name or place in Anthropic's API."""
+"""Fields that have another name or position in Anthropic's API."""
 USER_BYTES: Final = 16
 MAX_TEMPERATURE: Final = 1.0
-"""Maximum temperature; OpenAI's is 2."""
+"""Maximum temperature of Anthropic's API. OpenAI's maximum is 2."""
 _TIERS: Final = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 _EFFORTS: Final = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 _THINKING_TOKENS: Final = {
@@ -59,19 +61,19 @@ _THINKING_TOKENS: Final = {
     "xhigh": 32_768,
     "max": 32_768,
 }
-"""Token budgets for reasoning, for models that require a number."""
+"""Reasoning budget in tokens for each effort, for models that require a number."""
 _MIN_THINKING_TOKENS: Final = 1_024
 _VERSION: Final = re.compile(r"claude-(?:[a-z]+-)?(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 _THINKING_SINCE: Final = (3, 7)
 _ADAPTIVE_SINCE: Final = (4, 6)
-"""Version from which a model decides itself how long it thinks; earlier models need a token budget."""
+"""First version of models that decide themselves how long they reason. Earlier models need a token budget."""
 
 
 def check(body: Body) -> None:
-    """Reject fields that would change the answer and that Anthropic does not support.
+    """Reject fields that Anthropic does not support and that would change the answer.
 
     Raises:
-        InvalidRequest: Names the field and what is allowed.
+        InvalidRequest: A field is not supported. The error names the field and what is allowed.
     """
     if body.get("n") not in (None, 1):
         raise InvalidRequest("n must be 1: Anthropic returns one answer per request", param="n")
@@ -86,11 +88,11 @@ def check(body: Body) -> None:
 
 
 def build_body(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
-    """Return the body of `POST /v1/messages` for a Chat Completions body.
+    """Convert a Chat Completions body to a body of `POST /v1/messages`.
 
     Args:
-        body: Has `model`, and `messages` that need not be adapted to Anthropic's dialect yet.
-        max_tokens: Reply limit if the body sets none. Default: what `Budget` reserves for the reply.
+        body: The body, with `model` and `messages`. The messages need not be adapted to Anthropic's dialect yet.
+        max_tokens: Limit for the reply if the body sets none. Default: the tokens that `Budget` reserves for the reply.
 
     Raises:
         InvalidRequest: The body contains something that Anthropic does not support, as in `check`.
@@ -121,7 +123,7 @@ def build_body(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
 
 
 def list_betas(body: Body) -> list[str]:
-    """Return the `betas` of a request, which are sent in a header."""
+    """Return the `betas` of a request. They are sent in a header."""
     named = body.get("betas")
     return [str(name) for name in named] if isinstance(named, Sequence) and not isinstance(named, str) else []
 
@@ -130,7 +132,11 @@ def list_betas(body: Body) -> list[str]:
 
 
 def _get_cache_mark(body: Body) -> Mapping[str, Any] | None:
-    """Return the value for cache marks: `cache_control` of the request, or None if it is false, for no marks."""
+    """Return the request's `cache_control` as the value for cache marks.
+
+    The value is `MARK` if the request does not set it. It is None, which means no marks, if the request sets it to
+    false.
+    """
     given = body.get("cache_control")
     if given is False:
         return None
@@ -138,7 +144,10 @@ def _get_cache_mark(body: Body) -> Mapping[str, Any] | None:
 
 
 def _parse_stops(body: Body) -> list[str] | None:
-    """Return the stop sequences; Anthropic rejects those of only white space."""
+    """Return the stop sequences; None if there are none.
+
+    Stop sequences of only white space are dropped, because Anthropic rejects them.
+    """
     name = "stop_sequences" if body.get("stop_sequences") else "stop"
     given = body.get(name) or ()
     listed = [given] if isinstance(given, str) else given
@@ -148,7 +157,11 @@ def _parse_stops(body: Body) -> list[str] | None:
 
 
 def _convert_metadata(body: Body) -> dict[str, Any]:
-    """Return Anthropic's `metadata`: a given user_id unchanged, else a hash of `user`, since Anthropic asks not to send names."""
+    """Return Anthropic's `metadata` with a user id.
+
+    If the request's metadata contains a user id, it is unchanged. Otherwise the id is a hash of the request's `user`,
+    because Anthropic asks not to send names.
+    """
     given = body.get("metadata")
     named = given.get("user_id") if isinstance(given, Mapping) else None
     if isinstance(named, str) and named:
@@ -167,7 +180,7 @@ def _build_output_config(body: Body) -> dict[str, Any]:
 
 
 def _parse_format(given: Any) -> Mapping[str, Any] | None:
-    """Return the JSON schema of the answer, or None if the answer is text."""
+    """Return the JSON schema for the answer; None if the answer is to be text."""
     kind = given.get("type") if isinstance(given, Mapping) else given
     if kind in (None, "text"):
         return None
@@ -183,7 +196,7 @@ def _parse_format(given: Any) -> Mapping[str, Any] | None:
 
 
 def _select_tools(body: Body) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return the tools that may be called, and the tool choice."""
+    """Return the tools that the model may call, and Anthropic's `tool_choice`."""
     tools = convert_tools(body.get("tools") or ())
     choice, allowed = _convert_choice(body.get("tool_choice"), tools)
     if allowed is not None:
@@ -195,7 +208,7 @@ def _select_tools(body: Body) -> tuple[list[dict[str, Any]], dict[str, Any] | No
 
 
 def _convert_choice(given: Any, tools: Sequence[Body]) -> tuple[dict[str, Any] | None, frozenset[str] | None]:
-    """Return Anthropic's `tool_choice`, and the names of the allowed tools if not all are."""
+    """Return Anthropic's `tool_choice`, and the names of the allowed tools; None instead of names if all tools are allowed."""
     words = {"auto": "auto", "none": "none", "required": "any", "any": "any"}
     if given is None:
         return None, None
@@ -223,9 +236,9 @@ def _get_name(tool: Any) -> str | None:
 
 
 def _declare_called_tools(messages: Sequence[Body]) -> list[dict[str, Any]]:
-    """Return tools for the calls in a request that declares none: Anthropic rejects calls without tools.
+    """Return tool declarations for the calls in a request without tools, because Anthropic rejects calls without them.
 
-    They cannot be called, because the tool choice is none.
+    The model cannot call these tools, because the tool choice is none.
     """
     blocks = [block for message in messages for block in message["content"]]
     names = dict.fromkeys(to_tool_name(block["name"]) for block in blocks if block["type"] == "tool_use")
@@ -236,12 +249,12 @@ def _declare_called_tools(messages: Sequence[Body]) -> list[dict[str, Any]]:
 
 
 def _set_thinking(request: dict[str, Any], effort: str, reply: int) -> None:
-    """Set up reasoning according to `reasoning_effort`, unless the request does so in Anthropic's terms.
+    """Enable reasoning according to `reasoning_effort`, unless the request already has Anthropic's field `thinking`.
 
     Args:
-        request: The request. `max_tokens` is set, too, because it includes the tokens for reasoning.
+        request: The request. Its `max_tokens` is set, too, because this limit includes the tokens for reasoning.
         effort: Effort in OpenAI's terms.
-        reply: Tokens of the reply if the request sets no limit.
+        reply: Tokens for the reply if the request sets no limit.
     """
     requested, thinking = request["max_tokens"], request.get("thinking")
     request["max_tokens"] = requested or reply
@@ -272,30 +285,30 @@ def _set_thinking(request: dict[str, Any], effort: str, reply: int) -> None:
 
 
 def _can_think(messages: Sequence[Body]) -> bool:
-    """Return True if reasoning may be enabled. Anthropic rejects it within a tool round that began without it."""
+    """Return True if reasoning may be enabled. Anthropic rejects it in a tool round that began without reasoning."""
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return True
     return messages[-2]["content"][0]["type"] in THINKING
 
 
 def _parse_version(model: str) -> tuple[int, int]:
-    """Return a model's version; models without one in their name count as new."""
+    """Return a model's version. A model without a version in its name gets a version newer than all others."""
     found = _VERSION.search(model.lower())
     return (int(found[1]), int(found[2] or 0)) if found else (99, 0)
 
 
 _READ: Final = frozenset({"system", "messages", "contents", "stop_sequences", "tools", "tool_choice"})
-"""Fields that are converted, or read elsewhere."""
+"""Fields that are converted, or that are read elsewhere."""
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _FUNCTION: Final = {"name": "name", "description": "description", "input_schema": "parameters"}
-"""Fields of a tool, and their names in the function of a Chat Completions tool."""
+"""Fields of an Anthropic tool, with their names in a Chat Completions function."""
 
 
 def parse_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an Anthropic request in Chat Completions terms, except for `system` and `messages`.
+    """Convert the fields of an Anthropic request to those of Chat Completions, except for `system` and `messages`.
 
     Raises:
-        InvalidRequest: A field to be converted has an invalid value; the error names it.
+        InvalidRequest: A field that is converted has an invalid value. The error names the field.
     """
     fields = {name: value for name, value in body.items() if name not in _READ}
     if body.get("stop_sequences"):
@@ -311,7 +324,9 @@ def parse_fields(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_tools(tools: Any) -> list[dict[str, Any]]:
-    """Convert the client's own tools to function tools; tools that Anthropic runs or knows by type are returned unchanged.
+    """Convert the client's own tools to function tools.
+
+    Tools that Anthropic runs, or knows by their type, are returned unchanged.
 
     Raises:
         InvalidRequest: An item of the list is not a valid tool.
@@ -345,7 +360,7 @@ def _check_stops(given: Any) -> list[str]:
 
 
 def _parse_choice(given: Any) -> dict[str, Any]:
-    """Return `tool_choice`, and `parallel_tool_calls`, which Anthropic has inside of it."""
+    """Return the fields `tool_choice` and `parallel_tool_calls`. In Anthropic's API, the latter is part of the former."""
     kind = given.get("type") if isinstance(given, Mapping) else None
     if kind == "tool" and isinstance(given.get("name"), str):
         fields: dict[str, Any] = {"tool_choice": {"type": "function", "function": {"name": given["name"]}}}
@@ -358,7 +373,7 @@ def _parse_choice(given: Any) -> dict[str, Any]:
 
 
 def _parse_user(given: Any) -> dict[str, Any]:
-    """Return `metadata.user_id` as the field `user`; it is also kept in `metadata`."""
+    """Return a field `user` with the value of `metadata.user_id`; no field if there is none. `metadata` itself is kept."""
     if not isinstance(given, Mapping):
         raise InvalidRequest("metadata must be an object", param="metadata")
     user = given.get("user_id")
@@ -368,13 +383,13 @@ def _parse_user(given: Any) -> dict[str, Any]:
 
 
 _IN_MESSAGES: Final = frozenset({"thinking_blocks", "content_blocks", "is_error", "cache_control", "toolset_name"})
-"""Anthropic's fields of a message."""
+"""Fields of a message that only Anthropic knows."""
 _IN_PARTS: Final = frozenset({"cache_control", "citations"})
 _IN_CALLS: Final = frozenset({"cache_control", "caller", "toolset_name"})
 _ANTHROPICS: Final = frozenset(
     {"search_result", "container_upload", "tool_reference", "browser_state", "document", "image"}
 )
-"""Parts that Chat Completions do not have, including documents and images that only Anthropic can access."""
+"""Types of parts that Chat Completions do not have, including documents and images that only Anthropic can access."""
 ELSEWHERE: Final = "[a part of type {type} is left out here: only Anthropic can read it]"
 _ELSEWHERE: Final = frozenset(
     {
@@ -391,19 +406,19 @@ _ELSEWHERE: Final = frozenset(
         "interruptable",
     }
 )
-"""Fields with the same meaning in all Chat Completions APIs."""
+"""Fields that have the same meaning in all Chat Completions APIs."""
 _REASONS: Final = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])")
-"""OpenAI's reasoning models, which accept an effort, and use another name for the maximum length of a reply."""
+"""OpenAI's reasoning models. They accept an effort, and have another name for the field that limits the reply."""
 _OPENAI_EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
-"""Token budgets of thinking up to which the effort is low, or medium."""
+"""Highest reasoning budgets in tokens for a low effort and for a medium effort."""
 
 
 # -- messages ----------------------------------------------------------------
 
 
 def to_plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
-    """Return the messages in Chat Completions format if they contain nothing specific to a provider, else None."""
+    """Return the messages in Chat Completions format; None if one of them contains something specific to a provider."""
     plain = [
         # Nearly all messages of a long prompt are text only.
         {"role": one.role, "content": one.content}
@@ -420,7 +435,7 @@ def to_plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
 
 
 def _is_plain(message: Message) -> bool:
-    """Return True for messages that have only text and calls."""
+    """Return True if a message has only text and tool calls."""
     if message.extra or isinstance(message.content, tuple):
         return False
     if message.role == "tool":
@@ -429,10 +444,12 @@ def _is_plain(message: Message) -> bool:
 
 
 def drop_anthropic_fields(message: Message) -> Message:
-    """Return `message` without Anthropic's fields, for other Chat Completions upstreams; the same object if it has none.
+    """Return a message without Anthropic's own fields, for other Chat Completions upstreams.
+
+    A message without such fields is returned as the same object.
 
     Args:
-        message: Its media are in Chat Completions format already.
+        message: The message. Its media are already in Chat Completions format.
     """
     changes: dict[str, Any] = {}
     if message.extra and not _IN_MESSAGES.isdisjoint(message.extra):
@@ -459,7 +476,7 @@ def drop_anthropic_fields(message: Message) -> Message:
 
 
 def _get_server_tool_type(message: Message) -> str:
-    """Return the type of the first server tool block of a reply that contains nothing else."""
+    """Return the type of the first server tool block of a reply that contains no other content."""
     blocks = message.extra.get("content_blocks")
     kinds = [part.type for part in message.media if part.type in SERVER_TOOL_PARTS]
     kinds += (
@@ -488,7 +505,7 @@ def _drop_parts(content: Iterable[Part]) -> Iterable[Part]:
 
 
 def _describe_part(part: Part) -> str:
-    """Return a search result's title, source and text; for other parts, a placeholder."""
+    """Return the title, source and text of a search result. For any other part, return a placeholder."""
     if part.type != "search_result":
         return ELSEWHERE.format(type=part.type)
     blocks = part.extra.get("content")
@@ -506,11 +523,11 @@ def _drop_call_fields(call: ToolCall) -> ToolCall:
 
 
 def convert_fields(fields: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Return the fields that a Chat Completions upstream accepts, from a request written for Anthropic.
+    """Convert the fields of a request for Anthropic to those that a Chat Completions upstream accepts.
 
     Args:
         fields: Fields of the request, as returned by `parse_fields`.
-        model: Name of the model at the upstream: some models have another name for a field.
+        model: Name of the model at the upstream. It matters because some models have another name for a field.
     """
     converted = {name: value for name, value in fields.items() if name in _ELSEWHERE}
     if "tools" in converted:
@@ -548,7 +565,7 @@ def _convert_format(form: Any) -> dict[str, Any] | None:
 
 
 def _choose_effort(thinking: Any, effort: Any) -> str | None:
-    """Return the reasoning effort for a model of OpenAI's, or None for its default."""
+    """Return the reasoning effort for one of OpenAI's models; None for the model's default."""
     if isinstance(effort, str) and effort in _OPENAI_EFFORTS:
         return _OPENAI_EFFORTS[effort]
     budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None

@@ -22,7 +22,7 @@ class ArtifactObject(Answer, kw_only=True):
     object: Literal["artifact"] = "artifact"
     name: ArtifactName
     version: Count
-    """Version of the name, counted from 0."""
+    """Number of the version, counted from 0 for each name."""
     mime_type: str
     """Media type of the content."""
     size: Count
@@ -30,12 +30,12 @@ class ArtifactObject(Answer, kw_only=True):
     sha256: str
     """SHA-256 of the content, hexadecimal."""
     author: str | None
-    """Agent that saved it, if known."""
+    """Agent that saved the version, if known."""
     metadata: JsonObject
-    """Metadata given when it was saved."""
+    """Metadata given when the version was saved."""
     created_at: Time
 
     @classmethod
     def from_artifact(cls, artifact: Artifact) -> ArtifactObject:
-        """Create the object for a version."""
+        """Create the object for a version of an artifact."""
         return cls.from_fields(artifact, sha256=artifact.sha256.hex())

@@ -1,6 +1,7 @@
-"""Exports of sessions with their past, and imports of exports, recordings and bare messages.
+"""Exports of sessions with their history, and imports of exports, recordings and bare messages.
 
-The past of a session consists of its end, usage, model calls, and retired and erased messages.
+The history of a session, called its past here, consists of its end, its usage, its model calls, and its retired and
+erased messages. A message is retired if an edit or a rewind replaced it.
 """
 
 from __future__ import annotations
@@ -41,30 +42,30 @@ _OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_
 
 
 def export_entry(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
-    """Return an entry as it appears in exports.
+    """Return an entry in the form of an export.
 
     Args:
-        entry: Any entry, live, retired or erased.
-        digests: If True, erased entries include the digest of their content. The digest has no key, so anyone who has
-            it can check a guess of what the message said.
+        entry: The entry: live, retired or erased.
+        digests: True to include the digest of the content of an erased entry. The digest has no key, so anyone who has
+            it can check a guess of the erased content.
     """
     return {**to_entry_json(entry), "digest": entry.digest.hex()} if digests and entry.erased else to_entry_json(entry)
 
 
 def export_call(call: ModelCall) -> dict[str, Any]:
-    """Return a model call as it appears in exports; the data on how its prompt was built is opaque, in base64."""
+    """Return a model call in the form of an export. The record of how its prompt was built is opaque, in base64."""
     data: dict[str, Any] = {"model": call.model, **{name: getattr(call, name) for name in _OF_A_CALL}}
     data |= {"through": call.through, "view": call.view}
     return {**data, "hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
 
 
 MEDIA_LISTS: Final[Mapping[str, Kind]] = {"images": "image", "videos": "video", "audios": "audio", "files": "file"}
-"""Lists of an export that give the positions of media, by kind."""
+"""Lists in an export, each with the positions of all media of one kind."""
 _OF_FRAMES: Final = ("fps", "total_num_frames", "sampled_indices")
 
 
 def list_media(entries: Iterable[Entry], kind: Kind) -> list[dict[str, Any]]:
-    """Return position and properties of the media of one kind in a log. Their data is inside the messages."""
+    """Return the position and properties of each medium of one kind in a log. The messages contain the data of the media."""
     found = []
     for entry in entries:
         content = entry.message.content
@@ -98,14 +99,14 @@ def _pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
 
 
 def parse_past(data: Mapping[str, Any], now: int) -> Past | None:
-    """Return the past that an export describes, or None if it describes none.
+    """Return the past that an export describes; None if it describes none.
 
     Args:
         data: The export.
         now: Milliseconds since the epoch, used for missing times.
 
     Raises:
-        InvalidRequest: A field is invalid; the error names it.
+        InvalidRequest: A field is invalid. The error names it.
     """
     updated_at = _parse_number(data, "updated_at", now)
     ended_at = _parse_number(data, "ended_at", updated_at)
@@ -124,7 +125,7 @@ def parse_past(data: Mapping[str, Any], now: int) -> Past | None:
 
 
 def parse_origins(data: Mapping[str, Any]) -> tuple[Origin, ...]:
-    """Return the origins of an export's messages, or an empty tuple if it has none.
+    """Return the origins of the messages in an export; an empty tuple if it has none.
 
     Raises:
         InvalidRequest: The field `origins` is invalid.
@@ -140,7 +141,9 @@ def parse_origins(data: Mapping[str, Any]) -> tuple[Origin, ...]:
 
 
 def parse_old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the past of an exported message, as arguments of `OldEntry`; numbers that an import assigns anew are only checked.
+    """Return the fields of an exported message that describe its past, as arguments of `OldEntry`.
+
+    Numbers that an import assigns again, such as `seq`, are only checked.
 
     Raises:
         InvalidMessage: A field is invalid.
@@ -161,12 +164,12 @@ def parse_old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def is_erased_without_digest(data: Mapping[str, Any]) -> bool:
-    """Return True if an exported message was erased and has no digest; `parse_old_fields` then generates one."""
+    """Return True if an exported message was erased and has no digest. `parse_old_fields` generates a digest for it."""
     return data.get("erased") is True and data.get("digest") is None
 
 
 def get_list(data: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """Return a list in an export; empty if it is missing.
+    """Return a list in an export; an empty sequence if it is missing.
 
     Raises:
         InvalidRequest: The value is not a list.
@@ -236,7 +239,7 @@ def _parse_call(data: Any, where: str) -> ModelCall:
 
 
 def _parse_digest(value: Any, where: str) -> bytes:
-    """Return the digest of an erased message; if it is missing, one derived from the message's position."""
+    """Return the digest of an erased message. If it is missing, return a digest of the message's position."""
     if value is None:
         return hashlib.blake2b(where.encode(), digest_size=DIGEST_SIZE, person=b"erased").digest()
     try:
@@ -250,11 +253,12 @@ def _parse_digest(value: Any, where: str) -> bytes:
 
 
 SCHEMA: Final = 1
-"""Version of the export format, `schema` in exports. Increased when an existing release would misread a new export."""
+"""Version of the export format, called `schema` in exports. It is increased if existing releases would misread new
+exports."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """A validated export: the session's own fields, and its messages with Holdfast's fields."""
+    """A validated export: the fields of the session, and its messages with Holdfast's own fields."""
 
     id: str | None
     user_id: str | None
@@ -265,18 +269,18 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     ttl: int | None
     messages: tuple[Message, ...]
     fields: tuple[dict[str, Any], ...]
-    """For each message, the arguments of `OldEntry` except the message itself."""
+    """For each message: arguments of `OldEntry`, without the message itself."""
     without_digest: frozenset[int] = frozenset()
-    """Indexes, in `messages`, of erased messages without a digest."""
+    """Indexes in `messages` of the erased messages that have no digest."""
     past: Past | None = None
     given_past: frozenset[str] = frozenset()
-    """Fields of the past that it has, from `PAST_FIELDS`."""
+    """Names of the fields in `PAST_FIELDS` that the export contains."""
     origins: tuple[Origin, ...] = ()
-    """Origins of the messages; empty if they are the session's own. Not compared by `is_same`."""
+    """Origins of the messages; empty if none of them is a copy. `is_same` does not compare the origins."""
 
     @property
     def has_retired(self) -> bool:
-        """True if it is a complete log, with messages that are no longer on the live path."""
+        """True if there are retired messages. The messages are then a complete log."""
         return any("retired_by" in own for own in self.fields)
 
 
@@ -294,13 +298,13 @@ def build_export(
 
     Args:
         session: The session.
-        entries: Its live path, or its whole log.
+        entries: Its live entries, or its whole log.
         artifacts: The newest version of each artifact, without contents.
         calls: Its model calls, oldest first. None leaves them out.
-        digests: Include digests of erased messages, as described in `export_entry`.
-        referring: The entries without the data of their media, from which media lists are created faster. Default:
+        digests: True to include digests of erased messages, as described in `export_entry`.
+        referring: The same entries without the data of their media, to create the media lists faster. Default:
             `entries`.
-        origins: Origins of the session, if it has copies; in the export they refer to positions in its list of
+        origins: Origins of the session's entries, if some are copies. The export contains them for its own list of
             messages.
     """
     is_copy = any(origin.source != session.identity for origin in origins)
@@ -317,15 +321,17 @@ def build_export(
 
 
 def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) -> Imported:
-    """Parse an export, a recording, a bare `{"messages": […]}`, or `{"contents": […]}` of voice records; unknown keys are ignored.
+    """Parse an imported session. Unknown keys are ignored.
+
+    The formats are an export, a recording, a bare `{"messages": […]}`, and `{"contents": […]}` of voice records.
 
     Args:
         data: The decoded JSON.
         now: Milliseconds since the epoch, used for times missing in an export.
-        own: True for a log of Holdfast's own, whose voice fields were checked before and are not checked again.
+        own: True for Holdfast's own log. Its voice fields were checked before.
 
     Raises:
-        InvalidRequest: `messages` is missing, a field is invalid, or a later release wrote the export; the error says
+        InvalidRequest: `messages` is missing, a field is invalid, or a later release wrote the export. The message says
             which.
     """
     if not isinstance(data, Mapping):
@@ -376,9 +382,13 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
 
 
 def is_same(new: Imported, old: Imported) -> bool:
-    """Return True if importing `new` over the session that `old` was read from would change nothing.
+    """Return True if importing `new` over an existing session would change nothing.
 
-    Fields that `new` does not have are not compared if an import would assign them, such as times and turns.
+    Fields that are missing in `new`, such as times and turns, are not compared if an import would assign them.
+
+    Args:
+        new: The import.
+        old: The existing session, exported and parsed.
     """
     alike = ("agent", "system_messages", "state", "metadata", "ttl", "messages")
     if any(getattr(new, name) != getattr(old, name) for name in alike) or new.has_retired != old.has_retired:
@@ -396,7 +406,7 @@ def _has_same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:
 
 
 def _has_same_erased(new: Imported, old: Imported) -> bool:
-    """Return True if both have the same messages erased, with equal digests wherever both digests are known."""
+    """Return True if the same messages are erased in both. Digests are compared if both are known."""
     for at, (own, its) in enumerate(zip(new.fields, old.fields, strict=True)):
         known = at not in new.without_digest | old.without_digest
         if ("stands_for" in own) != ("stands_for" in its) or (known and own.get("stands_for") != its.get("stands_for")):
@@ -410,7 +420,7 @@ def _has_same_past(new: Past, old: Past, given_past: frozenset[str]) -> bool:
 
 
 def _is_export(data: Mapping[str, Any]) -> bool:
-    """Return True for an export of Holdfast. In other formats, fields such as `created_at` and `usage` are ignored."""
+    """Return True if the data are an export of Holdfast. In other formats, fields such as `created_at` are ignored."""
     schema = data.get("schema")
     if schema is None:
         return data.get("object") == "session"
@@ -423,12 +433,12 @@ def _is_export(data: Mapping[str, Any]) -> bool:
 
 
 def _erase_content(message: Message, own: dict[str, Any]) -> Message:
-    """Return a message without its content if it was erased."""
+    """Return the message; without its content if it was erased."""
     return erased_message(message) if "stands_for" in own else message
 
 
 def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
-    """Reject a log with retired messages that is incomplete."""
+    """Reject a log with retired messages if it is not complete."""
     for at, item in enumerate(raw):
         if item.get("seq", at) != at:
             place = f"messages[{at}].seq"
@@ -437,7 +447,7 @@ def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _check_media(data: Mapping[str, Any]) -> None:
-    """Reject lists of media without messages, which would be lost."""
+    """Reject media lists whose media are not in the messages, because these media would be lost."""
     for name in MEDIA_LISTS:
         for at, item in enumerate(get_list(data, name)):
             if not isinstance(item, Mapping) or not is_whole(item.get("seq")):
@@ -446,7 +456,7 @@ def _check_media(data: Mapping[str, Any]) -> None:
 
 
 def parse_system_messages(value: Any) -> tuple[Message, ...]:
-    """Parse system messages: a list of messages or texts, or one text. None and an empty text give none."""
+    """Parse system messages: a list of messages or texts, or one text. For None and an empty text, the result is empty."""
     if value is None or value == "":
         return ()
     if isinstance(value, str):
@@ -463,15 +473,15 @@ def parse_system_messages(value: Any) -> tuple[Message, ...]:
 
 
 def parse_own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = True) -> dict[str, Any]:
-    """Return the fields of Holdfast that a message from outside may have, as arguments of `NewEntry`.
+    """Return Holdfast's own fields that a message from outside may have, as arguments of `NewEntry`.
 
     Args:
         data: The message.
         where: Position of the message, for errors.
-        voice: If True, metadata is checked as that of a voice record.
+        voice: True to check the metadata as those of a voice record.
 
     Raises:
-        InvalidMessage: A field is invalid; `InvalidMetadata` for fields of a voice record.
+        InvalidMessage: A field is invalid. For fields of a voice record, the error is its subclass `InvalidMetadata`.
     """
     prefix = f"{where}." if where else ""
     found: dict[str, Any] = {}
@@ -501,19 +511,19 @@ _OWN: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def parse_record_fields(items: Sequence[Any], where: str = "messages") -> tuple[dict[str, Any], ...]:
-    """Return the fields of voice records in a chat request for each message: time, turn and metadata.
+    """Return the voice-record fields of each message in a chat request: time, turn and metadata.
 
-    Other fields of Holdfast cannot be set by chat clients, and neither can metadata that Holdfast uses itself.
+    Chat clients cannot set any other of Holdfast's own fields, nor metadata that Holdfast uses itself.
 
     Args:
         items: The messages as sent, already validated as messages.
         where: Key of the list, for errors.
 
     Returns:
-        For each message, arguments of `NewEntry`; empty if no message has such fields.
+        For each message, arguments of `NewEntry`. An empty tuple if no message has such fields.
 
     Raises:
-        InvalidMessage: A field has a wrong type, or a turn precedes an earlier one.
+        InvalidMessage: A field has a wrong type, or a turn is less than the turn of an earlier message.
         InvalidMetadata: Metadata does not fit the message's role.
         TooLarge: Metadata is larger than `METADATA_BYTES`.
     """
@@ -531,14 +541,14 @@ def parse_record_fields(items: Sequence[Any], where: str = "messages") -> tuple[
 
 
 _OF_A_RECORD: Final = ("role", "timestamp", "turn_id", "metadata")
-"""Fields of a message in a chat request that are read as those of a voice record."""
+"""Fields of a message in a chat request that have the same meaning as in a voice record."""
 
 
 def check_turns(fields: Sequence[Mapping[str, Any]], where: str) -> None:
     """Reject turns that decrease within one request.
 
     Raises:
-        InvalidMessage: A turn is smaller than the one of an earlier message.
+        InvalidMessage: A turn is less than the turn of an earlier message.
     """
     last = 0
     for at, own in enumerate(fields):
@@ -550,7 +560,7 @@ def check_turns(fields: Sequence[Mapping[str, Any]], where: str) -> None:
 
 
 def parse_milliseconds(data: Mapping[str, Any], name: str) -> int | None:
-    """Return a duration in milliseconds from a request, or None.
+    """Return a duration in milliseconds from a request; None if it is missing or null.
 
     Raises:
         InvalidRequest: The value is not a whole number from 0.

@@ -1,12 +1,12 @@
 """Google's Gemini API: conversion of messages and tools to a `generateContent` request.
 
 Follows the API reference ("Content", "Part", "FunctionCall", "FunctionResponse", "FunctionDeclaration") and the guides
-"Function calling" and "Thought signatures". As for Anthropic, the dialect (`holdfast.context.dialects.adapt_messages`)
-decides the order of messages and adds all necessary text.
+"Function calling" and "Thought signatures". The dialect (`holdfast.context.dialects.adapt_messages`) decides the order
+of messages and adds all necessary text, as for Anthropic.
 
-Two turns of one role are merged into one, so that roles alternate. Function results are alone in their turn, because
-the API counts them there, and Gemini 3 ignores other parts next to them. Therefore a short model turn separates them
-from a user turn.
+Roles must alternate, so consecutive turns of one role are merged. Function results have a turn of their own: the API
+counts the results in it, and Gemini 3 ignores other parts next to them. So a short model turn separates function
+results from a user turn.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from holdfast.wire.openai import Media, read_medium, split_system
 Block = dict[str, Any]
 LEFT_OUT = "[a part of type {type} is left out here: Gemini does not take it]"
 RETURNED = "[returned by {name}]"
-"""Text before the media of a result. The media follow the result, because the result itself is JSON."""
+"""Text before the media of a function result. The media come after the result, because the result itself is JSON."""
 SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""Signature for a call that Gemini did not make, as in "Thought signatures": Gemini 3 rejects a first call without a signature."""
+"""Signature for a call that Gemini did not make, from the guide "Thought signatures". Gemini 3 rejects a first call
+without a signature."""
 NAME_LENGTH = 64
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 _NAME_SIGNS = frozenset("_-.:")
@@ -68,10 +69,10 @@ def build_request(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Convert OpenAI's function tools to one Gemini tool with their declarations; tools in Gemini's format are returned unchanged.
+    """Convert OpenAI's function tools to one Gemini tool that declares them. Tools in Gemini's format are returned unchanged.
 
     Raises:
-        InvalidRequest: A tool has neither format, or a name that Gemini does not accept.
+        InvalidRequest: A tool is in neither format, or has a name that Gemini does not accept.
     """
     declared, own = [], []
     for at, tool in enumerate(tools):
@@ -83,7 +84,7 @@ def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def to_function_name(name: str) -> str:
-    """Return `name` with characters replaced that Gemini does not accept in the name of a function."""
+    """Return a name of a function that Gemini accepts: other characters are replaced by `_`, and the name is shortened."""
     plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in _NAME_SIGNS) else "_" for sign in name)
     starts = plain[:1].isalpha() or plain[:1] == "_"
     return (plain if starts else f"_{plain}")[:NAME_LENGTH]
@@ -108,7 +109,7 @@ def _make_declaration(function: Any, where: str) -> Block:
 
 
 def _add_parts(contents: list[Block], role: str, parts: list[Block]) -> None:
-    """Append `parts` to the last turn if it has that role and accepts them, else to a new turn."""
+    """Append the parts to the last turn if it has this role and is not a turn of function results, else add a turn."""
     last = contents[-1] if contents else None
     if last and parts and last["role"] == role and "functionResponse" not in last["parts"][0]:
         last["parts"] += parts
@@ -119,7 +120,7 @@ def _add_parts(contents: list[Block], role: str, parts: list[Block]) -> None:
 
 
 def _add_results(contents: list[Block], calls: Sequence[ToolCall], results: Sequence[Message]) -> None:
-    """Add the results of `calls` as a turn of its own, in their order, followed by their media."""
+    """Add a turn with the results of `calls`, in the order of the calls. Their media follow in another turn."""
     if not results:
         return
     by_id = {result.tool_call_id: result for result in results}
@@ -137,7 +138,7 @@ def _make_response(name: str, call_id: str, result: Message) -> Block:
 
 
 def _convert_reply(message: Message) -> list[Block]:
-    """Return a model's parts: reasoning, text, media and calls, with their original signatures."""
+    """Return the parts of a model's message: reasoning, text, media and calls, with their original signatures."""
     found = parse_thoughts(message)
     parts = [part for thought in found for part in _convert_thought(thought)]
     content = _convert_content(message.content)
@@ -178,7 +179,7 @@ def _convert_calls(calls: Sequence[ToolCall], found: Sequence[Thought]) -> list[
 
 
 def _convert_content(content: Content, *, media: bool = True) -> list[Block]:
-    """Return parts for the content; reasoning in it is added by `_convert_reply`."""
+    """Return the parts for a content without its reasoning, which `_convert_reply` adds."""
     if isinstance(content, str):
         content = (Part("text", content),)
     given = content if isinstance(content, tuple) else ()

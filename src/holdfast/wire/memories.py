@@ -34,41 +34,41 @@ class MemorySourceObject(Answer):
 
 
 class MemoryObject(Answer, kw_only=True):
-    """A memory, which persists across sessions."""
+    """A memory: a fact that persists across sessions."""
 
     object: Literal["memory"] = "memory"
     id: MemoryId
     scope: MemoryScope
     user_id: str | None
-    """The user who owns it, for scope `user`."""
+    """The user who owns the memory, for scope `user`."""
     agent: str | None
-    """The agent that owns it, for scope `agent`; otherwise the agent that remembered it."""
+    """For scope `agent`: the agent that owns the memory. For other scopes: the agent that created it."""
     content: Content
     type: Type
     tags: Tags
     importance: Share
-    """Importance as given when it was remembered; 0.5 by default."""
+    """Importance given when the memory was created; 0.5 by default."""
     origin: MemoryOrigin
     trust: Share
-    """Trust in it: that of its least trusted source."""
+    """Trust in the memory: that of its least trusted source."""
     status: Status
-    """`quarantined`: waits for review; `superseded`: replaced by another memory."""
+    """`quarantined`: awaits a review. `superseded`: replaced by another memory."""
     sources: Annotated[list[MemorySourceObject], json_schema(description=f"at most {MEMORY_SOURCES}")]
     created_at: Time
     updated_at: Time
     valid_from: Count | None
-    """Time from which it is valid, in milliseconds since the epoch."""
+    """Time from which the memory is valid, in milliseconds since the epoch."""
     valid_until: Count | None
-    """Time until which it is valid."""
+    """Time until which the memory is valid, in milliseconds since the epoch."""
     supersedes: list[MemoryId]
-    """Memories that it replaces."""
+    """Ids of the memories that it replaces."""
     superseded_by: MemoryId | None
     promoted_at: Time | None
     reviewed_at: Time | None
     metadata: JsonObject
-    """Any metadata."""
+    """Metadata of any form."""
     version: Count
-    """Version, for `If-Match`."""
+    """Version of the memory, for `If-Match`."""
 
     @classmethod
     def from_memory(cls, memory: Memory, *, reader: str | None = None, **more: Any) -> Self:
@@ -76,8 +76,9 @@ class MemoryObject(Answer, kw_only=True):
 
         Args:
             memory: The memory.
-            reader: A user, who must not see sources in the sessions of other users. None shows all sources.
-            more: Fields of the subclass.
+            reader: The user who reads the memory. Sources in sessions of other users are left out. None: all sources
+                are included.
+            more: Additional fields of a subclass.
         """
         owner = memory.owner
         sources = [MemorySourceObject.from_fields(one) for one in memory.sources if reader in (None, one.user_id)]
@@ -92,20 +93,20 @@ class MemoryObject(Answer, kw_only=True):
 
 
 class RememberedMemory(MemoryObject, kw_only=True):
-    """The result of remembering something."""
+    """The result of a request to remember something."""
 
     outcome: Literal["new", "merged", "superseded"]
-    """`merged`: it was known already; `superseded`: it replaces others."""
+    """`new`: it was stored. `merged`: it was known already. `superseded`: it replaces other memories."""
     similar: list[MemoryObject]
-    """Similar memories, which stay unchanged."""
+    """Similar memories. They stay unchanged."""
 
 
 class FoundMemory(MemoryObject, kw_only=True):
     """A memory in a list or a search result."""
 
     score: Share | UnsetType = UNSET
-    """With `q`: how well it matches the query."""
+    """For a search with `q`: how well the memory matches the query."""
     parts: dict[str, float] | UnsetType = UNSET
     """Components of the score: `keyword`, `vector`, `relevance`, `recency`, `standing`."""
     age: Count | UnsetType = UNSET
-    """Milliseconds since it was last mentioned."""
+    """Milliseconds since the memory was last mentioned."""

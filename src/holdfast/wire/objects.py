@@ -1,7 +1,7 @@
 """Base classes for objects of the REST API: msgspec structs, whose docstrings describe each field.
 
-The server's routes, exports, and `--json` of the command line share them; OpenAPI is generated from them. A class
-`SessionObject` is called `Session` there.
+The server's routes, exports, and the command line's `--json` share these classes. OpenAPI is generated from them;
+there, the class `SessionObject` is called `Session`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ REF: Final = "#/components/schemas/{name}"
 
 
 def json_schema(**keywords: Any) -> msgspec.Meta:
-    """Describe a field with JSON Schema keywords. They validate nothing: limits are checked where they are defined."""
+    """Return an annotation that describes a field with JSON Schema keywords.
+
+    The keywords do not validate anything. Limits are checked where they are defined.
+    """
     return msgspec.Meta(extra_json_schema=keywords)
 
 
 def same_as(kind: type) -> msgspec.Meta:
-    """Give a field that is handled as a dict the JSON schema of `kind`."""
+    """Return an annotation that gives a field the JSON schema of `kind`, although its value is a dict."""
     return json_schema(**{"$ref": REF.format(name=kind.__name__)})
 
 
 DEPRECATED: Final = json_schema(deprecated=True)
-"""Marks a field that has a new name and will be removed."""
+"""Annotation for a field that has a new name and will be removed."""
 
 
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,7 +36,12 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True):
 
     @classmethod
     def from_fields(cls, source: msgspec.Struct, **more: Any) -> Self:
-        """Create one from the fields and properties of `source` with the same names; `more` has all others."""
+        """Create an object from the fields and properties of `source` with the same names.
+
+        Args:
+            source: Struct with values for fields of this class.
+            more: The other fields. They take precedence.
+        """
         names = [name for name in cls.__struct_fields__ if name not in more and hasattr(source, name)]
         return cls(**{name: getattr(source, name) for name in names}, **more)
 
@@ -43,7 +51,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OpenObject(msgspec.Struct):
-    """An object with possible additional fields, which are kept. The class only describes it; it is handled as a dict."""
+    """An object that may have additional fields, which are kept. The class only describes it; code handles it as a dict."""
 
 
 Id = Annotated[str, json_schema(description="1 to 512 bytes of any Unicode", minLength=1)]
@@ -59,25 +67,25 @@ Cursor = TypeVar("Cursor")
 
 
 class Page(Answer, Generic[Item, Cursor], kw_only=True):
-    """A page of a list."""
+    """One page of a list."""
 
     object: Literal["list"] = "list"
     data: list[Item]
     has_more: bool
-    """True if there are items after the last one."""
+    """True if there are items after the last one on this page."""
     first_id: Cursor | None
     last_id: Cursor | None
-    """Pass it as `after` to get the next page."""
+    """Value for the parameter `after` of the request for the next page."""
 
     @classmethod
     def of(cls, items: Sequence[Item], *, has_more: bool, by: str = "id", **more: Any) -> Self:
         """Create a page.
 
         Args:
-            items: Structs or dicts.
+            items: The items, as structs or dicts.
             has_more: True if there are items after the last one.
-            by: Field that identifies an item, and is passed as `after`.
-            more: Fields of the subclass.
+            by: Name of the field that identifies an item. Its value is passed as `after`.
+            more: Additional fields of a subclass.
         """
         ends: list[Any] = [
             one[by] if isinstance(one, Mapping) else getattr(one, by) for one in (*items[:1], *items[-1:])

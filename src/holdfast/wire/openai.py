@@ -1,8 +1,8 @@
 """OpenAI's Chat Completions: conversion of messages and media in both directions, and entries in Holdfast's own routes.
 
-Lossless: fields that Holdfast does not know are kept in `extra` and sent in the same position again. Holdfast's own
-fields are recognised in input and never sent upstream. Media are never downloaded; what Chat Completions cannot express
-without loss is left unchanged.
+The conversion is lossless. Fields that Holdfast does not know are kept in `extra`, and sent in the same position again.
+Holdfast's own fields are accepted in requests and never sent upstream. Media are never downloaded. Content that Chat
+Completions cannot express without loss is left unchanged.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from holdfast.errors import InvalidMessage
 
 Media = Medium
 SHOWN_AFTER: Final = "[media: shown after the results]"
-"""Placeholder in a tool's result, where Chat Completions do not allow media."""
+"""Placeholder in a tool's result for media, which Chat Completions do not allow there."""
 FROM_RESULT: Final = "[media in the result of {id}]"
-"""Text before the media of a result, in the message to which they are moved."""
+"""Text before the media of a tool's result. The media are moved to a later message."""
 FRAMES: Final = "[video{about}: Chat Completions take no such video]"
-"""Replaces a video that has neither a link nor complete data."""
+"""Text in place of a video that has neither a link nor complete data."""
 _AUDIO_FORMATS: Final = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -34,23 +34,23 @@ _AUDIO_FORMATS: Final = {
     "audio/mp3": "mp3",
     "audio/mpeg": "mp3",
 }
-"""Audio types that Chat Completions accept."""
+"""Formats in Chat Completions for the audio types that they accept."""
 _NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
-"""Part types of Chat Completions."""
+"""Types of parts that Chat Completions have."""
 _KEPT: Final = ("cache_control",)
-"""Fields of other dialects' parts that gateways to their models also read in Chat Completions."""
+"""Fields of parts in other dialects that gateways to those models also read in Chat Completions."""
 
 
 def read_medium(part: Part) -> Media | None:
-    """Return the medium in `part`, or None if there is none that can be read."""
+    """Return the medium in a part; None if the part contains no medium that can be read."""
     return None if part.text is not None else find_medium(part.type, part.extra, part.held)
 
 
 def convert_parts(message: Message) -> Message:
-    """Return `message` with the parts of other dialects converted to Chat Completions, where these can express the same.
+    """Convert the parts of other dialects to Chat Completions, if these can express them.
 
-    Converts Anthropic's images and documents, and the parts of OpenAI's Responses API. Returns the same object if there
-    are none.
+    This applies to Anthropic's images and documents, and to the parts of OpenAI's Responses API. A message without such
+    parts is returned as the same object.
     """
     if not isinstance(message.content, tuple) or all(part.type in _NATIVE for part in message.content):
         return message
@@ -58,9 +58,9 @@ def convert_parts(message: Message) -> Message:
 
 
 def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Move media from tool results to a message after them: Chat Completions allow only text in tool results.
+    """Move media from tool results to later messages, because Chat Completions allow only text in tool results.
 
-    The media are put into a message with the user's role, after all results of the round, and the result contains a
+    After all results of a round, a message with the user's role contains their media. Each result contains a
     placeholder.
     """
     converted: list[Message] = []
@@ -95,7 +95,7 @@ def _convert_part(part: Part) -> Part:
 
 
 def _make_part(found: Media, extra: dict[str, Any]) -> tuple[str, dict[str, Any] | None] | None:
-    """Return type and fields of an equivalent part, or None if there is none. The fields are None for a text part."""
+    """Return type and fields of an equivalent part; None if there is none. For a text part, the fields are None."""
     match found.kind:
         case "image":
             url = found.url if found.url is not None else _make_data_url(found)
@@ -146,22 +146,22 @@ OWN_FIELDS = frozenset(
         "erased",
     }
 )
-"""Fields of an entry that Holdfast sets or reads itself; never kept in a message's `extra`."""
+"""Fields of an entry that Holdfast sets or reads itself. They are never kept in a message's `extra`."""
 _PLAIN = frozenset({"role", "content"})
-"""The fields of nearly all messages."""
+"""Fields of a message without special features. Nearly all messages have only these."""
 _PLAIN_ROLES = frozenset(ROLES) - {"tool"}
 _NAMED = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"}) | OWN_FIELDS
 
 
 def parse_message(data: Any, where: str = "message") -> Message:
-    """Parse a message from a decoded JSON object, or an object with `model_dump` (a message of the SDK).
+    """Parse a message from a decoded JSON object, or from a message of the SDK (an object with `model_dump`).
 
     Args:
         data: The object.
         where: Position of the object, for errors.
 
     Raises:
-        InvalidMessage: The object is not a valid message; the error names the field and what is allowed.
+        InvalidMessage: The object is not a valid message. The error names the field and what is allowed.
     """
     if type(data) is dict and data.keys() == _PLAIN:
         role, content = data["role"], data["content"]
@@ -187,7 +187,7 @@ def parse_messages(data: Any, where: str = "messages") -> list[Message]:
     """Parse a list of messages.
 
     Raises:
-        InvalidMessage: The data is not a list, or a message is invalid; the error names the first one.
+        InvalidMessage: The data is not a list, or a message is invalid. The error names the first invalid one.
     """
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         raise InvalidMessage(f"{where} must be a list of messages", param=where)
@@ -195,7 +195,7 @@ def parse_messages(data: Any, where: str = "messages") -> list[Message]:
 
 
 def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list[Message]]:
-    """Split messages into the leading system messages, which are stored outside the log, and the rest."""
+    """Split messages into the leading system messages, which are stored outside the log, and all others."""
     at = 0
     while at < len(messages) and messages[at].role in SYSTEM_ROLES:
         at += 1
@@ -203,9 +203,9 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
 
 
 def to_chat_message(message: Message) -> dict[str, Any]:
-    """Return `message` in Chat Completions format: role and content first, unknown fields last.
+    """Return a message in Chat Completions format: role and content first, unknown fields last.
 
-    Media that are stored separately are represented by a mark; callers that need their data restore it before
+    A description replaces media data that are stored separately. Callers that need the data restore them before
     (`holdfast.media.outgoing`).
     """
     content, calls, result_of = message.content, message.tool_calls, message.tool_call_id
@@ -222,7 +222,7 @@ def to_chat_message(message: Message) -> dict[str, Any]:
 
 
 def to_entry_json(entry: Entry) -> dict[str, Any]:
-    """Return `entry` with all its fields, as in Holdfast's own routes and exports."""
+    """Return an entry with all its fields, as in Holdfast's own routes and exports."""
     data = {"seq": entry.seq, "turn_id": entry.turn_id, **to_chat_message(entry.message), "timestamp": entry.timestamp}
     if entry.agent is not None:
         data["agent"] = entry.agent
@@ -241,13 +241,13 @@ def to_entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def find_continued_call(delta: Mapping[str, Any], known: Sequence[tuple[Any, Any]]) -> int | None:
-    """Return the index of the call that `delta` continues, or None if it starts a new one.
+    """Return the index of the call that `delta` continues; None if it starts a new call.
 
-    Gemini numbers all parallel calls 0, some gateways leave the number out, and vLLM once gave each fragment an id of
-    its own. Therefore, another id *together with a name* starts another call, whatever the number is.
+    Gemini numbers all parallel calls 0. Some gateways leave the number out. vLLM once gave each fragment an id of its
+    own. Therefore another id *together with a name* starts another call, whatever the number is.
 
     Args:
-        delta: An item of a chunk's `tool_calls`.
+        delta: An item of `tool_calls` in a chunk.
         known: Position and id of each call so far, as received.
     """
     position, call_id = delta.get("index"), delta.get("id")
@@ -281,7 +281,7 @@ def _to_mapping(data: Any, where: str) -> dict[str, Any]:
 
 
 def dump_model(data: Any) -> Any:
-    """Convert an object of the SDK to JSON values; return anything else unchanged."""
+    """Convert an object of the SDK to JSON values. Return anything else unchanged."""
     return data.model_dump(mode="json", exclude_unset=True) if hasattr(data, "model_dump") else data
 
 
@@ -292,7 +292,10 @@ def _check_field_name(key: Any, where: str) -> str:
 
 
 def _to_json_value(data: Any, where: str) -> Any:
-    """Return a copy of `data` as plain JSON values, and reject values that cannot be written as JSON before anything is stored."""
+    """Return a copy of `data` as plain JSON values.
+
+    Values that cannot be written as JSON are rejected here, before anything is stored.
+    """
     if type(data) is str and data.isascii():
         return data  # fast path: nearly all of a long prompt
     data = dump_model(data)
@@ -374,7 +377,7 @@ def _parse_tool_call(value: Any, where: str) -> ToolCall:
 
 
 def _format_arguments(value: Any) -> str:
-    """Return the arguments as text. Some clients send them parsed, but providers require the text."""
+    """Return the arguments of a call as text. Some clients send them as an object, but providers require text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -387,7 +390,7 @@ def _check_optional_text(value: Any, where: str) -> str | None:
 
 
 def _check_message(message: Message, where: str) -> None:
-    """Reject messages that no provider accepts in any context."""
+    """Reject a message that no provider accepts in any context."""
     if message.tool_calls and message.role != "assistant":
         raise InvalidMessage(
             f"{where}.tool_calls: only assistant messages may have tool calls", param=f"{where}.tool_calls"

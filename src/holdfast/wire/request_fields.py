@@ -1,4 +1,4 @@
-"""Names of request fields of providers, and detection of misspelt ones."""
+"""Names of the request fields of providers, and detection of misspelt names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OPENAI_FIELDS: Final = frozenset(
         "web_search_options",
     ]
 )
-"""OpenAI API reference, "Create chat completion"."""
+"""Fields from OpenAI's API reference, "Create chat completion"."""
 ANTHROPIC_FIELDS: Final = frozenset(
     [
         "messages",
@@ -74,7 +74,7 @@ ANTHROPIC_FIELDS: Final = frozenset(
         "top_p",
     ]
 )
-"""Anthropic API reference, "Create a Message", with its betas."""
+"""Fields from Anthropic's API reference, "Create a Message", including those of its betas."""
 OTHER_FIELDS: Final = frozenset(
     [
         "add_generation_prompt",
@@ -178,14 +178,16 @@ The servers are vLLM, llama.cpp, mistral.rs, Ollama, OpenRouter, Mistral, DeepSe
 """
 PROVIDER_FIELDS: Final = OPENAI_FIELDS | ANTHROPIC_FIELDS | OTHER_FIELDS
 NEAR_LETTERS: Final = 7
-"""Minimum length of names that other fields are compared with: shorter ones resemble too many others."""
+"""Minimum length of a known name to be compared with misspelt names. Shorter names resemble too many others."""
 
 
 def find_misspelt_name(name: str, ours: Iterable[str]) -> str | None:
-    """Return the known name that is one edit away from a field, ignoring case, or None.
+    """Return the known name that a field probably means; None if there is none.
+
+    That is the known name one edit away from the field's name, ignoring case.
 
     Args:
-        name: A field that is neither a known name nor a provider's.
+        name: Name of the field. It is neither a known name nor a provider's.
         ours: The known names.
     """
     for known in ours:
@@ -195,7 +197,7 @@ def find_misspelt_name(name: str, ours: Iterable[str]) -> str | None:
 
 
 def _is_one_edit_away(one: str, other: str) -> bool:
-    """Return True if at most one letter is inserted, left out, changed, or swapped with its neighbour."""
+    """Return True if the texts are equal after one letter is inserted, removed, changed, or swapped with its neighbour."""
     if abs(len(one) - len(other)) > 1:
         return False
     at = next(
@@ -207,7 +209,7 @@ def _is_one_edit_away(one: str, other: str) -> bool:
 
 
 def check_keywords(names: Iterable[str]) -> None:
-    """Reject keywords that are not fields of any provider, since they would have no effect.
+    """Reject keywords that are not fields of any provider, because they would have no effect.
 
     Raises:
         TypeError: A keyword is unknown.

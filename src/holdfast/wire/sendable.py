@@ -1,4 +1,4 @@
-"""Messages as users of the library may give them: texts, dicts, the SDK's objects, or `Message`."""
+"""Messages in the forms that users of the library may give: texts, dicts, the SDK's objects, or `Message`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from holdfast.wire.openai import parse_message, to_chat_message
 from holdfast.wire.voice import find_records
 
 Sendable = str | Mapping[str, Any] | Message | Any
-"""A user's text, a message as a dict, a message of the SDK, or a `Message`; or, for several messages, `{"contents": […]}` of voice records."""
+"""One message: a user's text, a dict, a message of the SDK, or a `Message`. For several messages, it may also be
+`{"contents": […]}` of voice records."""
 
 
 def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
-    """Return the given messages, validated like those of a request."""
+    """Convert the given messages to `Message`. They are validated like those of a request."""
     if type(given) is str:
         return [to_message(given, "message", text_role="user")]
     given, where = _unwrap(given)
@@ -32,7 +33,7 @@ def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
 
 
 def get_own_fields(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
-    """Return Holdfast's own fields of each message that is a dict."""
+    """Return Holdfast's own fields of each given message. Only dicts can have such fields."""
     if type(given) is str:
         return [{}]
     given, where = _unwrap(given)
@@ -45,7 +46,7 @@ def get_own_fields(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]
 
 
 def _unwrap(given: Any) -> tuple[Any, str]:
-    """Return the records in `{"contents": […]}`, or anything else unchanged, and the name of the list for errors."""
+    """Return the list in `{"contents": […]}`, or anything else unchanged; and the name of the list, for errors."""
     if not isinstance(given, Mapping) or "role" in given or "contents" not in given:
         return given, "messages"
     records, where = find_records(given)
@@ -59,7 +60,7 @@ def _is_single(given: Any) -> bool:
 
 
 def to_message(given: Sendable, where: str, *, text_role: str) -> Message:
-    """Return one given message; a text gets the role `text_role`.
+    """Convert one given message to `Message`. A text becomes a message with the role `text_role`.
 
     Raises:
         InvalidMessage: The message is invalid.

@@ -26,7 +26,7 @@ Ttl = Annotated[
 
 
 class Part(OpenObject):
-    """One part of a content: `text`, or media, which are passed through. Unknown fields are kept and returned unchanged."""
+    """One part of a content: `text`, or media that are passed on unchanged. Unknown fields are kept and returned unchanged."""
 
     type: str
     text: str | UnsetType = UNSET
@@ -34,15 +34,15 @@ class Part(OpenObject):
 
 
 class FunctionCall(OpenObject):
-    """The call of a function."""
+    """A call of a function."""
 
     name: str
     arguments: str | UnsetType = UNSET
-    """JSON text; empty if left out."""
+    """Arguments as JSON text; empty if left out."""
 
 
 class CustomCall(OpenObject):
-    """The call of a custom tool."""
+    """A call of a custom tool."""
 
     name: str | UnsetType = UNSET
     input: str | UnsetType = UNSET
@@ -55,9 +55,9 @@ class ToolCall(OpenObject):
     type: str | UnsetType = UNSET
     """`function` or `custom`."""
     function: FunctionCall | UnsetType = UNSET
-    """Present unless `type` is `custom`."""
+    """The call, unless `type` is `custom`."""
     custom: CustomCall | UnsetType = UNSET
-    """Without `type: custom` it is an unknown field."""
+    """The call, if `type` is `custom`. For other types, this is an unknown field."""
 
 
 class Message(OpenObject, kw_only=True):
@@ -65,12 +65,12 @@ class Message(OpenObject, kw_only=True):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[Part] | None | UnsetType = UNSET
-    """Text, parts, or null; may be left out for the assistant only."""
+    """Text, parts, or null. Only an assistant's message may leave it out."""
     name: str | None | UnsetType = UNSET
     tool_calls: list[ToolCall] | None | UnsetType = UNSET
     """Tool calls of an assistant message."""
     tool_call_id: str | None | UnsetType = UNSET
-    """For a tool message: the call that it answers."""
+    """Id of the call that a tool message answers."""
 
 
 VoiceMetadata = Annotated[
@@ -87,7 +87,10 @@ Pinned = Annotated[bool | UnsetType, json_schema(description="if true, it is nev
 
 
 class ChatMessage(Message, kw_only=True):
-    """A Chat Completions message, with time, turn and metadata if it is a voice record. Unknown fields are kept and returned unchanged."""
+    """A Chat Completions message. Unknown fields are kept and returned unchanged.
+
+    If it is a voice record, it also has time, turn and metadata.
+    """
 
     timestamp: Time | UnsetType = UNSET
     turn_id: TurnId | UnsetType = UNSET
@@ -95,7 +98,7 @@ class ChatMessage(Message, kw_only=True):
 
 
 class NewMessage(ChatMessage, kw_only=True):
-    """A message to be appended to a log, with Holdfast's own fields. Unknown fields are kept and returned unchanged."""
+    """A message to append to a log, with Holdfast's own fields. Unknown fields are kept and returned unchanged."""
 
     agent: Agent = UNSET
     pinned: Pinned = UNSET
@@ -106,7 +109,7 @@ class Entry(Message, kw_only=True):
     """A message in a log, with all its fields. Unknown fields are kept and returned unchanged."""
 
     seq: Count
-    """Position in the log, from 0 without gaps."""
+    """Position in the log: from 0, without gaps."""
     turn_id: TurnId
     timestamp: Time
     agent: Agent = UNSET
@@ -116,26 +119,26 @@ class Entry(Message, kw_only=True):
     tokens: Count
     """Tokens of the message, counted with o200k."""
     retired_by: Count | UnsetType = UNSET
-    """`seq` of the entry that replaced it; only in responses with retired entries."""
+    """`seq` of the entry that replaced this one; only in responses that include retired entries."""
     erased: Literal[True] | UnsetType = UNSET
-    """Its content was erased."""
+    """True if the content was erased."""
     digest: str | UnsetType = UNSET
     """Digest of the erased content, hexadecimal; only in an export with `digests`."""
 
 
 class Copy(Answer):
-    """The same message in a session that shared it."""
+    """A copy of the message in another session: a fork, or the session it was forked from."""
 
     session_id: str
     seq: Count
 
 
 class ErasedEntry(Entry, kw_only=True):
-    """An erased message, as it remains in the log."""
+    """An erased message, as it stays in the log."""
 
     deleted: Literal[True]
     copies: list[Copy]
-    """Other places where it was erased: forks of the session, and the session that it was forked from."""
+    """Copies of the message that were erased, too: in forks of the session, and in the session that it was forked from."""
 
 
 MessageJson = Annotated[JsonObject, same_as(Message)]
@@ -174,15 +177,15 @@ class SessionObject(Answer, kw_only=True):
     object: Literal["session"] = "session"
     user_id: Id
     agent: str | None
-    """The agent that answers; null: the default agent."""
+    """The agent that answers; null for the default agent."""
     status: Literal["active", "closed"]
     version: Count
-    """Incremented by every write to the session."""
+    """Number that grows with every write to the session."""
     created_at: Time
     updated_at: Time
     ended_at: Time | None
     end_reason: EndReason | None
-    """The reason why it was closed."""
+    """The reason why the session was closed."""
     ttl: Ttl
     turns: Count
     """Number of turns so far."""
@@ -191,17 +194,22 @@ class SessionObject(Answer, kw_only=True):
     tokens: Count
     """Tokens of the live messages, counted with o200k."""
     bytes: Count
-    """Size of all messages, including retired ones."""
+    """Size of all messages in bytes, including retired ones."""
     usage: SessionUsage
     system_messages: list[MessageJson]
     state: State
     metadata: Metadata
     damaged: list[str] | UnsetType = UNSET
-    """Only for a damaged session: fields that cannot be decoded, and are empty here."""
+    """Names of the fields that cannot be decoded and are empty here. Only for a damaged session."""
 
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
-        """Create the object for a session; `more` has the fields of the subclass."""
+        """Create the object for a session.
+
+        Args:
+            session: The session.
+            more: Additional fields of a subclass.
+        """
         return cls.from_fields(
             session,
             message_count=session.messages,
@@ -216,7 +224,7 @@ class SessionObject(Answer, kw_only=True):
 
 
 class Medium(Answer, kw_only=True):
-    """A medium in a message; its data is inside the message."""
+    """A medium in a message. The message contains its data."""
 
     seq: Count
     """`seq` of the message in the log."""
@@ -227,21 +235,21 @@ class Medium(Answer, kw_only=True):
     mime_type: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
     url: str | UnsetType = UNSET
-    """Link to the data, if it is stored elsewhere."""
+    """Link to the data, if they are stored elsewhere."""
     sha256: str | UnsetType = UNSET
-    """SHA-256 of the data, hexadecimal; for data that is not base64, `raw:` and the hash of the text."""
+    """SHA-256 of the data, hexadecimal. For data that are not base64: `raw:` and the hash of the text."""
     bytes: Count | UnsetType = UNSET
-    """Size of the data."""
+    """Size of the data in bytes."""
     size: list[Count] | UnsetType = UNSET
     """Width and height of an image in pixels."""
     frames: Count | UnsetType = UNSET
-    """Number of frames of a video given as images."""
+    """Number of frames of a video that consists of images."""
     fps: Any = UNSET
-    """Of such a video, unchanged."""
+    """Given for a video that consists of images; unchanged."""
     total_num_frames: Any = UNSET
-    """Of such a video, unchanged."""
+    """Given for a video that consists of images; unchanged."""
     sampled_indices: Any = UNSET
-    """Of such a video, unchanged."""
+    """Given for a video that consists of images; unchanged."""
 
 
 class ExportedCall(Answer, kw_only=True):
@@ -254,13 +262,13 @@ class ExportedCall(Answer, kw_only=True):
     cached_tokens: Count
     turn_id: Count
     through: Annotated[int, json_schema(minimum=-1)]
-    """`seq` of the last message that its prompt was built from; -1: none."""
+    """`seq` of the last message from which the prompt was built; -1: none."""
     view: str
-    """Key of the view that built its prompt."""
+    """Key of the view from which the prompt was built."""
     hash: str
-    """Hash of the messages sent, hexadecimal."""
+    """Hash of the messages that were sent, hexadecimal."""
     build: str
-    """Opaque data on how its prompt was built, base64."""
+    """Opaque record of how the prompt was built, base64."""
 
 
 SchemaVersion = Annotated[int, json_schema(description="version of the export format", minimum=1)]
@@ -278,7 +286,7 @@ class SessionExport(SessionObject, kw_only=True):
     artifacts: list[JsonObject]
     """Name, version, type, size and hash of each artifact, without its content."""
     calls: list[ExportedCall] | UnsetType = UNSET
-    """Only with `calls=true`."""
+    """The model calls; only with `calls=true`."""
 
 
 ImportedMedium = Annotated[
@@ -288,30 +296,30 @@ ImportedMedium = Annotated[
 
 
 class SessionImport(OpenObject, kw_only=True):
-    """An export, a recording, or bare messages. Leading system messages become the session's, unless `system_messages` is given.
+    """An export, a recording, or bare messages. Unknown fields are ignored.
 
-    Unknown fields are ignored.
+    Leading system messages become those of the session, unless `system_messages` is given.
     """
 
     schema: SchemaVersion | None = None
     id: NonEmpty | UnsetType = UNSET
-    """If left out, a new id is created."""
+    """Id of the session. If it is left out, a new id is created."""
     user_id: NonEmpty | UnsetType = UNSET
-    """Owner of the session; `default` if left out."""
+    """Owner of the session; `default` if it is left out."""
     agent: str | None = None
-    """An agent of the configuration."""
+    """Name of an agent in the configuration."""
     system_messages: SystemMessages = None
     state: State | None = None
     metadata: Metadata | None = None
     ttl: Ttl = None
     ended_at: Any = None
-    """In an export, with `schema`: time of the end."""
+    """Time of the session's end. Read only in an export, which has `schema`."""
     end_reason: Any = None
-    """In an export, with `schema`: reason for the end."""
+    """Reason for the session's end. Read only in an export, which has `schema`."""
     messages: NewMessageList | UnsetType = UNSET
     contents: NewMessageList | UnsetType = UNSET
-    """The same list under the name that voice records use."""
+    """The messages, under the name that voice records use."""
     images: list[ImportedMedium] | UnsetType = UNSET
-    """As in an export; or as in mistral.rs, one for each placeholder."""
+    """Images as listed in an export; or, as mistral.rs exports them, one image for each placeholder."""
     videos: list[ImportedMedium] | UnsetType = UNSET
-    """Like `images`."""
+    """Videos, in the same two forms as `images`."""

@@ -1,8 +1,8 @@
 """Strict parsing of JSON, and of times in the formats that people and clients use.
 
-JSON that two parsers could read differently, or that could be read but not written again, is rejected. Its size is
-limited before it is decoded, because a few bytes of JSON may take hundreds of bytes in memory. Times become milliseconds since the
-epoch.
+JSON is rejected if two parsers could read it differently, or if it can be read but not written again. Its number of
+values is limited before it is decoded, because a few bytes of JSON may take hundreds of bytes in memory. Times become
+milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def decode_json(body: bytes, *, what: str = "the body", values: int = VALUES) ->
     Args:
         body: The encoded JSON.
         what: Name of the body, for errors.
-        values: Maximum number of values in it.
+        values: Maximum number of values in the body.
 
     Raises:
-        InvalidRequest: Invalid JSON or UTF-8, nesting deeper than `DEPTH`, a number out of range, or a duplicate key in
-            an object.
-        TooLarge: More than `values` values.
+        InvalidRequest: The body is not valid JSON or UTF-8, is nested deeper than `DEPTH`, has a number out of range,
+            or a duplicate key in an object.
+        TooLarge: There are more than `values` values.
     """
     if not body.strip():
         raise InvalidRequest(f"{what} is empty: it must be JSON")
@@ -60,10 +60,10 @@ def _check_count(body: bytes, what: str, most: int) -> None:
 
 
 def _count_colons(data: Any, left: int) -> int:
-    """Return the number of keys in `data` plus the number of colons in its texts.
+    """Return the number of keys in `data`, plus the number of colons in its texts.
 
     Raises:
-        InvalidRequest: A value could be read but not written again, or the data is nested too deeply.
+        InvalidRequest: A value can be read but not written again, or the data are nested too deeply.
     """
     if isinstance(data, str):
         return data.count(":")
@@ -85,7 +85,7 @@ def _count_colons(data: Any, left: int) -> int:
 
 
 def _reject_duplicate_key(body: bytes) -> None:
-    """Decode the body again to find the duplicate key, and reject it."""
+    """Find the duplicate key in a body by decoding it again, and reject the body."""
     json.loads(body, object_pairs_hook=_check_unique)
 
 
@@ -105,14 +105,14 @@ _LONGEST: Final = 64
 def parse_time(given: str | int, name: str, zone: tzinfo = UTC) -> int:
     """Convert a time to milliseconds since the epoch.
 
-        >>> parse_time("2026-11-20", "since")
-        1795132800000
+            >>> parse_time("2026-11-20", "since")
+            1795132800000
 
     Args:
-        given: Milliseconds, as a number or in digits; a date, which means midnight; or an RFC 3339 date and time, in
-            which the offset may be left out.
+        given: The time in one of three forms. Milliseconds since the epoch, as a number or in digits; a date, which
+            means midnight; or a date and time according to RFC 3339, with or without an offset.
         name: Name of the parameter, for errors.
-        zone: Time zone of dates and of times without an offset.
+        zone: Time zone of dates, and of times without an offset.
 
     Raises:
         InvalidRequest: The value has none of these forms.

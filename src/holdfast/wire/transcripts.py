@@ -1,6 +1,7 @@
 """Recorded sessions as JSON lines, in the formats in common use.
 
-A line is `{"id", "messages": […]}`, a bare list of messages, or one message with the `session_id` that it belongs to.
+A line contains an object `{"id", "messages": […]}`, a bare list of messages, or one message with the `session_id` of
+its session.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from holdfast.wire.voice import find_records
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """One recorded session, with its system messages still in place."""
+    """One recorded session. System messages are among its messages."""
 
     id: str
     messages: tuple[Message, ...]
 
 
 class BadLine(msgspec.Struct, frozen=True):
-    """A line that is not a valid recording, and the reason."""
+    """A line that is not a valid recording, with the reason."""
 
     source: str
     line: int
@@ -36,10 +37,12 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 def read_recordings(lines: Iterable[bytes], source: str) -> Iterator[Recording | BadLine]:
-    """Yield the sessions in `lines`, and invalid lines in their places; sessions with one message per line are yielded at the end.
+    """Yield the recorded sessions, and the invalid lines, in the order of the lines.
+
+    Sessions with one message per line are yielded at the end.
 
     Args:
-        lines: Lines of a JSONL file, with or without line ends; blank lines are skipped.
+        lines: Lines of a JSONL file, with or without line ends. Blank lines are skipped.
         source: Name of the file, for invalid lines and for sessions without an id.
     """
     gathered: dict[str, list[Message]] = {}

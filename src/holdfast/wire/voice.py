@@ -1,7 +1,7 @@
 """Agora's short-term memory records: the history of a session in the format of voice agents.
 
-A record has an entry's text, time, turn, source, and the position of an interruption. Metadata that Holdfast uses itself
-is left out.
+A record has an entry's text, time, turn and source, and where the reply was interrupted, if it was. Metadata that
+Holdfast uses itself are left out.
 """
 
 from __future__ import annotations
@@ -18,21 +18,26 @@ SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "user": ("message", "asr", "command"),
     "assistant": ("llm", "greeting", "llm_failure", "silence", "command"),
 }
-"""Possible sources of a message by role; the first one is used if none is recorded."""
+"""Possible sources of a message for each role. The first one is used if an entry has no source."""
 INTERRUPTABLE: Final = "interruptable"
-"""Metadata key that is false for an entry that may not be interrupted. Not part of a record."""
+"""Metadata key whose value is false if the entry must not be interrupted. Records do not contain it."""
 INTERNAL: Final = frozenset({"preface", "returned", BRANCH, INTERRUPTABLE, JOINED, STANDING_FACTS, STEP})
-"""Metadata keys that Holdfast uses itself."""
+"""Metadata keys that Holdfast uses itself. Records do not contain them."""
 _OF_A_CUT: Final = frozenset({"interrupted", "interrupt_timestamp", "original"})
 
 
 def make_records(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the records of the conversation between user and assistant, without system messages and tools."""
+    """Return the records of what the user and the assistant said, without system messages and tools."""
     return [_make_record(entry) for entry in entries if _is_spoken(entry)]
 
 
 def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[dict[str, Any]]:
-    """Return the records of `make_records`, with the agent's name if it is not the session's own agent."""
+    """Return the records of `make_records`, each with its agent's name unless that is the session's own agent.
+
+    Args:
+        entries: The entries.
+        own: Name of the session's own agent.
+    """
     return [
         record if entry.agent in (None, own) else {**record, "agent": entry.agent}
         for entry, record in zip((entry for entry in entries if _is_spoken(entry)), make_records(entries), strict=True)
@@ -40,15 +45,15 @@ def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[d
 
 
 def make_plain_records(entries: Sequence[Entry]) -> list[dict[str, str]]:
-    """Return role and content only."""
+    """Return only the role and text of what the user and the assistant said."""
     return [{"role": entry.message.role, "content": entry.message.text} for entry in entries if _is_spoken(entry)]
 
 
 def make_metadata(entry: Entry) -> dict[str, Any]:
-    """Return the metadata of an entry's record: its source, the speaker, and the interruption, if any.
+    """Return the metadata of an entry's record: the source, the speaker, and the interruption, if any.
 
-    A reply that was cut off during generation, and of which nothing more is known, counts as heard up to the end of the
-    generated text.
+    If a reply was cut off during its generation and nothing more is known, its generated text is assumed to have been
+    heard completely.
     """
     known = entry.metadata or {}
     metadata = {name: value for name, value in known.items() if name not in INTERNAL | _OF_A_CUT}
@@ -65,7 +70,7 @@ def make_metadata(entry: Entry) -> dict[str, Any]:
 def _is_spoken(entry: Entry) -> bool:
     """Return True if the entry has text of a user or an assistant, including text next to tool calls.
 
-    Text that an agent of a workflow wrote for the following agents does not count.
+    Text that an agent of a workflow wrote for the next agents is not included.
     """
     if entry.message.tool_calls and STEP in (entry.metadata or {}):
         return False
@@ -89,7 +94,7 @@ def find_records(data: Mapping[str, Any]) -> tuple[Any, str]:
     """Return the list of messages in an object, and its key: `messages`, or `contents` as in `/history` and at Agora.
 
     Raises:
-        InvalidRequest: The object has both.
+        InvalidRequest: The object has both keys.
     """
     if data.get("contents") is None:
         return data.get("messages"), "messages"
@@ -99,7 +104,7 @@ def find_records(data: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def check_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> dict[str, Any]:
-    """Return a message's metadata from outside in the form of a log, in which `interrupted: false` is left out.
+    """Check the metadata of a message from outside, and return them as the log stores them, without `interrupted: false`.
 
     Args:
         role: Role of the message.
@@ -107,7 +112,7 @@ def check_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> dict
         where: Position of the message, for errors.
 
     Raises:
-        InvalidMetadata: Such a message cannot have this source, or the fields of the interruption are invalid.
+        InvalidMetadata: A message of this role cannot have this source, or the fields of the interruption are invalid.
     """
     place = f"{where}.metadata" if where else "metadata"
     if "source" in metadata:
@@ -127,7 +132,7 @@ def check_metadata(role: Any, metadata: dict[str, Any], where: str = "") -> dict
 
 
 def check_source(role: Any, source: Any, where: str) -> None:
-    """Reject a source that a message of `role` cannot have.
+    """Reject a source that a message with this role cannot have.
 
     Raises:
         InvalidMetadata: The source does not fit the role.
