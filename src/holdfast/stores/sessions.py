@@ -159,8 +159,8 @@ class SessionStore(Protocol):
                 before `timestamp`.
             entries: the whole log. An `OldEntry` may be retired or erased.
             fresh: if True, raise `SessionExists` if a session of that name exists.
-            ending: if given, the old session is withdrawn with this ending instead of being deleted, unless it was used after
-                `ended_at`.
+            ending: if given, the old session is withdrawn with this ending instead of being deleted, unless it was used at
+                `ended_at` or later.
             media: contents to which the entries refer, by SHA-256.
         """
         ...

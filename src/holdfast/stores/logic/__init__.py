@@ -1,14 +1,15 @@
 """Implement the store contract for any database that runs named statements.
 
-Each operation is a generator of steps that name their statements; a `Database` (`steps`) runs them.
+Each operation is a generator, called its steps. It yields the names and parameters of statements, and receives their rows. A
+`Database` (see `steps`) runs the statements.
 
 | modules | subject |
 | --- | --- |
-| `reads`, `writes`, `compactions`, `lifecycle`, `matching`, `media`, `artifacts`, `memories`, `state`, `tenants` | what each operation reads and writes |
-| `index_reads`, `index_writes`, `index_vectors` | what an index reads and writes |
-| `store`, `index` | the contracts: they check arguments and run the steps |
+| `reads`, `writes`, `compactions`, `lifecycle`, `matching`, `media`, `artifacts`, `memories`, `state`, `tenants` | the statements of each store operation |
+| `index_reads`, `index_writes`, `index_vectors` | the statements of each index operation |
+| `store`, `index` | the classes with the contracts' methods: they check arguments and run the steps |
 | `rows`, `index_rows` | conversion of rows to structs and back |
-| `network` | what databases behind a network need |
+| `network` | helpers for databases on a server |
 
-`holdfast.stores.sql` has the statements of each dialect.
+`holdfast.stores.sql` contains the text of the statements in each dialect.
 """

@@ -1,4 +1,4 @@
-"""Artifacts of SQL stores: their names, their versions, and contents that the database keeps."""
+"""Artifacts of SQL stores: their names, their versions, and the contents that the database keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.stores.scope_changes import KnownName, add_version, check_artifact
 
 
 class ArtifactMethods(Handle):
-    """The methods of `ArtifactStore` for a handle that runs steps."""
+    """The methods of `ArtifactStore`, for a handle on a SQL database."""
 
     async def add_artifact(
         self,
@@ -84,7 +84,7 @@ class ArtifactMethods(Handle):
 
 
 def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
-    """Return the columns that all rows of a scope share. Raises `SessionNotFound`."""
+    """Return the key columns that all rows of a scope share. Raises `SessionNotFound`."""
     if isinstance(scope, UserRef):
         return 0, tenant, scope.user_id
     row = yield from read_session_row(tenant, scope)
@@ -94,7 +94,7 @@ def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Ste
 
 
 def _read_name(place: Row, name: str) -> Steps[KnownName]:
-    """Return the row of a name, or of another name with the same folded form; an empty row if the name is free."""
+    """Return the stored name that has the same folded form as `name`; an empty `KnownName` if there is none."""
     rows = yield Query("artifact_name_get", (*place, fold_name(name)))
     return KnownName(decode_text(rows[0][0]), *rows[0][1:]) if rows else KnownName()
 
@@ -164,7 +164,11 @@ def _add_artifact(
 
 
 def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
-    """Return the only version after `expect` if it has the same content, as after a retry. Raises `StaleArtifact` otherwise."""
+    """Return the version after `expect` if it is the only one and has the same content as `new`, so that this is a retry.
+
+    Raises:
+        StaleArtifact: in all other cases.
+    """
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))
         found = decode_artifact(rows[0])

@@ -1,4 +1,4 @@
-"""Steps for data derived from a log: saved views and compactions, and the effect of changes of the log on them."""
+"""Save views, and record, drop and update compactions. The functions are generators of statements, see `steps`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.session_changes import is_late, make_stored_compaction
 
 _IN_USE = ("live", "superseded")
-"""Statuses of compactions that are live, or may become live again."""
+"""Statuses of compactions that are live, or that may become live again."""
 
 
 # -- views -------------------------------------------------------------------
 
 
 def forget_views(pk: int, version: int) -> Steps[None]:
-    """Drop a session's saved views. Views that are being built right now become stale, so they will not be saved."""
+    """Delete a session's saved views. Views built before `version` will not be saved any more."""
     yield Query("views_delete", (pk,))
     yield Query("views_stale", (pk, version))
 
 
 def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> Steps[None]:
-    """Save the views that are still valid. A write that contains only views also evicts the ones that were saved the longest ago.
+    """Save those views of a write that are still valid. If the write contains only views, also delete the oldest saved views.
 
     Args:
-        pk: the session.
-        write: the write, with its views by key.
-        views_from: views built at an earlier version than this are out of date.
-        laid: the compactions of the same write. A view includes its own compaction, so it is not saved if that one is dead.
+        pk: primary key of the session.
+        write: the write.
+        views_from: the lowest session version at which a valid view can have been built.
+        laid: the compactions of the same write. If the compaction of a view is dead, the view is not saved, because it includes
+            that compaction.
     """
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     rows = [
@@ -56,7 +57,7 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
 
 
 def _compute_known_version(view: SavedView, fate: str | None) -> int:
-    """Return the session's version up to which the view includes compactions."""
+    """Return the session's version up to which the view includes all compactions."""
     return ENDLESS if view.built_at is None or fate == "live" else view.built_at
 
 
@@ -64,11 +65,11 @@ def _compute_known_version(view: SavedView, fate: str | None) -> int:
 
 
 def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
-    """Record the compactions of a write, after all its other changes of the log.
+    """Record the compactions of a write, after all its other changes of the log. Return them with their status.
 
     Args:
-        pk: the session.
-        new: in order.
+        pk: primary key of the session.
+        new: the compactions, in order.
         version: the session's version after the write.
     """
     if not new:
@@ -97,7 +98,7 @@ def _record_compaction(
 
 
 def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
-    """Return True if neither the log nor the view has changed since `new` was made.
+    """Return True if neither the compaction's range nor the view's live compaction has changed since `new` was made.
 
     Only the end of a log can be retired, so the whole range is live if its last entry is.
     """
@@ -127,7 +128,7 @@ def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> S
 
 
 def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
-    """Update compactions and views after the live entries from `before` on were retired."""
+    """Update compactions and views after the live entries from `before` on were retired. `version` is that of the session afterwards."""
     yield Query("compactions_retire", (pk, before))
     yield Query("compactions_revive", (pk,))
     yield from forget_views(pk, version)
@@ -137,10 +138,10 @@ def update_after_erasure(pk: int, seq: int, version: int, shift: int) -> Steps[N
     """Update compactions and views after an entry was erased.
 
     Args:
-        pk: the session.
+        pk: primary key of the session.
         seq: the entry.
         version: the session's version after the write.
-        shift: change of the running totals of the live path from the entry on.
+        shift: change of the entry's token count, and so of all running totals from the entry on.
     """
     if shift:
         yield Query("compactions_shift", (pk, seq, shift))

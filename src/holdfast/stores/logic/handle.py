@@ -1,4 +1,4 @@
-"""The base of all handles on a SQL database: a tenant, and a database that runs steps."""
+"""The base of all store handles on SQL databases: a tenant, and a database that runs statements."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ T = TypeVar("T")
 
 
 class _WriteState:
-    """State about writes that the handles of one database share.
+    """Information about writes that all handles of one database share.
 
     Attributes:
-        refused: True if a write failed since the last `ping` that succeeded.
+        refused: True if a write has failed since the last successful `ping`.
     """
 
     refused = False
 
 
 class Handle:
-    """A handle of one tenant; the modules next to this one add its methods."""
+    """A handle of one tenant. Subclasses in the other modules of this package add the methods of the store."""
 
     durable = True
-    """True, since a SQL database outlives the process; a store in memory overrides it."""
+    """True, because a SQL database outlives the process. A store in memory overrides this."""
 
     def __init__(self, database: Database, tenant: str, *, owner: bool) -> None:
         checks.check_id(tenant, "tenant")
@@ -49,7 +49,7 @@ class Handle:
         return handle
 
     async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
-        """Run a read. An error about damaged data names `ref`, the session that is read."""
+        """Run a read and return its result. If stored data are damaged, the error names the session `ref`."""
         if self._closed:
             raise StoreClosed
         try:
@@ -85,12 +85,15 @@ class Handle:
         return await self.database.write(steps, scrub=scrub, queue=queue)
 
     def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
-        """Return the queues of the shared scopes that changes of a session's state affect."""
+        """Return the queues of the shared scopes that `delta`, a change of a session's state, affects."""
         return [(self.tenant, user_id) for user_id in state.list_reached_scopes(scope.user_id, delta)]
 
 
 def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
-    """Return the error with its session added, unless it already names one or does not concern a session."""
+    """Return the error with its session added.
+
+    An error that already names a session, or has no session as `scope`, is returned unchanged.
+    """
     if not isinstance(scope, SessionRef) or error.session_id is not None:
         return error
     return error.with_session(scope.user_id, scope.id)

@@ -38,7 +38,7 @@ _NUMBER: Final = 1 << 62
 
 
 class LogicIndex:
-    """An index handle of one tenant: it checks arguments and runs the steps."""
+    """An index handle of one tenant. Its methods check arguments and run the generators of statements."""
 
     def __init__(
         self, database: Database, tenant: str, *, engine: str, compress: bool = False, owner: bool = True
@@ -172,7 +172,7 @@ class LogicIndex:
             await self.database.close()
 
     async def _sweep(self) -> None:
-        """Delete the contents of hidden spaces in parts, so that other writes can run in between."""
+        """Delete the contents of hidden spaces in several transactions, so that other writes can run in between."""
         while await self._write(partial(index_writes.sweep, self.tenant), scrub=True):
             pass
 

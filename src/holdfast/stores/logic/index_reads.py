@@ -1,7 +1,8 @@
-"""Steps of lookups: read posting lists starting with the rarest term, rank provisionally, then read the rows of the best.
+"""Look up documents in an index. The functions are generators of statements, see `steps`.
 
-The cost depends on `POSTINGS` and `CANDIDATES`, not on the size of the index: terms that occur in most documents are not
-searched for, only counted in the documents that the other terms find.
+A lookup reads the posting lists of its terms, rarest term first, ranks the documents provisionally, and reads the rows of the
+best. Its cost depends on `POSTINGS` and `CANDIDATES`, not on the size of the index: terms that occur in most documents are not
+searched for. They are only counted in the documents that the other terms find.
 """
 
 from __future__ import annotations
@@ -48,16 +49,20 @@ from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 AT_ONCE: Final = 8
 """Number of posting lists that one statement reads."""
 NARROW: Final = 2000
-"""If no more documents than this pass the filters, they may be read one by one: posting lists cover the whole space."""
+"""If at most this many documents pass the filters, the lookup may read all of them instead of posting lists, which cover the
+whole space.
+"""
 COSTLIER: Final = 2
-"""Number of rows of posting lists that can be read in the time it takes to read one document."""
+"""Reading one document takes as long as reading this many rows of posting lists."""
 FILTERED: Final = 4 * POSTINGS
-"""Approximate number of rows of posting lists that are checked against filters. Those of the rarest term are all checked."""
+"""Approximate maximum number of posting-list rows that are checked against filters. The rows of the rarest term are always all
+checked.
+"""
 _AHEAD: Final = 16
-"""Number of spaces whose sources one statement lists."""
+"""Number of spaces that one statement covers when it lists sources."""
 _decode_ids: Final = msgspec.json.Decoder(list[int]).decode
 _NOBODY: Final = "none"
-"""A word that no document has: all words begin with a channel's letter and contain an underscore."""
+"""A word that occurs in no document. All indexed words begin with a channel's letter and contain an underscore."""
 
 
 class LookupScope(NamedTuple):
@@ -68,25 +73,25 @@ class LookupScope(NamedTuple):
     documents: int
     length: int
     filters: Row
-    """The parameters of its filter."""
+    """The filter as parameters of statements."""
     named: Sequence[int] | None = None
-    """The sources that the filter names; None if it names none."""
+    """Numbers of the sources that the filter allows by id; None if it allows all sources."""
     size: int = 0
-    """Number of documents of those sources."""
+    """Number of documents in the sources of `named`."""
 
     @property
     def is_empty(self) -> bool:
-        """True if the filter names sources, and none of them exists."""
+        """True if the filter allows only sources that do not exist."""
         return self.named is not None and not self.named
 
     @property
     def prefix(self) -> Row:
-        """The parameters that precede those of a filter."""
+        """The parameters of statements that come before those of the filter."""
         return self.space, self.channel
 
 
 def resolve_scope(tenant: str, lookup: Lookup) -> Steps[LookupScope | None]:
-    """Return the part of the index to search; None if the space is empty."""
+    """Return the part of the index that a lookup searches; None if the space does not exist."""
     row = yield from read_space(tenant, lookup.space)
     if row is None:
         return None
@@ -103,7 +108,7 @@ def resolve_scope(tenant: str, lookup: Lookup) -> Steps[LookupScope | None]:
 
 
 def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
-    """Return the number of documents of each of these sources, by the source's number."""
+    """Return the number of documents in each source with one of these ids, by the source's number."""
     rows = yield Query("index_sources_named", (space, encode_texts(ids)))
     return dict(sorted(tuple(row) for row in rows))
 
@@ -112,7 +117,7 @@ def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
 
 
 def find_candidates(tenant: str, lookup: Lookup) -> Steps[Candidates]:
-    """Return the candidates of a lookup, with the counts that ranking needs."""
+    """Return the candidates of a lookup, with the document counts and frequencies that ranking needs."""
     place = yield from resolve_scope(tenant, lookup)
     if place is None:
         return Candidates([], 0, 0, {})
@@ -128,7 +133,7 @@ def find_candidates(tenant: str, lookup: Lookup) -> Steps[Candidates]:
 
 
 def _compute_limit(lookup: Lookup, place: LookupScope) -> int:
-    """Return the maximum number of candidates; in a small space, all documents."""
+    """Return the maximum number of candidates. In a small space it is the number of documents, unless the lookup has a limit."""
     return lookup.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
 
 
@@ -146,13 +151,13 @@ def _read_newest(place: LookupScope, limit: int, count: TermCounter) -> Steps[li
 
 
 def _query_newest(place: LookupScope, limit: int) -> Query:
-    """Return the statement for the newest documents that pass the filter."""
+    """Return the statement that reads the newest documents that pass the filter."""
     name = "index_candidates_newest" if place.named is None else "index_candidates_of"
     return Query(name, (limit, *place.prefix, *place.filters))
 
 
 def _find_matching(lookup: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
-    """Return documents that have at least one of the terms, in order of their ids."""
+    """Return the best documents that contain at least one of the terms, in order of their ids."""
     limit, count = _compute_limit(lookup, place), make_counter(frequencies)
     if (yield from _is_narrow(place, lookup.filters, sum(frequencies.values()))):
         rows = {row[0]: row for row in (yield _query_newest(place, NARROW))}
@@ -167,7 +172,7 @@ def _find_matching(lookup: Lookup, place: LookupScope, frequencies: Mapping[str,
 
 
 def read_candidates(place: LookupScope, ids: Sequence[int], count: TermCounter, filters: Row) -> Steps[list[Candidate]]:
-    """Return the documents with these ids that pass a filter, in order."""
+    """Return the documents with these ids that pass the filter, in order of source and place."""
     if not ids:
         return []
     rows = yield Query("index_candidates", (encode_array(ids), *place.prefix, *filters))
@@ -177,7 +182,7 @@ def read_candidates(place: LookupScope, ids: Sequence[int], count: TermCounter, 
 
 
 def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[bool]:
-    """Return True if so few documents pass the filters that reading all of them costs less than reading all `postings`."""
+    """Return True if reading all documents that pass the filters costs less than reading `postings` rows of posting lists."""
     most = min(NARROW, postings // COSTLIER)
     if place.named is not None:
         return place.size <= most
@@ -193,7 +198,10 @@ def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[boo
 def _read_postings(
     place: LookupScope, frequencies: Mapping[str, int], *, filtered: bool
 ) -> Steps[dict[str, Collection[int]]]:
-    """Return ids of documents by term, the rarest term first, up to `POSTINGS` ids in total; in a small space, all of them."""
+    """Return the ids of documents that contain each term, rarest term first.
+
+    Posting lists are read until `POSTINGS` ids are reached; in a small space all are read.
+    """
     terms = sorted(frequencies, key=lambda term: (frequencies[term], term))
     prefix = make_prefix(place.space, place.channel)
     words = {term: prefix + to_key(term) for term in terms}
@@ -212,7 +220,7 @@ def _read_postings(
 
 
 def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Read whole posting lists, several per statement."""
+    """Return the whole posting list of each term. One statement reads `AT_ONCE` lists."""
     found: dict[str, Collection[int]] = {}
     terms = list(words)
     for start in range(0, len(terms), AT_ONCE):
@@ -223,14 +231,17 @@ def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[in
         for at, id_ in rows:
             if type(id_) is int:
                 lists[at].append(id_)
-            elif at < len(part):  # some dialects return all ids of a word at once, because that is faster
+            elif at < len(part):  # some dialects return all ids of a word in one row, because that is faster
                 lists[at] = _decode_ids(id_)
         found |= zip(part, lists, strict=True)
     return found
 
 
 def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Return documents with both of the two rarest terms, and the newest with the rarest, if even that one is very common."""
+    """Return the newest documents that contain the rarest term, and the newest ones that contain the two rarest terms.
+
+    Used if even the rarest term occurs in too many documents to read its whole posting list.
+    """
     first, *others = words
     found: dict[str, Collection[int]] = {}
     rows = yield Query("index_postings_newest", (words[first], words[first], POSTINGS // 2))
@@ -245,7 +256,7 @@ def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[i
 def _read_filtered_lists(
     place: LookupScope, words: Mapping[str, str], frequencies: Mapping[str, int], room: int
 ) -> Steps[dict[str, Collection[int]]]:
-    """Return ids by term of documents that pass the filter."""
+    """Return the ids of documents that contain each term and pass the filter, at most `room` ids in all."""
     found: dict[str, Collection[int]] = {}
     seen = 0
     for term, word in words.items():
@@ -264,9 +275,10 @@ def _read_filtered_lists(
 def _choose_best(
     lists: Mapping[str, Collection[int]], frequencies: Mapping[str, int], documents: int, limit: int
 ) -> list[int]:
-    """Return the ids of the candidates, in order.
+    """Return the ids of at most `limit` documents with the highest provisional scores, in order of id.
 
-    If there are too many, prefer documents that match rare terms and their neighbours, such as the turn next to the answer.
+    A document scores by the rarity of the terms that it matches. If there are more than `limit`, the scores of its neighbours
+    are added with a lower weight, because the turn next to a match may be the answer.
     """
     scores: dict[int, float] = {}
     for term, ids in lists.items():
@@ -294,7 +306,7 @@ def _choose_best(
 
 
 def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
-    """Return the `most` ids with the highest scores; of equal scores, the newest ids."""
+    """Return the `most` ids with the highest scores. Of ids with equal scores, the newest are chosen."""
     if len(scores) <= most:
         return list(scores)
     often = Counter(scores.values())  # all documents that match the same terms have the same score
@@ -312,14 +324,14 @@ def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
 
 
 def read_progress(tenant: str, space: Space, source_id: str) -> Steps[Progress | None]:
-    """Return how far a source is indexed; None if it is not in the index."""
+    """Return the progress of indexing a source; None if the index does not have the source."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     return known.progress if known else None
 
 
 def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
-    """Return seq and digest of a source's documents, from `start` on."""
+    """Return `seq` and digest of at most `limit` documents of a source, from `start` on."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if known is None:
@@ -340,7 +352,13 @@ def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> S
 
 
 def read_near(tenant: str, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
-    """Return the documents at these places that are in a lookup's scope and pass its filter."""
+    """Return the documents at these places that are in the lookup's space and channel and pass its filter.
+
+    Args:
+        tenant: the tenant of the index.
+        lookup: the lookup.
+        places: number of a source and place in the source.
+    """
     place = yield from resolve_scope(tenant, lookup)
     if place is None or place.is_empty:
         return []
@@ -357,7 +375,15 @@ def read_near(tenant: str, lookup: Lookup, places: Sequence[tuple[int, int]]) ->
 def list_sources(
     tenant: str, space: Space | None, after: tuple[Space, str] | None, limit: int, *, incomplete: bool
 ) -> Steps[list[tuple[Space, str, Progress]]]:
-    """List sources with their progress, in order."""
+    """List sources with their progress in order of space and id.
+
+    Args:
+        tenant: the tenant of the index.
+        space: list only the sources of this space; None: of all spaces.
+        after: list only the sources after this one, which is given by space and id.
+        limit: maximum number of sources.
+        incomplete: if True, list only sources that are not completely indexed.
+    """
     if incomplete:
         low, high = 0, ENDLESS
         if space is not None:
@@ -379,7 +405,7 @@ def list_sources(
 
 
 def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: int) -> Steps[Rows]:
-    """Return the rows of a space's sources: all, or those after a given source. Ids may be empty."""
+    """Return the rows of a space's sources with ids after `after`. None returns all, including a source with an empty id."""
     row = yield from read_space(tenant, space)
     if row is None:
         return []
@@ -387,9 +413,10 @@ def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: 
 
 
 def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
-    """Return the rows of the sources after a place.
+    """Return the rows of a tenant's sources that come after `after`, which is given by space and id.
 
-    First come the rest of the place's own space, then the later spaces one by one, so that no space is read twice.
+    The remaining sources of that space are read first. Later spaces follow, `_AHEAD` per statement, so that no space is read
+    twice.
     """
     found = list[Row]()
     place: tuple[str, str] = ("", "")  # the empty kind sorts first
@@ -406,7 +433,7 @@ def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit:
 
 
 def read_status(tenant: str, space: Space | None, engine: str) -> Steps[IndexStatus]:
-    """Return counts of sources, documents and vectors."""
+    """Return the numbers of sources, documents and vectors."""
     low, high = 0, ENDLESS
     if space is not None:
         row = yield from read_space(tenant, space)
@@ -430,13 +457,13 @@ def read_status(tenant: str, space: Space | None, engine: str) -> Steps[IndexSta
 
 
 def read_note(tenant: str, name: str) -> Steps[bytes | None]:
-    """Return a note; None if there is none."""
+    """Return the note with this name; None if there is none."""
     rows = yield Query("index_note_get", (tenant, name))
     return bytes(rows[0][0]) if rows else None
 
 
 def keep_note(tenant: str, name: str, data: bytes | None, *, new: bool) -> Steps[None]:
-    """Store a note, or delete it if `data` is None."""
+    """Store a note, or delete it if `data` is None. With `new`, an existing note is kept."""
     if data is None:
         yield Query("index_note_delete", (tenant, name))
     else:
@@ -447,5 +474,5 @@ _NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)
 
 
 def list_neighbours(ids: Iterable[int]) -> list[int]:
-    """Return the ids next to these that are in the same source and channel."""
+    """Return the ids of documents up to `NEAR` places away from the given ones, in the same source and channel."""
     return [id_ + step for id_ in ids for step in _NEIGHBOURS if (id_ + step) >> 24 == id_ >> 24]

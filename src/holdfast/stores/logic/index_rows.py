@@ -1,6 +1,7 @@
 """Convert documents of an index to rows and back.
 
 Channels and places become numbers, terms become words for the full-text engine, and all terms of a document become one text.
+The place of a document is its position among the documents of its source and channel.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
 
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
-"""The channels. The position of a channel here is its number in the database."""
+"""The channels. A channel is stored as its index here."""
 PLACES: Final = 1 << 24
-"""Maximum number of places in a channel of a source."""
+"""Maximum number of places in one channel of a source."""
 _PLACE: Final = PLACES - 1
 SOURCES: Final = 1 << 38
-"""Maximum number of sources in a database, since the ids of documents have 63 bits."""
+"""Maximum number of sources in a database. Ids of documents have 63 bits and include the source's number."""
 GONE: Final = "gone"
-"""The kind of a space that is being deleted."""
+"""The kind of a space that is hidden and is being deleted."""
 _LETTERS: Final = "tx"
-"""First letter of the words of each channel, so that a search of one channel reads nothing of the other."""
+"""For each channel, the first letter of its words. So a search in one channel reads no words of the other."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def make_document_id(source: int, channel: int, place: int) -> int:
-    """Return the id of a document. Neighbouring places have neighbouring ids, and later sources have higher ones."""
+    """Return the id of a document. Neighbouring places have consecutive ids, and sources with higher numbers have higher ids."""
     return source << 25 | channel << 24 | place
 
 
@@ -39,7 +40,7 @@ def make_document_id(source: int, channel: int, place: int) -> int:
 
 
 def make_prefix(space: int, channel: int) -> str:
-    """Return the prefix of all words of a space and channel."""
+    """Return the prefix of the words of a space and channel."""
     digits = ""
     while space:
         space, digit = divmod(space, 36)
@@ -48,7 +49,11 @@ def make_prefix(space: int, channel: int) -> str:
 
 
 def pack_terms(terms: Mapping[str, int], detail: str = "") -> str:
-    """Encode terms as one text: `keys|key=count for keys that occur more than once|details`."""
+    """Encode terms and details as a text of up to three parts with bars in between.
+
+    The first part lists all keys. The second has `key=count` for keys that occur more than once. The third contains the
+    details.
+    """
     keys = {to_key(term): count for term, count in terms.items()}
     often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
     if detail:
@@ -62,20 +67,20 @@ def unpack_keys(terms: str) -> list[str]:
 
 
 def make_words(prefix: str, keys: Iterable[str]) -> str:
-    """Return the text that the full-text engine indexes."""
+    """Return the text that the full-text engine indexes: the prefixed keys."""
     return " ".join([prefix + key for key in keys])
 
 
 TermCounter = Callable[[str], dict[str, int]]
-"""Counts terms in a text that `pack_terms` made."""
+"""Function that counts terms in a text that `pack_terms` made."""
 SOUGHT: Final = 16
-"""Up to this many terms are searched for in a long text one by one. More terms are compared with the set of its words."""
+"""Maximum number of terms that are searched for one by one in a long text. More terms are compared with the set of the text's words."""
 LONG: Final = 10
 """A text is long if it has at least this many characters per term."""
 
 
 def make_counter(terms: Iterable[str]) -> TermCounter:
-    """Return a function that counts how often each of `terms` occurs in a text. Its result omits terms that do not occur."""
+    """Return a function that counts how often each of `terms` occurs in a packed text. Its result leaves out terms that do not occur."""
     names = {to_key(term): term for term in terms}
     if not names:
         return lambda _: {}
@@ -110,7 +115,7 @@ def make_mark(digest: bytes) -> int:
 
 
 class StoredDocument(msgspec.Struct, frozen=True, gc=False):
-    """A stored document: the columns of `index_documents_at`, and of `index_documents_first`."""
+    """A document as stored: the columns of the statements `index_documents_at` and `index_documents_first`."""
 
     id: int
     seq: int
@@ -122,13 +127,13 @@ class StoredDocument(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_document(row: Row) -> StoredDocument:
-    """Return the stored document in a row."""
+    """Decode a row to the stored document."""
     id_, seq, channel, digest, length, terms, model = row
     return StoredDocument(id_, seq, channel, bytes(digest), length, decode_text(terms), model)
 
 
 def encode_document(id_: int, space: int, source: int, new: Document, model: int | None) -> Row:
-    """Return the columns of a document."""
+    """Return a document as a row."""
     return (
         *(id_, space, CHANNELS.index(new.channel), source, new.seq, new.at, new.length, new.traits, model),
         *(new.role, new.agent, new.name, new.digest, pack_terms(new.terms, new.detail)),
@@ -136,7 +141,7 @@ def encode_document(id_: int, space: int, source: int, new: Document, model: int
 
 
 def decode_candidate(row: Row, count: TermCounter) -> Candidate:
-    """Return the candidate in a row of `index_candidates`."""
+    """Decode a row of `index_candidates`; `count` counts the terms of the lookup."""
     id_, seq, session, identity, role, agent, name, at, length, traits, terms = row
     if type(terms) is not str:  # a dialect that returns text as bytes, in all columns
         session, identity, role, terms = session.decode(), identity.decode(), role.decode(), terms.decode()
@@ -150,7 +155,7 @@ def decode_candidate(row: Row, count: TermCounter) -> Candidate:
 
 
 def decode_progress(row: Sequence[object]) -> Progress:
-    """Return a source's progress from the columns identity, version, next_seq, talk, tool, epoch and complete."""
+    """Decode a source's progress from the columns identity, version, next_seq, talk, tool, epoch and complete."""
     identity, version, next_seq, talk, tool, epoch, complete = row
     return Progress(
         identity=decode_text(identity),  # type: ignore[arg-type]  # columns, as their table has them
@@ -164,7 +169,7 @@ def decode_progress(row: Sequence[object]) -> Progress:
 
 
 def decode_source(row: Row) -> tuple[Space, str, Progress]:
-    """Return the source in a row of `index_sources_after`."""
+    """Decode a row of `index_sources_after` to space, id and progress."""
     kind, name, id_, *progress = row
     return Space(decode_text(kind), decode_text(name)), decode_text(id_), decode_progress(progress)  # type: ignore[arg-type]
 
@@ -172,13 +177,20 @@ def decode_source(row: Row) -> tuple[Space, str, Progress]:
 # -- filters -------------------------------------------------------------------
 
 NO_FILTER: Final[Row] = (None, None, None, None, -ENDLESS, ENDLESS)
-"""The result of `encode_filters` for a filter that lets everything pass."""
+"""The result of `encode_filters` for a filter that accepts all documents."""
 
 
 def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequence[int] | None) -> Row:
-    """Return the parameters of a filter.
+    """Return a filter as parameters of statements.
 
-    They are JSON arrays, or NULL, of the sources that pass, the sources that do not, agents and roles; then the bounds since and until.
+    Args:
+        filters: the filter.
+        sources: numbers of the only sources that the filter allows; None: all.
+        others: numbers of the sources that the filter excludes; None: none.
+
+    Returns:
+        The allowed sources, the excluded sources, the agents and the roles, each as a JSON array, or None for no condition;
+        then the bounds `since` and `until`.
     """
     return (
         None if sources is None else encode_array(sources),
@@ -191,5 +203,5 @@ def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequ
 
 
 def encode_texts(texts: Iterable[str]) -> str:
-    """Return texts as one parameter: a JSON array of their bytes in hexadecimal, which can hold any text."""
+    """Return texts as one parameter, a JSON array. Each text is encoded as hexadecimal bytes, so any text is possible."""
     return encode_array(text.encode("utf-8", "surrogatepass").hex() for text in texts)

@@ -1,4 +1,4 @@
-"""Steps for vectors of an index: find documents without one, store vectors, and find the nearest ones."""
+"""Store and search vectors of an index, and find documents without one. The functions are generators of statements."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Steps
 
 SCANNED: Final = 1024
-"""Number of vectors that are read at once if the engine cannot compare them."""
+"""Number of vectors that one statement reads if the vectors are compared in Python."""
 NUMBER_BYTES: Final = 4
 
 
 def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> Steps[list[Pending]]:
-    """List documents that have no vector of `model`: those without any vector, then those with another model's."""
+    """List documents that have no vector of `model`: first those without any vector, then those with a vector of another model."""
     low, high = 0, ENDLESS
     if space is not None:
         row = yield from read_space(tenant, space)
@@ -54,7 +54,11 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
 def put_vectors(
     tenant: str, space: Space, source: Source, model: str, vectors: Sequence[Vectored], *, compress: bool
 ) -> Steps[int]:
-    """Store vectors; return how many were stored. With `compress`, all vectors of a model that is new here become float16."""
+    """Store vectors of a source's documents; return how many were stored.
+
+    Vectors of documents that have changed are not stored. With `compress`, all vectors of the model are stored as float16, if
+    none of its vectors is stored yet.
+    """
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source.id))
     if known is None or known.progress.identity != source.identity or not vectors:
@@ -84,7 +88,7 @@ def put_vectors(
 
 
 def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
-    """Return, by id, the digest of the document at the place before each of these."""
+    """Return the digest of each document that directly precedes one of the given documents, by the preceding document's id."""
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
     return {stored.id: stored.digest for stored in map(decode_document, rows)}
 
@@ -104,7 +108,7 @@ def _check_dimensions(model: str, stored: int, given: int) -> None:
 
 
 def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space) -> Steps[dict[bytes, bytes]]:
-    """Return stored vectors of a model by digest."""
+    """Return a model's stored vectors of documents with these digests, by digest."""
     row = yield from read_space(tenant, space)
     models = yield from read_models(tenant)
     if row is None or model not in models or not digests:
@@ -117,7 +121,7 @@ def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space
 
 
 def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
-    """Delete some vectors of models other than `keep`; return how many were deleted, 0 if none are left."""
+    """Delete up to `PART` vectors of models other than `keep`; return how many were deleted. Repeat until it returns 0."""
     models = yield from read_models(tenant)
     for name, (number, _) in models.items():
         if name in (NONE, keep):
@@ -139,11 +143,11 @@ def find_similar(tenant: str, lookup: Lookup, model: str, vector: bytes, *, engi
     """Return the documents whose vectors are most similar, and their neighbours, the most similar first.
 
     Args:
-        tenant: whose index.
-        asked: space, channel, filters and limit.
-        model: whose vectors.
+        tenant: the tenant of the index.
+        lookup: space, channel, filters and limit.
+        model: the model of the vectors.
         vector: the vector to compare with.
-        engine: True if the database compares vectors itself.
+        engine: True if the database can compare vectors.
     """
     place = yield from resolve_scope(tenant, lookup)
     models = yield from read_models(tenant)
@@ -172,7 +176,7 @@ def _sort_similar(place: LookupScope, found: Sequence[Candidate], near: Mapping[
 
 
 def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, half: bool) -> Steps[dict[int, float]]:
-    """Return the nearest documents by comparing all vectors in Python."""
+    """Return the similarity of the nearest documents by id, after comparing all vectors in Python."""
     best: list[tuple[float, int]] = []
     last, dimensions = -1, len(vector) // NUMBER_BYTES
     while True:

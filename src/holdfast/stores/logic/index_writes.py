@@ -1,4 +1,7 @@
-"""Steps that write an index: posting lists, counts and vectors change together with the documents, in one transaction."""
+"""Write to an index. The functions are generators of statements, see `steps`.
+
+Posting lists, counts and vectors change together with the documents, in one transaction.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ from holdfast.stores.logic.rows import ENDLESS, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 PART: Final = 1000
-"""Number of documents that one statement deletes."""
+"""Maximum number of documents that one statement deletes."""
 NONE: Final = ""
-"""Name of the model that documents without a vector belong to."""
+"""Name of a model that stands for "no vector". Documents without a vector are stored under it."""
 
 
 class KnownSource(NamedTuple):
-    """A stored source and its progress."""
+    """A stored source: its number, its progress and the number of its documents."""
 
     number: int
     progress: Progress
@@ -45,19 +48,19 @@ class KnownSource(NamedTuple):
 
 
 def read_space(tenant: str, space: Space) -> Steps[Row | None]:
-    """Return the columns of `index_space_get`; None if there is no such space."""
+    """Return the row of a space, with the columns of `index_space_get`; None if there is no such space."""
     rows = yield Query("index_space_get", (tenant, *space))
     return rows[0] if rows else None
 
 
 def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
-    """Return a source of a space; None if the index does not have it."""
+    """Return a source of a space; None if the index does not have the source."""
     rows = yield Query("index_source_get", (space, source_id))
     return KnownSource(rows[0][0], decode_progress(rows[0][1:8]), rows[0][8]) if rows else None
 
 
 def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
-    """Return number and dimensions of the tenant's models by name, including `NONE` once there is a document.
+    """Return number and dimensions of each of the tenant's models, by name. `NONE` is included once there is a document.
 
     Negative dimensions mean that the model's vectors are stored as float16.
     """
@@ -78,9 +81,12 @@ def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[in
 
 
 def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
-    """Write a batch; return whether it was written, and whether it deleted documents.
+    """Write a batch in one transaction.
 
-    The batch is not written if the source's progress differs from the one that the batch expects.
+    The batch is not written if the source's progress differs from `batch.expect`.
+
+    Returns:
+        True if the batch was written; then True if the write deleted documents.
     """
     row = yield from read_space(tenant, space)
     if row is None:
@@ -107,7 +113,7 @@ def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bo
 
 
 def _read_context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
-    """Return the numbers of the models whose vectors in a space also depend on the previous document."""
+    """Return the numbers of the models that embed a document in this space together with the previous one."""
     models = yield from read_models(tenant)
     return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
 
@@ -116,11 +122,11 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
     """Put and delete documents of a source; return how many were deleted or replaced by other content.
 
     Args:
-        tenant: whose index.
+        tenant: the tenant of the index.
         space: the space's number.
         known: the source.
         batch: the documents to put and to delete.
-        context: see `_read_context_models`.
+        context: numbers of the models whose vectors also depend on the previous document.
     """
     put = {make_document_id(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
     affected = yield from _read_affected(known, put, batch.drop)
@@ -163,7 +169,7 @@ def _is_same(stored: StoredDocument | None, new: Document) -> bool:
 
 
 def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[StoredDocument]]:
-    """Return the documents that the batch deletes or replaces, regardless of the source's progress."""
+    """Return the stored documents that a batch deletes or replaces: those with the same `seq` or the same place."""
     seqs = {*(seq for seq in drop if 0 <= seq < ENDLESS), *(one.seq for one in put.values())}
     if not (known.documents and seqs):
         return []
@@ -172,20 +178,20 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
 
 
 def _find_changed(put: Mapping[int, Document], affected: Sequence[StoredDocument]) -> set[int]:
-    """Return the ids whose document the write adds, changes or deletes."""
+    """Return the ids of documents that the write adds, changes or deletes."""
     before = {stored.id: (stored.seq, stored.digest) for stored in affected}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
     return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
 
 
 def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int) -> Steps[None]:
-    """Delete vectors that also depend on the previous document.
+    """Delete those vectors of the given documents that also depend on the previous document.
 
     Args:
         source: the source's number.
         ids: the ids of the documents; missing ones are ignored.
-        context: see `_read_context_models`.
-        none: the number of the model of documents without a vector.
+        context: numbers of the models whose vectors also depend on the previous document.
+        none: number of the model `NONE`, under which the documents are stored afterwards.
     """
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(ids))))
     stale = encode_array(sorted(stored.id for stored in map(decode_document, rows) if stored.model in context))
@@ -200,9 +206,12 @@ def _read_kept_vectors(
     context: frozenset[int],
     changed: set[int],
 ) -> Steps[dict[int, tuple[int, bytes]]]:
-    """Return model and vector, by new id, of the documents in `put` that are written again with the same `seq` and digest.
+    """Return the vectors that can be kept, because their documents are written again with the same `seq` and digest.
 
-    A vector that depends on the previous document is kept only if the place and the previous document are unchanged.
+    A vector that depends on the previous document is kept only if place and previous document are unchanged.
+
+    Returns:
+        Number of the model and vector, by new id of the document.
     """
     before = {
         (stored.seq, stored.digest): stored for stored in affected if stored.id not in same and stored.model is not None
@@ -228,7 +237,7 @@ def _read_kept_vectors(
 
 
 class _SpaceChange:
-    """Collects the documents added to and removed from a space, so that counts are updated once."""
+    """Collects the documents that are added to and removed from a space, so that its counts are updated only once."""
 
     def __init__(self, space: int) -> None:
         self._space = space
@@ -239,11 +248,11 @@ class _SpaceChange:
 
     @property
     def documents(self) -> int:
-        """Number of documents added, minus those removed."""
+        """Number of added documents minus number of removed ones."""
         return sum(self._documents)
 
     def add(self, channel: int, length: int, terms: str) -> str:
-        """Count a document that is added; return its words."""
+        """Count an added document; return its words."""
         keys = unpack_keys(terms)
         self._terms[channel].update(keys)
         self._documents[channel] += 1
@@ -251,7 +260,7 @@ class _SpaceChange:
         return make_words(self._prefixes[channel], keys)
 
     def remove(self, stored: StoredDocument) -> str:
-        """Count a document that is removed; return its words."""
+        """Count a removed document; return its words."""
         keys = unpack_keys(stored.terms)
         self._terms[stored.channel].subtract(keys)
         self._documents[stored.channel] -= 1
@@ -259,7 +268,7 @@ class _SpaceChange:
         return make_words(self._prefixes[stored.channel], keys)
 
     def write_counts(self) -> Steps[None]:
-        """Write the counts. Terms are written in order, so that concurrent writers cannot deadlock."""
+        """Write the new counts. Terms are written in sorted order, so that concurrent writers cannot deadlock."""
         for channel, terms in enumerate(self._terms):
             pairs = sorted((term, count) for term, count in terms.items() if count)
             if pairs:
@@ -273,7 +282,7 @@ class _SpaceChange:
 
 
 def _delete_documents(stored: Sequence[StoredDocument], change: _SpaceChange) -> Steps[None]:
-    """Delete documents with their words and vectors."""
+    """Delete documents, their words and their vectors."""
     if stored:
         ids = encode_array(sorted(one.id for one in stored))
         yield Many(
@@ -287,7 +296,7 @@ def _delete_documents(stored: Sequence[StoredDocument], change: _SpaceChange) ->
 
 
 def _delete_source(space: int, source: int) -> Steps[int]:
-    """Delete a source; return how many documents it had."""
+    """Delete a source; return the number of its documents."""
     change = _SpaceChange(space)
     while rows := (yield Query("index_documents_first", (source, PART))):
         yield from _delete_documents([decode_document(row) for row in rows], change)
@@ -297,7 +306,7 @@ def _delete_source(space: int, source: int) -> Steps[int]:
 
 
 def drop_source(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
-    """Delete a source; return how many documents it had. With `identity`, delete it only if it has that identity."""
+    """Delete a source; return the number of its documents. With `identity`, do nothing if the source has another one."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if row is None or known is None or identity not in {None, known.progress.identity}:
@@ -306,7 +315,7 @@ def drop_source(tenant: str, space: Space, source_id: str, identity: str | None)
 
 
 def hide_space(tenant: str, space: Space) -> Steps[int]:
-    """Hide a space from readers; return how many documents it has. `sweep` deletes them later."""
+    """Hide a space from readers; return the number of its documents, which `sweep` deletes later."""
     row = yield from read_space(tenant, space)
     if row is None:
         return 0
@@ -315,7 +324,7 @@ def hide_space(tenant: str, space: Space) -> Steps[int]:
 
 
 def hide_spaces(tenant: str) -> Steps[bool]:
-    """Hide some spaces of a tenant; return False if none were left to hide."""
+    """Hide up to `PART` spaces of a tenant; return False if none was left to hide."""
     rows = yield Query("index_spaces", (tenant, None, PART))
     visible = [row for row in rows if row[1] not in (GONE, GONE.encode())]
     for number, _, _ in visible:
@@ -324,7 +333,7 @@ def hide_spaces(tenant: str) -> Steps[bool]:
 
 
 def sweep(tenant: str) -> Steps[bool]:
-    """Delete some documents of hidden spaces; return True if there may be more."""
+    """Delete about `PART` documents of a hidden space, and the space once it is empty; return False if there is no hidden space."""
     rows = yield Query("index_spaces", (tenant, GONE, 1))
     if not rows:
         return False
@@ -340,7 +349,7 @@ def sweep(tenant: str) -> Steps[bool]:
 
 
 def _delete_part(space: int, source: int, room: int) -> Steps[int]:
-    """Delete at most `room` documents of a source, and the source once it is empty; return the number of deleted documents."""
+    """Delete at most `room` documents of a source; return their number. A source that is then empty is deleted too."""
     rows = yield Query("index_documents_first", (source, room))
     change = _SpaceChange(space)
     yield from _delete_documents([decode_document(row) for row in rows], change)

@@ -1,4 +1,4 @@
-"""Steps for the lifecycle of sessions: use without a write, ends, and hooks to notify."""
+"""Record the use and the end of sessions, and the notification of hooks. The functions are generators of statements."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.stores.logic.steps import Query, Steps
 
 
 def touch_session(tenant: str, ref: SessionRef, timestamp: int) -> Steps[None]:
-    """Record that a session was used without a write."""
+    """Record that a session was used, without a write."""
     row = yield from read_session_row(tenant, ref)
     yield Query("session_used", (row[0], timestamp))
 
 
 def end_session(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bool]:
-    """Close a session, or withdraw it from its name; return True if this call did it."""
+    """Close a session, or withdraw it so that its name is free; return True if this call did so."""
     row = yield from read_session_row(tenant, SessionRef(ending.user_id, ending.session_id))
     pk, session = row[0], decode_session(row)
     if idle_since is not None and session.accessed_at > idle_since:
@@ -30,7 +30,7 @@ def end_session(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bo
 
 
 def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
-    """End a session, and record the ending if hooks are to be notified."""
+    """End a session. If hooks must be notified, also record the ending."""
     ended = (pk, session.version + 1, ending.ended_at, ending.reason)
     yield Query("session_withdraw", (*ended, ending.id)) if ending.withdrawn else Query("session_end", ended)
     if ending.hooks:
@@ -38,19 +38,19 @@ def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
 
 
 def record_ending(tenant: str, ending: Ending) -> Steps[None]:
-    """Record an ending that hooks are to be notified of, without ending the session."""
+    """Record an ending that hooks must be notified of, without ending the session."""
     session = decode_session((yield from read_session_row(tenant, SessionRef(ending.user_id, ending.session_id))))
     yield Query("ending_insert", encode_ending(tenant, evolve(ending, identity=session.identity)))
 
 
 def list_due_endings(tenant: str, due: int, limit: int) -> Steps[tuple[Ending, ...]]:
-    """Return recorded endings that are due."""
+    """Return recorded endings that are due at `due`."""
     rows = yield Query("endings_due", (tenant, due, limit))
     return tuple(decode_ending(row) for row in rows)
 
 
 def list_endings_of_user(tenant: str, user_id: str, after: str, limit: int) -> Steps[tuple[Ending, ...]]:
-    """Return recorded endings of a user's sessions."""
+    """Return recorded endings of a user's sessions, with ids after `after`."""
     rows = yield Query("endings_of_user", (tenant, user_id, after, limit))
     return tuple(decode_ending(row) for row in rows)
 
@@ -58,7 +58,7 @@ def list_endings_of_user(tenant: str, user_id: str, after: str, limit: int) -> S
 def settle_ending(
     tenant: str, ending_id: str, delivered: str | None, due_at: int | None, error: str | None
 ) -> Steps[Ending]:
-    """Record the outcome of notifying a hook; return the ending afterwards. Raises `EndingNotFound`."""
+    """Record the result of notifying a hook; return the updated ending. Raises `EndingNotFound`."""
     rows = yield Query("ending_get", (tenant, ending_id))
     if not rows:
         raise EndingNotFound(ending_id)

@@ -1,6 +1,6 @@
-"""Steps that find digests in a user's logs, and read and write the origins of entries.
+"""Find digests in a user's logs, and read and write origins of entries. The functions are generators of statements.
 
-Origins are stored with the session that is the copy, and are looked up by the session that it was copied from.
+The origins of copied entries are stored with the copy, and can be looked up by the session from which they were copied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.stores.matching import Sighting, make_key, make_scope
 
 
 class MatchingMethods(Handle):
-    """The methods of `MatchingStore` for a handle that runs steps."""
+    """The methods of `MatchingStore`, for a handle on a SQL database."""
 
     async def sightings(
         self,
@@ -60,7 +60,10 @@ class MatchingMethods(Handle):
 def _find_sightings(
     tenant: str, user_id: str, marks: Sequence[bytes], *, alias: bool, session: SessionRef | None, limit: int
 ) -> Steps[tuple[Sighting, ...]]:
-    """Return the places of the last of `marks` that occurs in any log. Keys may collide, so digests are compared too."""
+    """Return the entries that have the last of `marks` that occurs in any log.
+
+    Different digests can have the same key, so the statements also compare the digests.
+    """
     pk = None
     if session is not None and marks:
         rows = yield Query("session_get", (tenant, session.id, session.user_id, session.withdrawn))
@@ -84,7 +87,7 @@ def _find_sightings(
 
 
 def _find_path_ends(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
-    """Find the sessions whose live path ends with the last of `marks` that ends any live path."""
+    """Find the last of `marks` that is the digest of the last visible live message of a session; return all such sessions."""
     if not marks:
         return ()
     at = (yield Query("end_last", (tenant, user_id, encode_array(mark.hex() for mark in marks))))[0][0]
@@ -106,7 +109,7 @@ def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
 
 
 def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
-    """Write the origins of a session that has none."""
+    """Store the origins of a session that has none yet."""
     if origins:
         yield Many("origin_insert", [(pk, one.first, one.source, one.source_first) for one in origins])
 

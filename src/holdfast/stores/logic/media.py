@@ -1,4 +1,7 @@
-"""Steps for media: contents that entries refer to, stored once per session and deleted with the last such entry."""
+"""Store and delete media. The functions are generators of statements, see `steps`.
+
+Media are contents that entries refer to. They are stored once per session, and deleted with the last entry that refers to them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 
 def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
-    """Return contents of a session by their SHA-256."""
+    """Return those contents of a session that have one of these hashes, by SHA-256."""
     row = yield from read_session_row(tenant, ref)
     if not hashes:
         return {}
@@ -23,12 +26,12 @@ def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps
 def select_new_media(
     pk: int | None, new: Sequence[NewEntry], brought: Mapping[bytes, bytes]
 ) -> Steps[Collection[bytes]]:
-    """Return the hashes of the contents to store: those that an entry refers to and the session does not have yet.
+    """Return the hashes of the contents to store: entries refer to them, and the session does not have them yet.
 
     Args:
-        pk: the session; None if it is about to be created.
+        pk: primary key of the session; None if the session is about to be created.
         new: the entries to write.
-        brought: the contents that come with them, by hash.
+        brought: the contents that are part of the write, by hash.
 
     Raises:
         InvalidMessage: an entry refers to a content that is neither stored nor in `brought`.
@@ -48,11 +51,11 @@ def keep_media(
     """Store contents, and record which entries refer to them.
 
     Args:
-        pk: the session.
+        pk: primary key of the session.
         new: the entries that the caller passed.
-        written: the same entries after they were written.
-        fresh: the result of `select_new_media`.
-        brought: the contents that come with the entries, by hash.
+        written: the same entries as they were written.
+        fresh: hashes of the contents to store, from `select_new_media`.
+        brought: the contents that are part of the write, by hash.
     """
     if fresh:
         yield Many("media_put", [(pk, sha256, len(brought[sha256]), brought[sha256]) for sha256 in sorted(fresh)])
@@ -66,7 +69,7 @@ def keep_media(
 
 
 def forget_media(pk: int, seq: int) -> Steps[None]:
-    """Remove an entry's references to contents; delete contents that no other entry refers to."""
+    """Delete an entry's references to contents, and the contents to which no other entry refers."""
     rows = yield Query("media_of", (pk, seq))
     if rows:
         yield Query("media_uses_drop", (pk, seq))

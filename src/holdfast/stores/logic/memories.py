@@ -1,6 +1,7 @@
-"""Steps for memories: a row per owner, which one writer at a time can lock, and rows for all that belongs to the owner.
+"""Read and write memories. The functions are generators of statements, see `steps`.
 
-A write first computes its plan, which fails if anything is invalid. After that, no step refuses the write.
+Each owner has a row, which only one writer at a time can lock, and rows for everything that belongs to the owner. A write first
+computes its plan. Planning raises an error if anything is invalid, so the statements after it cannot fail for that reason.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class MemoryMethods(Handle):
-    """The methods of `MemoryStore` for a handle that runs steps."""
+    """The methods of `MemoryStore`, for a handle on a SQL database."""
 
     async def memories(
         self,
@@ -100,30 +101,30 @@ class _OwnerRow(NamedTuple):
     next_entry: int
     updated_at: int
     floor: int
-    """The highest version or number that any dropped owner reached; a new owner continues above it."""
+    """The highest version or number that any dropped owner of the tenant has used. A new owner continues above it."""
 
     @property
     def base_version(self) -> int:
-        """The version before the next one."""
+        """The version to which the next write adds one."""
         return self.version or self.floor
 
     @property
     def first_new_number(self) -> int:
-        """The number of the next new memory."""
+        """The number that the next new memory gets."""
         return self.next_memory if self.version else max(self.next_memory, self.floor + 1)
 
     @property
     def highest_used(self) -> int:
-        """The highest version or number that the owner has used, including the version of dropping it."""
+        """The highest version or number that the owner has used. If it has memories, dropping it uses one more version."""
         return max(self.version + (1 if self.memories else 0), self.next_memory - 1)
 
 
 _COUNTS: Final = 6
-"""The number of leading fields of `_OwnerRow` that a write may change."""
+"""Number of leading fields of `_OwnerRow` that a write can change."""
 
 
 class _Location(NamedTuple):
-    """Location of a memory: the columns of `memories_named` after the id."""
+    """The place of a memory: owner and number, as in the columns of `memories_named` after the id."""
 
     owner: Any
     number: int
@@ -137,11 +138,11 @@ class _WritePlan(NamedTuple):
     version: int
     """The owner's version after the write."""
     numbers: Sequence[int]
-    """Numbers of the memories that are put."""
+    """Number of each memory that is put, in the order of `delta.put`."""
     gone: Sequence[int]
     """Numbers of the memories that are forgotten."""
     here: Mapping[str, int]
-    """Numbers, by id, of the memories that the write refers to and that exist after it."""
+    """Number of each memory that the write refers to and that exists after it, by id."""
 
 
 def _make_owner_key(tenant: str, owner: Owner) -> Row:
@@ -152,7 +153,7 @@ def _make_owner_key(tenant: str, owner: Owner) -> Row:
 
 
 def _read_memories(tenant: str, owner: Owner, query: MemoryQuery) -> Steps[OwnedMemories]:
-    """Return memories of an owner. One statement reads them, so that all are from the same moment."""
+    """Return memories of an owner. A single statement reads them, so all are as of one moment."""
     filtered = query.ids is not None and query.numbers is not None
     limit = PAGE if filtered else query.limit
     rows = yield _query_page(_make_owner_key(tenant, owner), query, limit + 1)
@@ -166,7 +167,7 @@ def _read_memories(tenant: str, owner: Owner, query: MemoryQuery) -> Steps[Owned
 
 
 def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
-    """Return the memories that can be decoded, and the numbers of the others."""
+    """Return the memories that can be decoded, and the numbers of those that cannot."""
     memories: list[Memory] = []
     damaged: list[int] = []
     for row in rows:
@@ -178,7 +179,7 @@ def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tupl
 
 
 def _query_page(place: Row, query: MemoryQuery, limit: int) -> Query:
-    """Return the statement that reads only what the query asks for."""
+    """Return the statement that reads a page of memories that match the query."""
     since = min(query.since or 0, ENDLESS)
     sign = -1 if query.descending else 1
     after = -ENDLESS if query.after is None else max(-ENDLESS, min(query.after * sign, ENDLESS))
@@ -237,7 +238,7 @@ def _list_owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tu
 def _change_memories(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
-    """Change memories of an owner; `payloads` are the memories to put, as `check_delta` returns them."""
+    """Change memories of an owner; `payloads` are the encoded memories to put, from `check_delta`."""
     owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
     if owner_row is None:  # without memories there is nothing to forget and nothing that a signal could refer to
         return OwnedMemories(0, ())
@@ -266,7 +267,10 @@ def _change_memories(
 
 
 def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
-    """Delete an owner with its memories, signals and diary. The tenant's row keeps the highest version or number used."""
+    """Delete an owner with its memories, signals and diary; return the number of memories.
+
+    The tenant's row keeps the highest version or number that was used.
+    """
     owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
     if owner_row is None:
         return 0
@@ -281,15 +285,15 @@ def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
 
 
 def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRow | None]:
-    """Lock an owner's row until the transaction ends, and return it; None if nothing was ever written.
+    """Lock an owner's row until the transaction ends, and return it; None if the owner has no row.
 
     Args:
-        place: the owner's key.
+        place: key of the owner.
         expect: the version that the owner must have; None: any.
-        make: create the row if there is none.
+        make: if True, create a missing row, unless `expect` is a version above 0.
 
     Raises:
-        StaleMemories: the owner has another version than `expect`.
+        StaleMemories: the owner's version is not `expect`.
     """
     rows = yield Query("memory_owner_get", place)
     if not rows and make and not expect:
@@ -303,7 +307,7 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
-    """Return the location, by id, of the memories that a write refers to."""
+    """Return the place of each memory that a write refers to, by id."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
     rows = (yield Query("memories_named", (tenant, encode_array(ids)))) if ids else ()
@@ -311,7 +315,7 @@ def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Locati
 
 
 def _plan_change(owner_row: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
-    """Plan a write. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
+    """Check a write and compute its effects. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
     here = {id_: place.number for id_, place in found.items() if place.owner == owner_row.pk}
     for memory in delta.put:
         if memory.number and here.get(memory.id) != memory.number:
@@ -348,7 +352,10 @@ def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads
 
 
 def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
-    """Write signals of memories that exist, and delete those that are too old or too many; return how many were written."""
+    """Write the signals of existing memories; return how many were written.
+
+    Signals that are older than `delta.signals_before` are deleted, and those beyond `SIGNALS_KEPT` per memory.
+    """
     owner_row, here, before = plan.before, plan.here, delta.signals_before
     if before is not None:
         yield Query("signals_before", (owner_row.pk, before))
@@ -366,7 +373,7 @@ def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
 
 
 def _write_diary(owner_row: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
-    """Write diary entries, and delete those beyond the limit."""
+    """Write diary entries, and delete the oldest beyond the limit."""
     if entries:
         yield Many(
             "diary_insert",
@@ -379,24 +386,24 @@ def _write_diary(owner_row: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[N
 
 
 def _decode_owner(kind: str | bytes, id_: str | bytes) -> Owner:
-    """Return the owner from its columns."""
+    """Decode an owner from its columns."""
     return Owner(cast(OwnerKind, decode_text(kind)), decode_text(id_))
 
 
 def _decode_memory(owner: Owner, row: Row) -> Memory:
-    """Return the memory in the last columns of a row of `memories_forward`."""
+    """Decode a memory from the last columns of a row of `memories_forward`."""
     number, _, version, data = row
     return decode_memory(data, owner, number, version)
 
 
 def _decode_signal(row: Row) -> Signal:
-    """Return the signal in a row of `signals_all`."""
+    """Decode a row of `signals_all`."""
     memory_id, at, query, score, session = row
     return Signal(memory_id=decode_text(memory_id), at=at, query=query, score=score, session=decode_text(session))
 
 
 def _decode_diary_entry(row: Row) -> DiaryEntry | None:
-    """Return the diary entry in a row of `diary_newest`; None if it cannot be decoded."""
+    """Decode a row of `diary_newest`; return None if it is damaged."""
     id_, at, report = row
     try:
         return DiaryEntry(id=decode_text(id_), at=at, report=_decode_object(report))

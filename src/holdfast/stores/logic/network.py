@@ -1,4 +1,4 @@
-"""Helpers for databases on a server, for any protocol: timeouts, queues, a cache, and the error for an unknown outcome."""
+"""Helpers for stores whose database is a server, SQL or Redis: timeouts, queues, a cache, and the error for an unknown outcome."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
-"""Seconds that a job waits for a connection, a statement for its reply, and a store that is closing for its jobs."""
+"""Seconds to wait: a job for a connection, a statement for its reply, and a store that is being closed for its running jobs."""
 RECONNECTING: Final = 3.0
-"""Seconds during which connecting to an unreachable server is retried."""
+"""Seconds during which an unreachable server is tried again."""
 NAME: Final = "the database"
-"""The name of the database in errors, which must not show its address to callers."""
+"""Used in error messages instead of the server's address, which callers must not see."""
 
 
 def check_loop(opened: asyncio.AbstractEventLoop) -> None:
-    """Raise if the current event loop is not the one that opened the store, since connections belong to their loop."""
+    """Raise `StoreError` if the store was opened in another event loop, because connections can be used only in their own loop."""
     if asyncio.get_running_loop() is not opened:
         raise StoreError(f"{NAME} was opened in another event loop: open a store in each loop")
 
@@ -33,7 +33,7 @@ def make_unknown_outcome(name: str) -> StoreUnavailable:
 
 
 class Turnstile:
-    """Lets one job per key through at a time, in order of arrival."""
+    """Lets one job per key run at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[asyncio.Future[None]]] = {}
@@ -54,7 +54,7 @@ class Turnstile:
             raise
 
     def leave(self, key: Hashable) -> None:
-        """Let the next job through."""
+        """Let the next waiting job with this key run."""
         queue = self._queues[key]
         while queue:
             turn = queue.popleft()
@@ -67,26 +67,26 @@ class Turnstile:
 class SessionCache(Generic[T]):
     """Caches the sessions that were written most recently.
 
-    An entry may be out of date, so every write that uses one checks it.
+    A cached session may be out of date, so every write that uses it must check its version.
     """
 
     MOST: Final = 2048
     LARGEST: Final = 8192
-    """A session whose profile has more bytes than this is not cached."""
+    """Maximum bytes of the profile of a cached session."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, T] = OrderedDict()
 
     def take(self, key: Hashable) -> T | None:
-        """Remove a session from the cache and return it."""
+        """Remove a session from the cache and return it; None if it is not cached."""
         return self._known.pop(key, None)
 
     def clear(self) -> None:
-        """Remove everything."""
+        """Remove all sessions."""
         self._known.clear()
 
     def put(self, key: Hashable, known: T, size: int) -> None:
-        """Cache a session whose profile has `size` bytes, until it is taken or evicted by newer ones."""
+        """Cache a session whose profile has `size` bytes. It stays until it is taken, or evicted by sessions written later."""
         if size <= self.LARGEST:
             self._known[key] = known
             if len(self._known) > self.MOST:

@@ -1,4 +1,7 @@
-"""Steps of each read. A store runs the steps of one read in one transaction."""
+"""Read sessions, logs and compactions. The functions are generators of statements, see `steps`.
+
+A store runs each of them in one transaction.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def read_session(tenant: str, ref: SessionRef) -> Steps[Session]:
 
 
 def find_session(tenant: str, session_id: str) -> Steps[Session]:
-    """Return the only session with that id among all users. Raises `SessionNotFound`, `AmbiguousSession`."""
+    """Return the session that has this id, whichever user it belongs to. Raises `SessionNotFound`, `AmbiguousSession`."""
     rows = yield Query("session_find", (tenant, session_id))
     if not rows:
         raise SessionNotFound(session_id)
@@ -55,7 +58,7 @@ def list_sessions(
     after: SessionRef | None,
     descending: bool,
 ) -> Steps[SessionPage]:
-    """List sessions by `updated_at`, then user, then id."""
+    """List sessions in order of `updated_at`, then user, then id."""
     place: Row = (ENDLESS, user_id or "", "") if descending else (-ENDLESS, user_id or "", "")
     if after is not None:
         last = decode_session((yield from read_session_row(tenant, after)))
@@ -78,7 +81,7 @@ def read_entries(
 
 
 def read_window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
-    """Return all data that is needed to build a working set."""
+    """Return everything that is needed to build a working set."""
     row = yield from read_session_row(tenant, ref)
     session, pk = decode_intact_session(row), row[0]
     saved, compaction = (yield from _read_view(pk, view)) if view is not None else (None, None)
@@ -107,7 +110,7 @@ def list_compactions(
 
 
 def list_calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Steps[tuple[ModelCall, ...]]:
-    """Return recorded model calls, newest first."""
+    """Return a session's recorded model calls, newest first."""
     row = yield from read_session_row(tenant, ref)
     if turn_id is None:
         rows = yield Query("calls_newest", (row[0], limit))

@@ -1,4 +1,4 @@
-"""Convert rows to structs and back. No other module knows the order of columns."""
+"""Convert rows to structs and back. Only this module depends on the order of columns."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, make_key
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
-"""A kind's number in the database is its position here. Statements depend on the numbers of the last two."""
+"""The kinds of entries. A kind is stored as its index here. SQL statements contain the indexes of the last two."""
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 _FIRST_HIDDEN: Final = 3
-"""The number of the first kind that clients do not see; see `Message.visible`."""
+"""Index of the first kind that clients do not see; see `Message.visible`."""
 ENDLESS = 2**62
-"""A number that means "no upper bound" in every dialect."""
+"""Means "no upper bound" as a parameter of statements, in every dialect."""
 
 _TURNS: Final = f"{TEMP}turns"
-"""Key of a stored state that holds `Session.state_turns`; no session's own state can have this key."""
+"""Key under which `Session.state_turns` is stored in the state column. It cannot be a key of the session's own state."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
@@ -49,9 +49,10 @@ _decode_seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
 def decode_text(column: str | bytes) -> str:
-    """Return an identifier from its column, which has bytes in dialects whose text columns do not compare byte for byte.
+    """Return an identifier from its column as text.
 
-    Bytes of a damaged row that are not UTF-8 become U+FFFD. `_decode_exact_text` refuses them.
+    In dialects whose text columns do not compare byte for byte, the column contains bytes. Bytes that are not UTF-8, from a
+    damaged row, are replaced by U+FFFD; `_decode_exact_text` raises an error instead.
     """
     return column if isinstance(column, str) else column.decode(errors="replace")
 
@@ -61,7 +62,7 @@ def _decode_optional_text(column: str | bytes | None) -> str | None:
 
 
 def _decode_exact_text(column: str | bytes) -> str:
-    """Return an identifier from its column. Raises one of `UNDECODABLE` for a damaged column."""
+    """Return an identifier from its column as text. Raises one of `UNDECODABLE` if the column is damaged."""
     return column if isinstance(column, str) else column.decode()
 
 
@@ -72,16 +73,16 @@ _DECODED: Final = (
     (26, "state", _decode_object),
     (27, "metadata", _decode_object),
 )
-"""Columns of `session_rows` that are decoded, by position. A session is returned even if one cannot be decoded."""
+"""Columns of `session_rows` to decode: position, field and decoder. If one cannot be decoded, the session is returned without it."""
 _NAMES: Final = {1: "tenant", 2: "user_id", 3: "id", 4: "agent", 32: "withdrawn", 33: "identity", 34: "claim"}
 _TEXTS: Final = {**_NAMES, 8: "status", 30: "end_reason"}
-"""Columns of `session_rows` that are text, by position."""
+"""Columns of `session_rows` that are text: position and field."""
 UNDECODABLE: Final = (msgspec.MsgspecError, LookupError, TypeError, ValueError)
-"""Exceptions that decoding a damaged column raises."""
+"""Exceptions that decoding a damaged column can raise."""
 
 
 def decode_session(row: Row) -> Session:
-    """Return the session in a row of `session_rows`. Fields that cannot be decoded are empty, and named in `Session.damaged`."""
+    """Decode a row of `session_rows`. Fields that cannot be decoded are empty, and `Session.damaged` names them."""
     try:
         return _decode_session(row)
     except UNDECODABLE:
@@ -89,7 +90,7 @@ def decode_session(row: Row) -> Session:
 
 
 def decode_intact_session(row: Row) -> Session:
-    """Return the session in a row of `session_rows`. Raises `StoreCorrupt` if one of its fields cannot be decoded."""
+    """Decode a row of `session_rows`. Raises `StoreCorrupt` if a field cannot be decoded."""
     try:
         return _decode_session(row)
     except UNDECODABLE:
@@ -97,7 +98,7 @@ def decode_intact_session(row: Row) -> Session:
 
 
 def _decode_damaged_session(row: Row) -> Session:
-    """Return a damaged session with the fields that can be decoded."""
+    """Decode those fields of a damaged row that can be decoded."""
     columns, damaged = list(row), []
     for at, name in _TEXTS.items():
         if isinstance(columns[at], bytes):
@@ -169,12 +170,12 @@ def _get_turns(state: dict[str, Any]) -> dict[str, int]:
 
 
 def encode_claim(claim: Claim | None) -> Row:
-    """Return the columns of a claim; without a claim the holder is empty."""
+    """Return a claim as columns. No claim is stored as an empty holder."""
     return ("", 0, 0) if claim is None else (claim.holder, claim.until, 1 if claim.wanted else 0)
 
 
 def encode_counters(session: Session) -> Row:
-    """Return the columns of `session` from `messages` to `anchor`, in order."""
+    """Return the columns from `messages` to `anchor`, in order."""
     usage, tail = session.usage, session.tail
     return (
         session.messages,
@@ -196,7 +197,7 @@ def encode_counters(session: Session) -> Row:
 
 
 def encode_profile(session: Session) -> Row | None:
-    """Return the large fields of `session`; None if all are empty."""
+    """Return the large fields of a session as columns; None if all are empty."""
     if not (session.system_messages or session.state or session.metadata):
         return None
     state = {**session.state, _TURNS: session.state_turns} if session.state_turns else session.state
@@ -204,7 +205,7 @@ def encode_profile(session: Session) -> Row | None:
 
 
 def decode_entry(row: Row) -> Entry:
-    """Return the entry in a row of `entry_rows`. Raises `StoreCorrupt`, which names its `seq`, if it cannot be decoded."""
+    """Decode a row of `entry_rows`. If it is damaged, raise `StoreCorrupt` with the entry's `seq` in the message."""
     try:
         return _decode_entry(row)
     except UNDECODABLE as exc:
@@ -248,7 +249,14 @@ def _decode_entry(row: Row) -> Entry:
 
 
 def encode_entry(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
-    """Return the parameters of `entry_insert`; `scope` identifies the session's user, see `holdfast.stores.matching`."""
+    """Return the parameters of `entry_insert`.
+
+    Args:
+        session: primary key of the session.
+        entry: the entry.
+        payload: its encoded message.
+        scope: the value from `holdfast.stores.matching.make_scope` for the session's user.
+    """
     kind = _NUMBER_OF[get_kind(entry.message)]
     return (
         session,
@@ -271,7 +279,7 @@ def encode_entry(session: int, entry: Entry, payload: bytes, scope: bytes) -> Ro
 
 
 def _decode_object_or(default: dict[str, Any] | None, column: bytes | None) -> dict[str, Any] | None:
-    """Return the object in a column; the default if there is none, or it cannot be decoded."""
+    """Decode a JSON object; return `default` if the column is NULL or cannot be decoded."""
     try:
         return default if column is None else _decode_object(column)
     except UNDECODABLE:
@@ -279,27 +287,27 @@ def _decode_object_or(default: dict[str, Any] | None, column: bytes | None) -> d
 
 
 def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
-    """Return an entry's metadata as a column."""
+    """Return an entry's metadata as a column; NULL if there are none."""
     return None if metadata is None else _encode(metadata)
 
 
 def encode_seqs(seqs: Sequence[int]) -> bytes | None:
-    """Encode the entries that a view keeps as a column; NULL if there are none."""
+    """Return the `seq` values of entries that a view keeps as a column; NULL if there are none."""
     return _encode(seqs) if seqs else None
 
 
 def encode_array(items: Iterable[Any]) -> str:
-    """Encode places in a log, or keys, as one parameter (a JSON array), so that one statement can read any number of them."""
+    """Return values as one parameter, a JSON array, so that one statement can read any number of them."""
     return _encode(list(items)).decode()
 
 
 def decode_seqs(column: bytes | None) -> tuple[int, ...]:
-    """Return the entries that a view keeps. Raises one of `UNDECODABLE` for a damaged column."""
+    """Decode the `seq` values of entries that a view keeps. Raises one of `UNDECODABLE` if the column is damaged."""
     return () if column is None else _decode_seqs(column)
 
 
 def decode_call(row: Row) -> ModelCall:
-    """Return the model call in a row of `calls_newest`."""
+    """Decode a row of `calls_newest`."""
     model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view, hash_, build = row
     return ModelCall(
         model=decode_text(model),
@@ -322,7 +330,7 @@ def encode_call(session: int, call: ModelCall) -> Row:
 
 
 def decode_compaction(row: Row) -> StoredCompaction:
-    """Return the compaction in a row of `compaction_rows`."""
+    """Decode a row of `compaction_rows`."""
     _, id_, status, view, first, last, kind, tokens, source_tokens, total, model, created_at, through = row[:13]
     prompt_tokens, completion_tokens, error, report, text = row[13:]
     return StoredCompaction(
@@ -372,7 +380,7 @@ def encode_compaction(session: int, one: StoredCompaction, laid_at: int) -> Row:
 
 
 def decode_ending(row: Row) -> Ending:
-    """Return the ending in a row of `endings_due`."""
+    """Decode a row of `endings_due`."""
     id_, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error = row
     return Ending(
         id=decode_text(id_),
@@ -390,7 +398,7 @@ def decode_ending(row: Row) -> Ending:
 
 
 def _decode_hooks(column: bytes) -> tuple[str, ...]:
-    """Return the hooks that are still to be notified. A damaged list counts as empty, so that the session is not kept forever."""
+    """Decode the list of hooks that were not notified yet. A damaged list is treated as empty, so that the session can be deleted."""
     try:
         return _decode_ids(column)
     except UNDECODABLE:
@@ -405,7 +413,7 @@ def encode_ending(tenant: str, ending: Ending) -> Row:
 
 
 def decode_artifact(row: Row) -> Artifact:
-    """Return the version of an artifact in a row of `artifact_rows`."""
+    """Decode a row of `artifact_rows`."""
     name, version, blob, mime_type, size, sha256, author, metadata, created_at = row[:9]
     return Artifact(
         name=decode_text(name),
@@ -421,14 +429,21 @@ def decode_artifact(row: Row) -> Artifact:
 
 
 def encode_artifact(place: Row, key: str, new: NewArtifact, version: int) -> Row:
-    """Return the parameters of `artifact_insert`; `place` has the scope's columns, `key` is the folded name."""
+    """Return the parameters of `artifact_insert`.
+
+    Args:
+        place: key columns of the scope.
+        key: the folded name.
+        new: the artifact.
+        version: number of the version.
+    """
     metadata = _encode(new.metadata) if new.metadata else None
     fields = (new.mime_type, new.size, new.sha256, new.author, metadata, new.created_at)
     return (*place, key, version, new.name, new.blob, *fields)
 
 
 def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
-    """Return the sighting in a row of `mark_places`."""
+    """Decode a row of `mark_places`; `mark` is the index of the digest that was found."""
     id_, identity, updated_at, last_digest, seq, digest, retired_by = row
     live = retired_by is None
     return Sighting(
@@ -444,7 +459,7 @@ def decode_sighting(user_id: str, mark: int, row: Row) -> Sighting:
 
 
 def decode_key(row: Row) -> ApiKey:
-    """Return the API key in a row of `key_get`."""
+    """Decode a row of `key_get`."""
     id_, hash_, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, *more = row
     session_mode, budget = more or (None, None)  # Redis may have keys from before these fields existed
     return ApiKey(

@@ -1,7 +1,8 @@
-"""Steps for state that sessions share: a row per scope, which one writer at a time can lock, and a row per key.
+"""Read and write state that sessions share. The functions are generators of statements, see `steps`.
 
-A write first computes its plan (`plan_changes`), which fails if anything is invalid. After that, `write_plans` refuses nothing.
-A scope is identified by tenant and user; without a user it is the tenant's own scope.
+A scope has a row, which only one writer at a time can lock, and a row for each key. A scope is identified by tenant and user;
+the tenant's own scope has an empty user. A write first computes its plan (`plan_changes`). Planning raises an error if anything
+is invalid, so that `write_plans` cannot fail for that reason.
 """
 
 from __future__ import annotations
@@ -27,58 +28,61 @@ from holdfast.stores.state import ScopedState
 
 _decode = msgspec.json.Decoder().decode
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
-"""The order in which every writer locks the rows of scopes, after the session's row, so that writers do not deadlock."""
+"""The shared scopes, in the order in which every writer locks their rows, after the session's row. A fixed order prevents deadlocks."""
 
 
 class _ScopeRow(NamedTuple):
-    """A scope's row: the columns of `scope_get`."""
+    """The row of a scope: the columns of `scope_get`."""
 
     version: int = 0
     keys: int = 0
     size: int = 0
-    """Sum of the keys' `weight`."""
+    """Sum of the weights of all keys, see `holdfast.domain.state.compute_weight`."""
     updated_at: int = 0
     floor: int = 0
-    """The highest version that any dropped scope reached; a new one continues above it."""
+    """The highest version that any dropped scope of the tenant reached. A new scope continues above it."""
 
 
 class ScopePlan(msgspec.Struct, frozen=True):
     """The result of planning a change of one scope."""
 
     place: Row
-    """Tenant and user."""
+    """The key columns of the scope: tenant and user."""
     before: _ScopeRow
-    """The scope before the change."""
+    """The scope's row before the change."""
     delta: Mapping[str, Change]
-    """Changes by key without prefix."""
+    """The changes by key without prefix."""
     keys: int
     size: int
     put: Mapping[str, bytes]
-    """New values by key, as JSON."""
+    """The new values by key, as JSON; keys whose value stays the same are left out."""
     gone: Sequence[str]
     after: Mapping[str, bytes]
-    """Values of all keys in `delta` after the change, including unchanged ones."""
+    """The values of all keys in `delta` after the change, as JSON. Deleted keys are left out."""
 
     @property
     def version(self) -> int:
-        """The scope's version after the change. A change without effect keeps the version."""
+        """The scope's version after the change. It stays the same if no value changes."""
         before = self.before
         floor = before.floor if self.place[1] else 0  # the tenant's own row is never deleted
         return (before.version or floor) + 1 if self.put or self.gone else before.version
 
 
 def make_scope_key(tenant: str, user_id: str | None) -> Row:
-    """Return the columns that identify a scope; without a user, the tenant's own scope."""
+    """Return the key columns of a scope. If `user_id` is None, it is the tenant's own scope."""
     return tenant, user_id or ""
 
 
 def encode_names(names: Collection[str]) -> str:
-    """Encode names as one hexadecimal parameter, so that no dialect's rules for text apply to them."""
+    """Return keys as one parameter, a JSON array of hexadecimal bytes, to which no dialect's rules for text apply."""
     return encode_array(name.encode().hex() for name in names)
 
 
 def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
-    """Return the owners of the scopes that changes of a user's session affect, in locking order; the empty one is the tenant."""
+    """Return the users of the shared scopes that `delta`, a change of a session's state, affects. They are in locking order.
+
+    An empty user means the tenant's own scope.
+    """
     scopes = {get_scope(key) for key in delta}
     return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
 
@@ -89,7 +93,7 @@ def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
 def read_state(
     tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None
 ) -> Steps[ScopedState]:
-    """Return a scope's values, read by one statement, which returns one small row if the caller already has this version."""
+    """Return the values of a scope. If the scope still has the version `known`, only one small row is read."""
     asked = (*make_scope_key(tenant, user_id), -1 if known is None else known)
     if names is None:
         rows = yield Query("state_read", asked)
@@ -114,10 +118,10 @@ def read_state(
 
 
 def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> Steps[Sequence[ScopePlan]]:
-    """Lock the shared scopes that `delta` changes, and return the planned changes.
+    """Lock the shared scopes that `delta` changes, and plan the changes.
 
     Raises:
-        InvalidRequest: see `holdfast.domain.state.apply_change`.
+        InvalidRequest: a change does not fit its value, see `holdfast.domain.state.apply_change`.
         TooLarge: a limit would be exceeded.
     """
     if not delta:
@@ -132,7 +136,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
 
 
 def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
-    """Write the planned changes, without keys whose values stay the same."""
+    """Write planned changes. Values that stay the same are not written."""
     for plan in plans:
         if plan.put:
             yield Many("state_put", [(*plan.place, name, value) for name, value in plan.put.items()])
@@ -152,10 +156,10 @@ def change_state(
     expect: int | None,
     values: Mapping[str, Any] | None,
 ) -> Steps[ScopedState]:
-    """Change a scope; return its version and the values of the keys in `delta` afterwards.
+    """Change a scope; return its version and the values of the keys in `delta` after the change.
 
     Raises:
-        StaleState: the scope has another version than `expect`, or other values than `values`.
+        StaleState: the scope's version is not `expect`, or its values are not those in `values`.
     """
     scope: Scope = "app" if user_id is None else "user"
     place = make_scope_key(tenant, user_id)
@@ -171,7 +175,7 @@ def change_state(
 
 
 def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
-    """Delete all keys of a scope; return how many there were. A user's row is deleted too; the tenant's row keeps its version."""
+    """Delete all keys of a scope; return how many there were. A user's row is deleted too. The tenant's row is kept for its version."""
     place = make_scope_key(tenant, user_id)
     rows = yield Query("scope_get", place)
     scope_row = _ScopeRow(*rows[0]) if rows else _ScopeRow()
@@ -202,7 +206,7 @@ def _read_values(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
 
 
 def _plan_scope(place: Row, scope: Scope, scope_row: _ScopeRow, delta: Mapping[str, Change]) -> Steps[ScopePlan]:
-    """Plan the changes of a locked scope; `delta` has keys without prefix."""
+    """Plan the changes of a scope whose row is locked; `delta` has keys without prefix."""
     rows = (yield Query("state_named", (*place, encode_names(delta)))) if delta else ()
     stored = {decode_text(name): value for name, value in rows}
     after, keys, size = change_values(scope, stored, delta, keys=scope_row.keys, size=scope_row.size)

@@ -1,6 +1,7 @@
-"""The interface between an operation and its database: a generator that yields statements and receives their rows.
+"""The interface between a store's operations and its database.
 
-No I/O happens here: the same steps run on a thread with a blocking driver and on an event loop with an async one.
+An operation is a generator, called its steps: it yields statements and receives their rows. It does no I/O. So the same steps
+run on a thread with a blocking driver, and in an event loop with an asynchronous driver.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ T = TypeVar("T")
 
 
 class Query(msgspec.Struct, frozen=True, gc=False):
-    """One named statement, run once; its rows are sent back."""
+    """A named statement that is run once. The generator receives its rows."""
 
     name: str
     params: Row
 
 
 class Many(msgspec.Struct, frozen=True, gc=False):
-    """One named statement, run for each row of parameters; no rows are sent back."""
+    """A named statement that is run once for each row of parameters. The generator receives no rows."""
 
     name: str
     rows: Sequence[Row]
@@ -33,19 +34,19 @@ Steps = Generator[Query | Many, Rows, T]
 
 
 def do_nothing() -> Steps[None]:
-    """Yield no statement. Used for a write that only connects, or only scrubs data that earlier writes deleted."""
+    """Yield no statement. Used for a write that only opens a connection, or only clears data that earlier writes deleted."""
     yield from ()
 
 
 class Database(Protocol):
-    """Runs steps. If an attempt must be repeated, `steps` is called again."""
+    """Runs the steps of operations. To repeat an attempt, it calls `steps` again for a new generator."""
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
-        """Run the steps of a read on one snapshot, and return their result.
+        """Run a read on one snapshot, and return its result.
 
         Args:
-            steps: creates the steps.
-            single: the steps are a single statement.
+            steps: returns a new generator of the read's statements.
+            single: True if the read consists of one statement.
         """
         ...
 
@@ -58,14 +59,15 @@ class Database(Protocol):
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
     ) -> Awaitable[T]:
-        """Run the steps of a write in one transaction, and return their result once it is durable.
+        """Run a write in one transaction, and return its result once the transaction is durable.
 
         Args:
-            steps: creates the steps.
-            scrub: also remove deleted data from the database files.
-            queue: writes with the same queue lock the same row first. For a server, they wait in this process, not on its locks.
-            later_queues: other queues whose rows the write locks afterwards, in this order.
-            light: the write depends only on the session's row at its version, and on an idempotency key.
+            steps: returns a new generator of the write's statements.
+            scrub: if True, also remove deleted data from the database files.
+            queue: identifies the row that the write locks first. With a database on a server, writes with the same queue wait
+                for each other in this process, not for the server's lock.
+            later_queues: identify the rows that the write locks afterwards, in this order.
+            light: True if the write depends only on the version of the session's row, and on an idempotency key.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The store contract for any database that runs named statements: a driver only provides a `Database`."""
+"""The store contract for any database that runs named statements. A driver only has to provide a `Database`."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ from holdfast.stores.state import ScopedState
 
 _media_of: Final = attrgetter("media")
 PING_BYTES: Final = 1 << 20
-"""Bytes that `ping` writes after a failed write: about the size of a turn with a large message."""
+"""Number of bytes that `ping` writes after a write has failed: about the size of a turn with a large message."""
 
 
 class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods):
-    """A store handle of one tenant (`holdfast.stores.base.Store`): it checks arguments and runs the steps."""
+    """A store handle of one tenant (`holdfast.stores.base.Store`). Its methods check arguments and run the generators of statements."""
 
     async def create(self, new: NewSession) -> Session:
         checks.check_new_session(new)

@@ -1,4 +1,4 @@
-"""Steps for data of a tenant that belong to no session: leases, calibration data of models, and API keys."""
+"""Store leases, calibration data of models and API keys of a tenant. The functions are generators of statements."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.stores.logic.rows import decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Query, Steps
 
 _STALE: Final = 3_600_000
-"""Milliseconds after which an expired lease is deleted, so that a caller whose clock is ahead does not delete leases in use."""
+"""Milliseconds after its expiry at which a lease is deleted. The delay keeps a caller whose clock is fast from deleting leases in use."""
 
 
 class TenantMethods(Handle):
-    """The methods of `TenantStore` and `KeyStore` for a handle that runs steps."""
+    """The methods of `TenantStore` and `KeyStore`, for a handle on a SQL database."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
         checks.check_limit(limit)
@@ -76,7 +76,10 @@ def _list_tenants(after: str, limit: int) -> Steps[Sequence[str]]:
 
 
 def _take_lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
-    """Acquire or renew a lease; return True if `holder` has it. One statement takes a free lease, the next reads the holder."""
+    """Acquire or renew a lease; return True if `holder` has it afterwards.
+
+    The first statement takes the lease if it is free, and the second reads who holds it.
+    """
     yield Query("lease_put", (tenant, name, holder, until, now))
     rows = yield Query("lease_get", (tenant, name))
     yield Query("leases_clean", (tenant, now - _STALE))

@@ -1,4 +1,6 @@
-"""Steps of each write. A store runs the steps of one write in one transaction, and rolls back a write that raises.
+"""Write sessions and logs. The functions are generators of statements, see `steps`.
+
+A store runs each of them in one transaction, which is rolled back if the function raises.
 
 All checks that can refuse a write come before its first change, so a rollback is rarely needed.
 """
@@ -101,7 +103,7 @@ def create_session(tenant: str, new: NewSession) -> Steps[Session]:
 def update_session(
     tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, expect: int | None
 ) -> Steps[Session]:
-    """Change a session's own fields. Raises `SessionNotFound`, `StaleSession`."""
+    """Change a session's own fields; return the session. Raises `SessionNotFound`, `StaleSession`."""
     row = yield from read_session_row(tenant, ref)
     old = decode_session(row)
     session = patch_session(old, patch, timestamp)
@@ -117,7 +119,14 @@ def update_session(
 def remove_session(
     tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None
 ) -> Steps[RemovalCounts | None]:
-    """Delete a session and all its data; return counts, None if there was no session. Raises `StaleSession`, `Conflict`."""
+    """Delete a session and all its data; return counts of them, or None if there was no session.
+
+    Args:
+        tenant: the tenant.
+        ref: the session.
+        expect: the version that it must have, else `StaleSession`; None: any.
+        holding: the number of artifact versions that it must have, else `Conflict`; None: any.
+    """
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         return None
@@ -154,7 +163,7 @@ def replace_session(
     ending: Ending | None,
     media: Mapping[bytes, bytes],
 ) -> Steps[Appended]:
-    """Store a whole session, and replace the session with the same name if there is one."""
+    """Store a whole session. If a session of the same name exists, it is replaced."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
     written, tail, live = rebuild_log(entries)
     fresh_media = yield from media_steps.select_new_media(None, entries, media)
@@ -181,7 +190,7 @@ def replace_session(
 
 
 def _write_entries(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
-    """Write entries, some of which may be retired or erased already."""
+    """Write entries, of which some may already be retired or erased."""
     rows = [(entry, encode_entry(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
     plain = [row for entry, row in rows if not _has_past(entry)]
     old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
@@ -196,7 +205,7 @@ def _has_past(entry: Entry) -> bool:
 
 
 def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
-    """Record when a session that was just installed was last used and when it ended."""
+    """Record when an installed session was last used, and when it ended."""
     if session.accessed_at > past.updated_at:
         yield Query("session_used", (pk, session.accessed_at))
     if past.ended_at is not None:
@@ -209,7 +218,7 @@ def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
 def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, in order
     tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]
 ) -> Steps[Appended]:
-    """Append to a log and save what comes with the entries. All checks come first, then all changes, in one transaction."""
+    """Append to a log, and write everything else that is part of the write. All checks come before the first change."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         raise SessionNotFound(ref.id)
@@ -271,7 +280,7 @@ def annotate_entry(
     refused_by: Mapping[str, str] | None,
     facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
-    """Set the annotations of a live entry, and drop the session's views. Raises `EntryNotFound`."""
+    """Set annotations of a live entry, and delete the session's saved views. Raises `EntryNotFound`."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = yield Query("entry_live", (pk, seq))
@@ -332,7 +341,7 @@ def write_ping(room: int = 0) -> Steps[None]:
     """Write a row and delete it, to check that the disk is not full.
 
     Args:
-        room: minimum bytes to write, for a database that is a file.
+        room: number of bytes to write. Needed if the database is a file, since a full disk may still accept a small write.
     """
     yield Query("ping_put", ("x" * room,))
     yield Query("ping_delete", ())
@@ -342,7 +351,7 @@ def write_ping(room: int = 0) -> Steps[None]:
 
 
 def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:
-    """Return the result of the first write with `key`; None if there was none. Raises `IdempotencyConflict`."""
+    """Return the result of the earlier write with this idempotency key; None if there was none. Raises `IdempotencyConflict`."""
     rows = yield Query("idempotency_get", (pk, key))
     if not rows:
         return None
@@ -356,7 +365,7 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
 
 
 def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
-    """Return how many live entries are retired when retiring from `before` on, and the tail without them."""
+    """Return how many live entries have a `seq` of at least `before`, and the log's tail without them."""
     if tail.last_seq < before:
         return 0, tail
     retired = (yield Query("entries_count_from", (pk, before)))[0][0]
