@@ -1,9 +1,14 @@
 """Services that all turns share: store, clock, session locks, and the steps that every write passes.
 
-engine           all of it, for one tenant                 tenancy            the engines of several tenants
-session_lock     one turn of a session at a time           branches           several agents in one turn
-entries          preparing messages for a log              redacting_store    masks secrets in every write
-scoped_state     the state of all scopes                   initial_state      state of a new session
-write_steps      the steps that writes pass                session_removal    deleting sessions with all their parts
-model_calibration  calibrating token counts from providers' answers
+engine             the services of one tenant
+tenancy            the engines of several tenants
+session_lock       run one turn of a session at a time
+branches           let several agents answer in one turn
+entries            prepare messages for a log
+redacting_store    mask secrets in every write
+scoped_state       session state in all its scopes
+initial_state      the initial state of a new session
+write_steps        the steps that every write passes
+session_removal    delete sessions with everything that belongs to them
+model_calibration  calibrate token counts from providers' answers
 """

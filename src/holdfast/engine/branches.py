@@ -1,7 +1,7 @@
-"""Several agents that answer in one turn: their shares of the turn, its lock, and its log.
+"""Several agents that answer in one turn: the part of each in the turn, its lock, and its turns to write to the log.
 
 Providers require results directly after their calls. So an agent that has written calls is the only one that may write
-until all of them have results; the models of other agents continue meanwhile.
+until all of these calls have results. The models of other agents continue meanwhile.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ T = TypeVar("T")
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent's part of a turn in which several agents answer."""
+    """The part of one agent in a turn in which several agents answer."""
 
     step: str | None = None
-    """The agent's name if other agents answer after it: the client receives none of its text. None: it ends the reply."""
+    """The agent's name, if other agents answer after it; the client receives none of this agent's text. None: this agent ends the reply."""
     ends: bool = False
-    """True if its last write ends the turn."""
+    """True if the agent's last write ends the turn."""
     joined: bool = False
-    """True if its text becomes part of a reply that joins several."""
+    """True if the agent's text becomes part of a reply that several agents write together."""
     branch: str = ""
-    """As in `Responder.branch`."""
+    """The value of `Responder.branch`."""
 
     def add_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return the metadata of a message with the part that it belongs to."""
+        """Return a message's metadata with `step`, `branch` and `joined` added, as far as they are set."""
         own = {STEP: self.step, BRANCH: self.branch, JOINED: self.joined}
         added = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
         return added or None
 
 
 class WriteArbiter:
-    """Decides which of several agents in a turn may write to its log."""
+    """Decides which of several agents in a turn may write to the log."""
 
     def __init__(self) -> None:
         self._holder: Branch | None = None
         self._changed = asyncio.Condition()
 
     async def append(self, branch: Branch, work: Callable[[], Awaitable[Appended]]) -> Appended:
-        """Write for a branch as soon as no other branch has calls without results."""
+        """Run `work`, which writes for a branch, as soon as no other branch has calls without results."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._holder in (None, branch))
             appended = await work()
@@ -56,7 +56,7 @@ class WriteArbiter:
             return appended
 
     async def release(self, branch: Branch) -> None:
-        """Let others write: the branch writes nothing more, even if its calls have no results."""
+        """Let other branches write. The given branch writes nothing more, even if its calls have no results."""
         async with self._changed:
             if self._holder is branch:
                 self._holder = None
@@ -64,14 +64,14 @@ class WriteArbiter:
 
 
 class Branch(SessionLock):
-    """One agent's part of a turn's lock: it is interrupted with the turn, never alone, and ends with it.
+    """The part of one agent in the lock of a turn. It is interrupted only together with the turn, and ends with it.
 
-    The task that started the branch cancels its task when the turn is cut.
+    If the turn is interrupted, the task that started the branch cancels the task of the branch.
 
     Args:
         whole: the turn's lock, or the branch that contains this one.
-        locks: of the store handle.
-        arbiter: of the turn.
+        locks: the locks of the tenant's sessions.
+        arbiter: the turn's arbiter, which all of its branches share.
     """
 
     def __init__(self, whole: SessionLock, locks: SessionLocks, arbiter: WriteArbiter) -> None:
@@ -85,23 +85,23 @@ class Branch(SessionLock):
         self._whole.check()
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`; cancel `work` if this task is cancelled."""
+        """Return the result of `work`. If this task is cancelled, `work` is cancelled too."""
         self.check()
         return await work()
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next of `chunks`, or `END`."""
+        """Return the next item of `chunks`, or `END`."""
         chunk = await anext(chunks, END)
         self.check()
         return chunk
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
-        """Register a write; the branch does not end before it."""
+        """Register a write. The branch does not end before the write is done."""
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
     async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
-        """Write as soon as no other branch has calls without results; this is never the turn's `last` write."""
+        """Write as soon as no other branch has calls without results. `last` is ignored: a branch never ends the turn."""
         return await self._arbiter.append(self, lambda: self._append_whole(store, write))
 
     async def _append_whole(self, store: Store, write: Append) -> Appended:
@@ -111,7 +111,7 @@ class Branch(SessionLock):
         return await whole.append(store, write)
 
     async def end(self) -> None:
-        """Wait for its writes, then let others write."""
+        """Wait for the writes of this branch, then let other branches write."""
         while self._writes:
             await asyncio.wait(tuple(self._writes))
         await self._arbiter.release(self)

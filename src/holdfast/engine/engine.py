@@ -1,4 +1,4 @@
-"""The services that all turns of a tenant share: store, clock, session locks, background work."""
+"""The services that all turns of a tenant share: store, clock, session locks and background work."""
 
 from __future__ import annotations
 
@@ -58,27 +58,28 @@ class Engine:
     """The services that all turns of a tenant share.
 
     Attributes:
-        delegate: runs an agent that another one calls like a tool; see `holdfast.turns.delegation`. None: not
-            available.
-        recalling: by kind, returns what a turn that is about to begin can recall; see `holdfast.turns.recall`.
-        failures: how often an agent's failure message replaced a reply, by error code.
+        delegate: runs an agent that another agent calls as a tool; see `holdfast.turns.delegation`. None: not available.
+        recalling: for each kind of recalled item, a function that returns the items that a new turn can recall; see
+            `holdfast.turns.recall`.
+        failures: by error code, the number of times that an agent's failure message replaced a reply.
 
     Args:
         store: stores sessions.
         clock: returns milliseconds since the epoch.
-        roster: agents and models, which also write summaries and rate messages.
-        guard: masks or refuses secrets; the store applies it already.
-        artifacts: those of the store's tenant; None: their contents are in the store.
-        new_id: creates ids for sessions that are not given one.
-        life: how long sessions live.
-        hooks: notified when sessions end.
-        queueing: what happens to a turn while another turn of its session runs.
-        indexer: notified of what turns wrote; None: turns are not indexed.
-        index: the search index, which the store updates. None: there is none.
-        memory: how memories are found; None: as configured for the index.
-        consolidation: consolidation of memories, for all tenants; None: with default settings, without files.
-        cache: the process's cache of sessions, for all tenants; None: a separate one.
-        of: for another tenant, the engine of the server's own tenant, which notifies hooks, sweeps and counts for both tenants.
+        roster: agents and models; the models also write summaries and rate messages.
+        guard: masks or refuses secrets. `store` must already apply it.
+        artifacts: the tenant's artifacts; None: their contents are stored in `store`.
+        new_id: creates an id for each session that is created without one.
+        life: lifetime and maximum number of sessions.
+        hooks: hooks that are notified when sessions end.
+        queueing: what a new turn does while another turn of its session runs.
+        indexer: notified of the entries that turns wrote; None: no indexer.
+        index: the search index, which `store` keeps up to date; None: no index.
+        memory: settings for finding memories; None: the settings of the index apply.
+        consolidation: consolidation of memories, for all tenants; None: default settings, without files.
+        cache: the process's cache of sessions, for all tenants; None: a cache of this engine's own.
+        of: the engine of the server's own tenant, if this engine is for another tenant. That engine notifies hooks, sweeps, and
+            counts for both tenants.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class Engine:
         self.locks = SessionLocks(store, clock, queueing or QueueSettings(), make_holder())
 
     def forget(self, ref: SessionRef) -> None:
-        """Drop the cached data of a session that was deleted, or of which something was erased."""
+        """Drop the cached data of a session that was deleted, or that had content erased."""
         self.warm.forget(ref)
         self.passages.forget(ref)
 
@@ -155,17 +156,20 @@ class Engine:
         )
 
     def start(self) -> None:
-        """Start background work."""
+        """Start background work, unless the settings disable it."""
         if self.life.settings.sweep:
             self.hook_dispatcher.start(self.life.store)
             self.sweeper.start()
 
     def get_artifacts(self, life: SessionLifecycle) -> ArtifactService:
-        """Return the artifacts of the tenant that a lifecycle belongs to."""
+        """Return the artifact service of the tenant that `life` belongs to."""
         return self.artifacts if life is self.life else self.artifacts.for_store(life.store)
 
     async def remove_stored(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
-        """Delete a session of that tenant with everything that belongs to it; see `holdfast.lifecycle.removal`."""
+        """Delete a session of the tenant that `life` belongs to, with everything that belongs to it.
+
+        See `holdfast.lifecycle.removal`.
+        """
         return await remove_stored_session(life, self.get_artifacts(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
@@ -178,10 +182,10 @@ class Engine:
         return receipt is not None and bool(receipt.sessions)
 
     async def ensure_present(self, ref: SessionRef) -> None:
-        """Create an expired in-memory session again, empty, so that the holder of a handle can continue.
+        """Create an expired in-memory session again, without messages, so that a program with a handle for it can continue.
 
         Raises:
-            SessionNotFound: it was deleted for another reason.
+            SessionNotFound: the session was deleted for another reason.
         """
         if self.life.durable:
             return
@@ -207,11 +211,13 @@ class Engine:
                 await self.store.create(new)
 
     def is_busy(self, ref: SessionRef) -> bool:
-        """Return True if a turn of the session runs or waits in this process."""
+        """Return True if a turn of the session is running or waiting in this process."""
         return self.locks.is_busy(ref)
 
     def lock_between_turns(self, ref: SessionRef) -> SessionLock:
-        """Return a lock for work after the session's current turns in this process and before the next, including pending writes.
+        """Return a lock for work that must not overlap with a turn of the session.
+
+        The work waits for the session's running and waiting turns in this process and their pending writes. Later turns wait for it.
 
         Raises:
             InvalidRequest: a turn of the session is open in this task, which would wait for itself.
@@ -219,10 +225,10 @@ class Engine:
         return self.locks.make_exclusive_lock(ref)
 
     async def end(self, ref: SessionRef) -> Session:
-        """Close a session after its turns in this process, so that hooks receive the replies and no turn opens the session again.
+        """End a session after its turns in this process. So hooks receive the replies, and no turn opens the session again.
 
         Returns:
-            The closed session; see `SessionLifecycle.close`.
+            The ended session; see `SessionLifecycle.close`.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -232,18 +238,18 @@ class Engine:
             return await self.life.close(ref)
 
     def mask_errors(self) -> AbstractContextManager[None]:
-        """Return a context manager that masks secrets in errors raised inside it."""
+        """Return a context manager that masks secrets in the errors raised inside it."""
         return _NO_GUARD if self.guard is None else self.guard.mask_errors()
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Finish `work` even if the caller is cancelled; the session's next turn waits for it."""
+        """Finish `work` even if the caller is cancelled. The session's next turn waits for it."""
         return await self.locks.settle(ref, work)
 
     async def close(self, *, ends: bool = True) -> None:
-        """Cancel pending summaries and ratings, wait for every write, save what was learned, and notify hooks.
+        """Cancel pending summaries and ratings, wait for every write, and save what was learned.
 
         Args:
-            ends: True if the process ends: then hooks are notified of the sessions that were served here.
+            ends: True if the process ends. Hooks are then notified of the sessions that this process has written to.
         """
         if self._of is None:
             await self.sweeper.close()
@@ -264,8 +270,9 @@ class Engine:
 
 
 _MARKER_KEY: Final = "holdfast:marker"
-"""Key of the secret among the data that a tenant stores about models; no model's key can be equal to it, see
-`holdfast.engine.model_calibration.make_key`.
+"""Key of the markers' secret, which is stored among the data that a tenant stores about models.
+
+No model has this key; see `holdfast.engine.model_calibration.make_key`.
 """
 _BYTES: Final = 32
 
@@ -273,11 +280,11 @@ _BYTES: Final = 32
 class Markers:
     """Derives markers for the sessions of one tenant; see `holdfast.context.escaping`.
 
-    Every process that opens the database derives the same markers. A copy of the database contains the secret that
-    they are derived from; an export does not.
+    Every process that opens the database derives the same markers, from a secret in the database. A copy of the database
+    contains the secret; an export does not.
 
     Args:
-        store: the tenant's.
+        store: the tenant's store.
     """
 
     def __init__(self, store: Store) -> None:
@@ -303,17 +310,17 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Indexer(Protocol):
-    """Maintains an index over logs."""
+    """Keeps an index of sessions' logs up to date."""
 
     async def index(self, ref: SessionRef, session: Session) -> None:
-        """Index what a session contains by now.
+        """Index the current messages of a session.
 
-        Called after commits, one call at a time per session, but not for each commit: one call may cover several.
-        Errors are logged; the next commit leads to another call.
+        This is called after commits, one call at a time per session. One call may cover several commits. Errors are logged, and the
+        next commit leads to another call.
 
         Args:
             ref: the session.
-            session: its state after a commit, with tenant and version; the version shows how far the index has got.
+            session: the session after a commit, with tenant and version. Compare the version to see how far the index has got.
         """
         ...
 
@@ -322,7 +329,7 @@ class IndexNotifier:
     """Notifies an indexer of changed sessions of one tenant, in the background.
 
     Args:
-        indexer: None: nothing is done.
+        indexer: the indexer; None: notifications do nothing.
     """
 
     def __init__(self, indexer: Indexer | None) -> None:
@@ -332,7 +339,7 @@ class IndexNotifier:
         self._closed = False
 
     def schedule(self, ref: SessionRef, session: Session) -> None:
-        """Schedule a notification for a session; if one is running for this session, another one follows it."""
+        """Schedule a notification for a session. If one is running for the same session, another one follows it."""
         if self._indexer is None or self._closed:
             return
         if ref in self._tasks:
@@ -354,7 +361,7 @@ class IndexNotifier:
             del self._tasks[ref]
 
     async def wait_until_done(self) -> None:
-        """Return when all notifications are done."""
+        """Wait until all notifications are done."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks.values()))
 

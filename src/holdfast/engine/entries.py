@@ -1,4 +1,4 @@
-"""Prepare messages for a log: count their tokens and add Holdfast's own fields."""
+"""Prepare messages for a log: count their tokens, and add the fields that Holdfast stores with each message."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.domain.session import NewEntry
 from holdfast.tokens import STORED
 
 _MESSAGE_CHARS: Final = 100
-"""Fixed cost of counting a message, expressed as the number of characters that take as long to count."""
+"""The time to count a message apart from its text, expressed as a number of characters that take as long to count."""
 _THREAD_CHARS: Final = 64_000
-"""Total characters of messages from which on their tokens are counted in a thread."""
+"""Tokens of messages with more characters than this in total are counted in a thread."""
 
 
 async def count_tokens(messages: Sequence[Message]) -> list[int]:
-    """Return the stored (o200k) token counts; many or long messages are counted in a thread."""
+    """Return the stored (o200k) token count of each message. Many or long messages are counted in a thread."""
     return await run_cpu(_count, messages, long=is_long(messages))
 
 
@@ -26,7 +26,7 @@ def _count(messages: Sequence[Message]) -> list[int]:
 
 
 def is_long(messages: Sequence[Message]) -> bool:
-    """Return True if counting or searching these messages takes so long that it must run in a thread."""
+    """Return True if counting or searching these messages takes so long that it must be done in a thread."""
     chars = _MESSAGE_CHARS * len(messages)
     for one in messages:
         chars += len(one.content) if type(one.content) is str else len(one.text)
@@ -38,12 +38,12 @@ def is_long(messages: Sequence[Message]) -> bool:
 async def make_entries(
     messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], *, timestamp: int
 ) -> list[NewEntry]:
-    """Create entries for messages that are about to be appended; many or long ones in a thread.
+    """Create entries for messages that are about to be appended. Many or long messages are processed in a thread.
 
     Args:
         messages: the messages.
-        fields: Holdfast's own fields of each; see `holdfast.wire.exports`.
-        timestamp: for messages without their own, in milliseconds since the epoch.
+        fields: the fields that Holdfast stores with each message; see `holdfast.wire.exports`.
+        timestamp: used for messages without a timestamp, in milliseconds since the epoch.
     """
     if is_long(messages):
         return await run_cpu(_build_entries, messages, fields, timestamp, long=True)

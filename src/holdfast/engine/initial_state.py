@@ -1,4 +1,4 @@
-"""The initial state of a session, as configured for its agent."""
+"""Add the initial state that an agent configures to a new session."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from holdfast.stores.sessions import NewSession
 
 
 async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
-    """Return a new session with its agent's initial state added to its own.
+    """Return a new session with its agent's initial state. Keys that the session already has keep their values.
 
-    Shared state is written here, and only for keys without a value, even if the session is not created in the end.
+    Shared state is written by this call, even if the session is not created in the end. Shared keys that have a value keep it.
 
     Args:
         store: where the session will be created.
         new: the session.
-        agent: its agent.
+        agent: the session's agent, or None.
 
     Raises:
         TooLarge: a limit of the state would be exceeded.
@@ -39,7 +39,7 @@ async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) 
 
 
 async def _write_missing(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:
-    """Write those values of a scope whose keys have no value yet."""
+    """Write those of `values` whose keys have no value yet in the scope."""
     found = (await store.state(user_id, names=values)).values or {}
     for name, value in values.items():
         if name not in found:

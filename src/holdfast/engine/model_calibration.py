@@ -1,7 +1,7 @@
-"""Calibration of models from their providers' answers, cached in memory and shared through the store.
+"""Calibrate token counts and context windows of models from their providers' answers.
 
-A turn uses what is known when it begins. What it learns is available to the next turn at once, and to other processes
-soon; no turn waits for the write.
+The calibration is cached in memory, and shared through the store. A turn uses what is known when it begins. What it learns is
+available at once to the next turn here, and soon to other processes. No turn waits for the write.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from holdfast.models import OfflineModel
 from holdfast.stores.base import Store
 
 SAVE_AFTER = 5.0
-"""Seconds after which new knowledge is saved; after a refusal it is saved at once."""
+"""Seconds after which new calibration data is saved. After a refusal, it is saved at once."""
 FRESH = 60_000
-"""Milliseconds for which knowledge read from other processes counts as current."""
+"""Milliseconds for which calibration data read from the store counts as current."""
 AGREE = 0.01
-"""Reports this close to the expected value teach nothing new after `ENOUGH` of them."""
+"""Relative difference up to which a provider's count agrees with the expected one. After `ENOUGH` samples, such a count is ignored."""
 ENOUGH = 8
 _RACES = 8
 _log = logging.getLogger("holdfast.learning")
 
 
 class _Known(NamedTuple):
-    """Cached knowledge about a model."""
+    """Cached calibration of a model."""
 
     learned: Learned = Learned()
     read_at: int | None = None
-    """When it was last read from the store, in milliseconds since the epoch; None: never."""
+    """Time of the last read from the store, in milliseconds since the epoch; None: never read."""
 
 
 _NOTHING: Final = Learned()
@@ -47,7 +47,7 @@ class ModelCalibration:
     """The calibration of all models that the process uses for one store handle.
 
     Args:
-        store: shares it with other processes.
+        store: stores the calibration, so that other processes share it.
         clock: returns milliseconds since the epoch.
     """
 
@@ -63,7 +63,7 @@ class ModelCalibration:
         return len(self._known)
 
     async def get(self, llm: Llm) -> Learned:
-        """Return what is known about a model, read from the store if that was not done recently. Never fails."""
+        """Return the calibration of a model. Read it from the store if the last read is more than `FRESH` ago. Never fails."""
         if isinstance(llm.client, OfflineModel):
             return _NOTHING
         key = make_key(llm)
@@ -74,12 +74,12 @@ class ModelCalibration:
         return self._get(key).learned
 
     def record_usage(self, llm: Llm, counted: int, reported: int) -> Learned:
-        """Learn from an answer, and return what is known now.
+        """Learn from an answer, and return the new calibration.
 
         Args:
             llm: the model that answered.
-            counted: the prompt's tokens as built.
-            reported: the provider's count.
+            counted: tokens of the prompt as counted when it was built.
+            reported: tokens of the prompt as the provider reported them.
         """
         known = self._get(make_key(llm)).learned
         if isinstance(llm.client, OfflineModel) or not counted:
@@ -92,11 +92,11 @@ class ModelCalibration:
         return self._learn(llm, known.record_usage(counted, reported, at=self._clock()))
 
     def record_refusal(self, llm: Llm, counted: int, budget: Budget, refusal: ContextTooLong) -> Learned:
-        """Learn from a prompt that was refused as too long, and return what is known now.
+        """Learn from a prompt that was refused as too long, and return the new calibration.
 
         Args:
             llm: the model that refused it.
-            counted: the prompt's tokens as built.
+            counted: tokens of the prompt as counted when it was built.
             budget: the budget that it was built for.
             refusal: the error.
         """
@@ -107,7 +107,7 @@ class ModelCalibration:
         return learned
 
     async def close(self) -> None:
-        """Save what was learned."""
+        """Save the calibration data that is not saved yet."""
         self._closed = True
         self._hurry.set()
         while self._saving:
@@ -136,7 +136,7 @@ class ModelCalibration:
         return learned
 
     def _warn_of_ratio(self, llm: Llm, before: Learned, after: Learned) -> None:
-        """Log a warning the first time that a provider reliably counts far more tokens than we do."""
+        """Log a warning the first time that a provider reliably counts far more tokens than Holdfast."""
         ratio = llm.measure(after).ratio
         if ratio > HIGH >= llm.measure(before).ratio:
             text = "the provider of model %r reports %.1f times the tokens counted here; its prompts are built smaller"
@@ -157,7 +157,7 @@ class ModelCalibration:
             del self._saving[key]
 
     async def _save(self, key: str) -> bool:
-        """Save what is known; return False if more was learned meanwhile."""
+        """Save the calibration of a model. Return False if more was learned meanwhile."""
         for _ in range(_RACES):
             known = self._known[key].learned
             stored = await self._store.learned(key)
@@ -184,5 +184,5 @@ class ModelCalibration:
 
 
 def make_key(llm: Llm) -> str:
-    """Return a key for a model and its endpoint: the same name elsewhere may have another window."""
+    """Return a key for a model at its endpoint. A model with the same name at another endpoint may have another context window."""
     return f"{llm.model}@{llm.client.name}"

@@ -1,9 +1,9 @@
-"""A store that checks every text for secrets before it is written.
+"""A store wrapper that checks every text for secrets before it is written.
 
-It wraps any other store, so no writer can bypass it: turns, the REST API, imports, summaries. Texts that the guard
-refuses are refused before anything is written. Messages with masked texts are counted again, because their token count
-is stored with them. Findings are counted and reported only after the write succeeded, so a failed attempt is not
-reported as a stored secret.
+It can wrap any store, and no writer can bypass it: turns, the REST API, imports and summaries all write through it. If the
+guard refuses a text, nothing is written. The tokens of a message with masked text are counted again, because the token count
+is stored with the message. Findings are counted and reported only after the write has succeeded, so that a failed attempt is
+not reported as a stored secret.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported
 
 _LONG_CHARS: Final = 64_000
-"""Total characters of messages from which on they are checked in a thread."""
+"""Memories with more characters than this in total are checked in a thread."""
 
 TEXTLESS: Final = frozenset(
     {
@@ -94,13 +94,14 @@ TEXTLESS: Final = frozenset(
         "window",
     }
 )
-"""Methods of a store that write no text, only bytes, ids and numbers; they are passed on unchanged. So are API
-keys, because their names are an operator's own words.
+"""Methods of a store that write no text that could contain a secret, only bytes, ids and numbers. They are passed on unchanged.
+
+Methods for API keys are among them, because an operator chooses the names of keys.
 """
 
 
 class RedactingStore(StoreWrapper):
-    """Masks or refuses secrets in writes. Methods that it does not define are passed on; a test compares those with `TEXTLESS`.
+    """Masks or refuses secrets in writes. It passes on all methods that it does not define; a test compares these with `TEXTLESS`.
 
     Args:
         inner: the wrapped store.
@@ -112,13 +113,13 @@ class RedactingStore(StoreWrapper):
         self._guard = guard
 
     def wrap(self, inner: Store) -> Self:
-        """Return the same wrapper around another handle."""
+        """Return a wrapper with the same guard around another store handle."""
         return type(self)(inner, self._guard)
 
     # -- methods that write text --------------------------------------------
 
     async def create(self, new: NewSession) -> Session:
-        """Create a session. Raises `SecretBlocked`, like all methods here."""
+        """Create a session. Raises `SecretBlocked`, as most methods of this class do."""
         cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), new.system_messages)
         session = await self.inner.create(cleaned)
         self._guard.record(sweep.findings, new.id)
@@ -155,14 +156,14 @@ class RedactingStore(StoreWrapper):
         return appended
 
     async def record_ending(self, ending: Ending) -> None:
-        """Record the ending of a session. Its error may quote what a hook received."""
+        """Record the end of a session. The error text of a hook is masked, because it may quote what the hook received."""
         cleaned = ending.error and self._guard.mask_text(ending.error)
         await self.inner.record_ending(msgspec.structs.replace(ending, error=cleaned))
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
-        """Record the result of a hook. Its error may quote what the hook received."""
+        """Record the result of a hook. Its error text is masked, because it may quote what the hook received."""
         cleaned = error and self._guard.mask_text(error)
         return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=cleaned)
 
@@ -175,7 +176,7 @@ class RedactingStore(StoreWrapper):
         room: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """Add a version of an artifact. Its content consists of bytes, and was stored before."""
+        """Add a version of an artifact. Only its metadata is checked: the content consists of bytes, and was stored before."""
         sweep = self._guard.sweep()
         cleaned = msgspec.structs.replace(new, metadata=sweep.clean_value(new.metadata, "metadata", sent=True))
         sweep.raise_if_blocked()
@@ -192,7 +193,7 @@ class RedactingStore(StoreWrapper):
         expect: int | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> ScopedState:
-        """Change shared state. Expected values are compared in the form in which they would have been stored."""
+        """Change shared state. Expected values are masked too, so that they compare equal to stored values."""
         sweep = self._guard.sweep()
         cleaned, expected = _clean_changes(sweep, delta, sent=True), self._clean_expected(values)
         sweep.raise_if_blocked()
@@ -203,7 +204,7 @@ class RedactingStore(StoreWrapper):
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
-        """Change memories. Only memories that a user asked for can be refused; all others are masked."""
+        """Change memories. A memory that a user asked for can be refused; all others are only masked."""
         sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
         cleaned = await run_cpu(lambda: _clean_memories(sweep, delta), long=long)
@@ -213,11 +214,16 @@ class RedactingStore(StoreWrapper):
         return changed
 
     def _clean_expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Mask values that are only compared; they are neither counted nor reported."""
+        """Mask values that are only compared with stored ones. Their findings are neither counted nor reported."""
         return values and _clean_changes(self._guard.sweep(), values, sent=False)
 
     async def _clean(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
-        """Return the result of `look`, which cleans a write, with its findings. Raises `SecretBlocked`."""
+        """Run `look`, which cleans a write, and return its result and findings. Raises `SecretBlocked`.
+
+        Args:
+            look: cleans the write with the given `Sweep`.
+            messages: the messages of the write; if they are long, a thread is used.
+        """
         sweep = self._guard.sweep()
         cleaned = await run_cpu(lambda: look(sweep), long=is_long(messages))
         sweep.raise_if_blocked()
@@ -225,19 +231,23 @@ class RedactingStore(StoreWrapper):
 
 
 def redact(store: Store, guard: Guard) -> Store:
-    """Return the store with every method that writes text checked by `guard`."""
+    """Return a store in which `guard` checks all text that is written."""
     return RedactingStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
 
 
 async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages of a request with secrets masked, as the log would store them."""
+    """Return messages with secrets masked, as the log would store them."""
     if guard is None:
         return tuple(messages)
     return await run_cpu(lambda: guard.mask_messages(messages), long=is_long(messages))
 
 
 async def clean_import(guard: Guard | None, read: Imported) -> Imported:
-    """Return an import as a store would store it, to compare it with existing data. Raises `SecretBlocked`."""
+    """Return imported data with secrets masked, as the store would store it, to compare it with existing data.
+
+    Raises:
+        SecretBlocked: the data contains a secret, and the guard refuses secrets.
+    """
     if guard is None:
         return read
     sweep = guard.sweep()
@@ -274,7 +284,7 @@ def _clean_session(sweep: Sweep, new: NewSession) -> NewSession:
 
 
 def _clean_changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
-    """Return changes of the state without secrets; the same object if there are none."""
+    """Return changes of the state without secrets, or `delta` itself if it contains none."""
     plain = {key: list(change.values) if isinstance(change, Extend) else change for key, change in delta.items()}
     cleaned = sweep.clean_value(plain, "state", sent=sent)
     if cleaned is plain:

@@ -1,7 +1,7 @@
-"""Session state over all its scopes: reads that cache shared scopes, and changes in one transaction.
+"""Session state in all its scopes: reads with a cache of shared scopes, and changes in one transaction.
 
-The cache is never trusted by itself: each read asks the store whether the scope still has the cached version, which
-costs the store one small row. So several servers on one database need not notify each other.
+Each read asks the store if the scope still has the cached version, which costs the store one small row. So several servers on
+one database need not notify each other of changes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from holdfast.stores.state import ScopedState
 from holdfast.tools.context import TurnState
 
 SHARED: Final[tuple[Scope, ...]] = ("user", "app")
-"""Scopes that sessions share, in the order in which stores change them."""
+"""Scopes that several sessions share, in the order in which stores change them."""
 
 
 class StateChange(NamedTuple):
-    """The result of a change of a session's state."""
+    """The result of changing a session's state."""
 
     version: int
-    """The session's version."""
+    """The session's version after the change."""
     values: dict[str, Any]
-    """New values of the changed keys, by key with its prefix; deleted keys are missing."""
+    """New values of the changed keys. The keys have their prefixes; deleted keys are missing."""
 
 
 class _Remembered(NamedTuple):
@@ -53,9 +53,9 @@ class Scopes:
     """The state of one tenant's sessions and users, and of the tenant itself.
 
     Args:
-        store: the tenant's.
+        store: the tenant's store.
         clock: returns milliseconds since the epoch.
-        warm: the cache of sessions; it is updated with every write.
+        warm: the cache of sessions, which is updated after every write.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int], warm: TenantCache) -> None:
@@ -68,7 +68,7 @@ class Scopes:
     # -- reading -----------------------------------------------------------
 
     async def read(self, user_id: str | None) -> ScopedState:
-        """Return the whole state of a scope. All readers share the values, so they must not be modified.
+        """Return the whole state of a shared scope. All readers share the values, so they must not be modified.
 
         Args:
             user_id: the user; None: the tenant's scope, `app:`.
@@ -84,23 +84,23 @@ class Scopes:
         return known.state
 
     async def read_shared(self, user_id: str) -> dict[Scope, Mapping[str, Any]]:
-        """Return the state that a user's session shares with others: by scope, then by key without prefix."""
+        """Return the shared state of a user's sessions, by scope. The keys have no prefix."""
         user, app = await self.read(user_id), await self.read(None)
         return {"user": user.values or {}, "app": app.values or {}}
 
     async def read_all(self, session: Session) -> dict[str, Any]:
-        """Return a session's state including shared scopes, by key with prefix. The values must not be modified."""
+        """Return a session's whole state, including shared scopes. The keys have their prefixes. The values must not be modified."""
         found = dict(session.state)
         for scope, values in (await self.read_shared(session.user_id)).items():
             found |= add_prefix(values, scope)
         return found
 
     async def read_keys(self, user_id: str, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of the shared keys among `keys`. Other keys and scopes are not read.
+        """Return the values of those keys that are in shared scopes.
 
         Args:
             user_id: the user of the session.
-            keys: with their prefixes; keys of the session's own and of temporary state are ignored.
+            keys: keys with their prefixes. Keys of the session's own state and of temporary state are ignored.
         """
         keys = tuple(keys)
         found: dict[str, Any] = {}
@@ -111,11 +111,11 @@ class Scopes:
         return found
 
     async def read_names(self, user_id: str | None, names: Collection[str]) -> Mapping[str, Any]:
-        """Return values of some keys of a scope, without prefix; the result may contain more keys.
+        """Return the values of some keys of a shared scope. The result may contain other keys too.
 
         Args:
             user_id: the user; None: the tenant's scope.
-            names: the keys.
+            names: the keys, without prefix.
         """
         known = self._known.get(user_id)
         version = None if known is None else known.state.version
@@ -125,7 +125,7 @@ class Scopes:
         return known.state.values or {} if known is not None else {}
 
     def _remember(self, user_id: str | None, found: ScopedState) -> None:
-        """Cache the state of a scope, and evict the oldest entries if the cache is too large."""
+        """Cache the state of a scope. Evict the least recently used scopes if the cache is too large."""
         old = self._known.pop(user_id, None)
         if old is not None and old.state.version > found.version:  # a read that was overtaken by another one
             found, size = old
@@ -139,11 +139,11 @@ class Scopes:
     # -- in a turn ---------------------------------------------------------
 
     async def load(self, turn_state: TurnState, user_id: str) -> None:
-        """Read the current shared state of a turn's session."""
+        """Read the current shared state into a turn's state."""
         turn_state.set_shared(await self.read_shared(user_id))
 
     async def follow(self, turn_state: TurnState, user_id: str, delta: Mapping[str, Change] | None) -> None:
-        """Read shared values again that a write of the turn changed, if shared state was loaded."""
+        """Update a turn's state after a write of the turn that changed shared keys, unless shared state was never loaded."""
         keys = [key for key in delta or () if get_scope(key) in SHARED]
         if keys and turn_state.loaded:
             try:
@@ -163,18 +163,17 @@ class Scopes:
         expect: Mapping[str, Any] | None = None,
         version: int | None = None,
     ) -> StateChange:
-        """Change a session's state, including shared scopes, all or nothing.
+        """Change a session's state, including shared scopes, in one transaction.
 
         Args:
             ref: the session.
-            delta: by key with the prefix of its scope, in order; `temp:` keys belong to turns and are ignored.
-            expect: current values of some keys of one scope (None: no value): compare-and-set. If the scope is shared,
-                `delta` may only contain keys of that scope.
-            version: the version that the session must have.
+            delta: changes by key, in order. The keys have their prefixes; `temp:` keys belong to turns and are ignored.
+            expect: values that some keys must have now (compare-and-set); None as a value: the key must not exist. All these keys
+                must be of one scope. If that scope is shared, `delta` may only contain keys of the same scope.
+            version: the version that the session must have; None: any.
 
         Raises:
-            InvalidRequest: a key or a value is invalid, an incremented value is not a number, or `expect` names several
-                scopes.
+            InvalidRequest: a key or a value is invalid, an incremented value is not a number, or `expect` names several scopes.
             TooLarge: a limit would be exceeded.
             SessionNotFound: there is no such session.
             StaleSession: the session has another version.
@@ -220,13 +219,13 @@ class Scopes:
         expect: Mapping[str, Any] | None = None,
         version: int | None = None,
     ) -> ScopedState:
-        """Change the shared state of a user or the tenant; return the scope's new version and the new values of these keys.
+        """Change the shared state of a user or of the tenant. Return the scope's new version, and the new values of the changed keys.
 
         Args:
             user_id: the user; None: the tenant's scope.
-            delta: by key with the prefix of the scope, in order.
-            expect: current values of some of its keys (None: no value).
-            version: the version that the scope must have.
+            delta: changes by key, in order. The keys have the prefix of the scope.
+            expect: values that some keys of the scope must have now; None as a value: the key must not exist.
+            version: the version that the scope must have; None: any.
 
         Raises:
             InvalidRequest: a key belongs to another scope, a value is invalid, or an incremented value is not a number.
@@ -247,14 +246,14 @@ class Scopes:
         return ScopedState(changed.version, add_prefix(changed.values or {}, scope))
 
     async def drop(self, user_id: str | None, *, version: int | None = None) -> int:
-        """Delete the whole state of a scope, and return how many keys it had.
+        """Delete the whole state of a shared scope, and return the number of deleted keys.
 
         Args:
             user_id: the user; None: the tenant's scope.
-            version: the version that the scope must have.
+            version: the version that the scope must have; None: any.
 
         Raises:
-            StaleState: it has another version.
+            StaleState: the scope has another version.
         """
         if version is None:
             return await self._store.drop_state(user_id)
@@ -271,7 +270,7 @@ _MIXED: Final = (
 
 
 def check_scope(keys: Iterable[str], scope: Scope) -> None:
-    """Check that all keys belong to a scope and have its prefix. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` unless all keys have the prefix of the scope."""
     for key in keys:
         if get_scope(key) != scope:
             message = f"the keys of this state must begin with {scope}: but {key!r:.80} does not"
@@ -279,7 +278,7 @@ def check_scope(keys: Iterable[str], scope: Scope) -> None:
 
 
 def _check_expected(expect: Mapping[str, Any]) -> Scope | None:
-    """Return the scope of expected values; None without any. Raises `InvalidRequest` if there are several scopes."""
+    """Return the scope of the expected keys, or None if there are none. Raise `InvalidRequest` if they are of several scopes."""
     check_delta(expect)
     scopes = {get_scope(key) for key in expect}
     if "temp" in scopes:

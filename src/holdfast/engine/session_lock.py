@@ -1,12 +1,12 @@
 """Run one turn of a session at a time, in this process and on all servers that share a database.
 
-In a process, turns of a session wait in line. Across servers, a turn *claims* its session: the claim is part of the
-write that opens the turn, and its release is part of the write that ends it, so a short turn needs no extra write. Only a
-turn that takes longer than `RENEWED` renews its claim with a separate write. The claims of a server that dies expire,
-and then the next turn takes the session over. The clocks of the servers must agree to within two seconds.
+In one process, the turns of a session wait in a queue. Across servers, a turn *claims* its session. The claim is part of the
+write that opens the turn, and its release is part of the write that ends it, so a short turn needs no additional write. Only a
+turn that takes longer than `RENEWED` renews its claim with a separate write. When a server dies, its claims expire, and the
+next turn takes the session over. The clocks of the servers must agree to within two seconds.
 
-A turn that arrives while another one runs waits for it, is refused, or interrupts it, depending on its mode. An
-interrupted turn is cut while it waits for a model or a tool, never in a write: the received part of its reply is
+A turn that arrives while another one is running waits, is refused, or interrupts the running turn, depending on its mode. A
+turn can be interrupted while it waits for a model or a tool, but never in a write. The part of its reply that was received is
 stored, as if the caller had disconnected. The messages of its request are in the log in any case.
 """
 
@@ -45,29 +45,29 @@ T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]
 MODES: Final[tuple[str, ...]] = get_args(QueueMode)
 Pause = Callable[[float], Awaitable[object]]
-"""Waits for a number of seconds."""
+"""Function that waits for a number of seconds."""
 END: Final = object()
-"""Returned by `SessionLock.read` at the end of a stream."""
+"""Value that `SessionLock.read` returns at the end of a stream."""
 
 LEASE: Final = 5_000
-"""Milliseconds after which a claim that was not renewed expires: a crash on another host blocks a session for this long."""
+"""Milliseconds after which a claim that was not renewed expires. After a crash on another host, a session is blocked for this long."""
 RENEWED: Final = 1_500
-"""Milliseconds after which a claim is renewed; renewing may fail twice. Shorter turns need no separate write."""
+"""Milliseconds after which a claim is renewed. With this value, two renewals in a row may fail. Shorter turns need no renewal."""
 AGAIN: Final = 1_000
-"""Milliseconds until the next try after the store failed."""
+"""Milliseconds until a renewal is tried again after the store failed."""
 SHORTEST, LONGEST = 0.05, 1.0
-"""Shortest and longest interval in seconds for polling a session that another server's turn holds; the intervals grow."""
+"""First and longest pause in seconds between two polls of a session that a turn on another server holds; each pause doubles."""
 _RACES: Final = 16
-"""Attempts of a turn to write when other writers were faster, before it relies on its claim alone."""
+"""Attempts of a turn to write at the current version when other writers are faster. Then it relies on its claim alone."""
 _LONGEST_TIMEOUT: Final = 86_400.0
 _log = logging.getLogger("holdfast.turn")
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings for a turn that arrives while another turn of its session runs. Raises `InvalidRequest` for invalid values."""
+    """Settings for a turn that arrives while another turn of its session is running. Raises `InvalidRequest` for invalid values."""
 
     mode: QueueMode = "queue"
-    """The new turn waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`), unless its request says otherwise."""
+    """The new turn waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`). A request can choose another mode."""
     timeout: float = 300.0
     """Longest time that the new turn waits, in seconds."""
 
@@ -80,7 +80,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_mode(mode: Any) -> QueueMode | None:
-    """Return `mode`, which may be None. Raises `InvalidRequest` for an unknown one."""
+    """Return `mode`, which may be None. Raises `InvalidRequest` for an unknown mode."""
     if mode is not None and mode not in MODES:
         raise InvalidRequest(f"session_queue must be one of {', '.join(MODES)}", param="session_queue")
     known: QueueMode | None = mode
@@ -88,16 +88,18 @@ def check_mode(mode: Any) -> QueueMode | None:
 
 
 class SessionLock:
-    """A place in one session's queue, and the session's claim once it is first: `async with locks.make_turn_lock(ref) as lock`.
+    """A place in the queue of one session. When the lock is first, it can hold the session's claim.
+
+    Use it as `async with locks.make_turn_lock(ref) as lock`.
 
     Attributes:
         ref: the session.
-        mode: what the turn does if another one is running.
-        is_turn: False for other work, which waits without a limit and is neither counted nor interrupted.
-        is_brief: True for a turn that takes no longer than a write, and is never interrupted.
+        mode: what the turn does if another turn is running.
+        is_turn: False for other work. It waits without a time limit, does not count as a turn, and cannot be interrupted.
+        is_brief: True for a turn that consists of a single write and is never interrupted.
         interrupted: True if another turn interrupted this one.
         stopped: True if this turn interrupted another one.
-        claimed_until: milliseconds since the epoch when its claim expires; 0: it has none.
+        claimed_until: time when the turn's claim expires, in milliseconds since the epoch; 0: it has no claim.
         is_taken: True if another server took the session over.
     """
 
@@ -120,9 +122,9 @@ class SessionLock:
         self._was_cut = False
         self._holder = ""
         self._may_claim = False
-        """True if there may be a claim to release."""
+        """True if the session may have a claim of this turn, which must be released."""
         self._claimed: tuple[str | None, int] = (None, 0)
-        """Identity and version of the session after the last write or read."""
+        """Identity and version of the session after the turn's last write or read."""
         self._writing = asyncio.Lock()
         self._is_over = False
 
@@ -130,7 +132,7 @@ class SessionLock:
         """Wait until the turn is first in the queue.
 
         Raises:
-            SessionBusy: it is refused, or has waited for too long.
+            SessionBusy: the turn is refused, or has waited too long.
             InvalidRequest: a turn of the session is open in this task, which would wait for itself.
         """
         self._deadline = asyncio.get_running_loop().time() + self._locks.settings.timeout
@@ -153,17 +155,17 @@ class SessionLock:
 
     @property
     def is_first(self) -> bool:
-        """True if it is first in the queue of this process."""
+        """True if this turn is first in the queue of its session in this process."""
         return bool(self._holder)
 
     def get_seconds_left(self) -> float:
-        """Return how many seconds it may still wait."""
+        """Return the number of seconds for which the turn may still wait."""
         return self._deadline - asyncio.get_running_loop().time()
 
     # -- interruption ------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Cut the turn now if it waits for a model or a tool, otherwise as soon as it does. Calling it twice changes nothing."""
+        """Interrupt the turn now if it waits for a model or a tool, otherwise as soon as it does. A second call changes nothing."""
         if not self.is_brief:
             self.interrupted = True
             self._cut()
@@ -182,7 +184,7 @@ class SessionLock:
             raise TurnInterrupted(self.ref.id)
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`, which is cancelled if the turn is interrupted. It must not write.
+        """Return the result of `work`. If the turn is interrupted, `work` is cancelled, so it must not write.
 
         Raises:
             TurnInterrupted: another turn interrupted this one.
@@ -205,25 +207,25 @@ class SessionLock:
                 task.uncancel()
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next of `chunks`, or `END`. Raises the errors of `run_interruptibly`."""
+        """Return the next item of `chunks`, or `END`. Raises the errors of `run_interruptibly`."""
         return await self.run_interruptibly(partial(anext, chunks, END))
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
-        """Register a write of the turn that may outlive its caller."""
+        """Register a write that may outlive its caller. Only branches of a turn need this; see `Branch.keep_open_for`."""
 
     # -- writing under the session's claim -----------------------------------
 
     async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
-        """Write for the turn. The first write claims the session, later ones renew the claim, the last one releases it.
+        """Write for the turn. The first write claims the session, later writes renew the claim, and the last write releases it.
 
         Args:
             store: where the turn writes.
-            write: the write; its `timestamp` is now.
-            last: True if it ends the turn.
+            write: the write. Its `timestamp` must be the current time.
+            last: True if the write ends the turn.
 
         Raises:
-            SessionBusy: a turn of another server has the session.
-            TurnLost: another server took it over; nothing was written.
+            SessionBusy: a turn on another server holds the session.
+            TurnLost: another server took the session over; nothing was written.
         """
         if not self._holder:
             return await store.append(self.ref, write)
@@ -235,7 +237,10 @@ class SessionLock:
             writing.release()
 
     async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
-        """Write at the version of the turn's own last write, or of later writes outside of turns, so that no delayed write succeeds."""
+        """Write at the version that the turn last saw, so that a delayed write of an earlier attempt cannot succeed.
+
+        If writers outside of turns were faster, the write is repeated at the current version.
+        """
         if self.is_taken:
             raise self._mark_lost()
         claimed = self.claimed_until > 0
@@ -284,7 +289,7 @@ class SessionLock:
         self._locks.renewals.stop(self)
 
     def _follow(self, session: Session) -> None:
-        """Update the claim from the session as a write or a read returned it."""
+        """Update what the lock knows about its claim, from the session as a write or a read returned it."""
         claim = session.claim
         if claim is None or claim.holder != self._holder:
             self._forget_claim()
@@ -297,15 +302,15 @@ class SessionLock:
             self.interrupt()
 
     async def open(self, opening: Callable[[], Awaitable[Session | None]]) -> None:
-        """Open the turn, repeatedly if necessary, until its session is claimed.
+        """Open the turn. Repeat this until the turn has claimed its session.
 
         Args:
-            opening: compares the request with the log and writes what is new, with `append`; returns the session as it
-                found it if it must still be claimed, or None if there is nothing to claim it for.
+            opening: compares the request with the log, and writes new messages with `append`. It returns the session as it read it
+                if the session must still be claimed, or None if no claim is needed.
 
         Raises:
-            SessionBusy: a turn of another server has the session, and this one is refused or has waited for too long.
-            TurnInterrupted: another turn interrupted this one meanwhile; the request's messages are in the log.
+            SessionBusy: a turn on another server holds the session, and this turn is refused or has waited too long.
+            TurnInterrupted: another turn interrupted this one meanwhile; the messages of the request are in the log.
         """
         while True:
             try:
@@ -324,9 +329,9 @@ class SessionLock:
         self.check()
 
     async def _claim(self, session: Session) -> bool:
-        """Claim a session that opening the turn did not write to. Return False if it has changed and must be read again.
+        """Claim a session to which `opening` wrote nothing. Return False if the session has changed and must be read again.
 
-        Raises `SessionBusy` if a turn of another server has it.
+        Raises `SessionBusy` if a turn on another server holds the session.
         """
         write = Append(timestamp=self._locks.clock(), expect=session.version, identity=session.identity)
         try:
@@ -336,7 +341,7 @@ class SessionLock:
         return True
 
     async def _release(self) -> None:
-        """Release a claim that no write of the turn released. If that fails, the claim expires."""
+        """Release a claim that no write of the turn has released. If that fails, the claim expires by itself."""
         self._is_over = True
         self._locks.renewals.stop(self)
         async with self._writing:
@@ -352,10 +357,10 @@ class SessionLock:
                 _log.warning("the claim on session %r could not be released: it expires", self.ref.id, exc_info=exc)
 
     async def _release_leftover(self) -> bool:
-        """Release a claim whose turn ended without releasing it, and return True if there was one.
+        """Release a claim whose turn ended without releasing it. Return True if there was one.
 
-        A claim of this process belongs to a turn that has ended, because otherwise this turn would not be first: the
-        store failed when the claim should have been released. A turn of a dead process has ended too.
+        A claim of this process must belong to a turn that has ended, because otherwise this turn would not be first. The store failed
+        when that turn should have released it. A turn of a dead process has ended too.
         """
         claim = (await self._locks.store.get(self.ref)).claim
         if claim is None:
@@ -367,7 +372,7 @@ class SessionLock:
         return True
 
     async def _wait_for_claim(self, busy: SessionBusy) -> None:
-        """Poll until no other server's turn has the session. Raises `SessionBusy` after waiting for too long."""
+        """Poll until no turn on another server holds the session. Raises `SessionBusy` after waiting too long."""
         store, seconds = self._locks.store, SHORTEST
         while True:
             claim, now = (await store.get(self.ref)).claim, self._locks.clock()
@@ -382,10 +387,10 @@ class SessionLock:
             seconds = min(2 * seconds, LONGEST)
 
     async def renew(self) -> int:
-        """Renew the claim if it is time, otherwise check whether another server wants the session.
+        """Renew the claim if it is due. Otherwise check if another server wants to interrupt the turn.
 
         Returns:
-            Milliseconds until the next time; 0: there is nothing left to renew.
+            Milliseconds until the next call; 0: there is no claim to renew.
         """
         try:
             async with self._writing:
@@ -414,7 +419,7 @@ class SessionLock:
 
 
 class Reservation:
-    """Keeps a session for a request until its turn has opened, so that no other request gets it."""
+    """Reserves a session for a request until the turn of the request has opened, so that no other request gets the session."""
 
     def __init__(self, reserved: Counter[SessionRef], ref: SessionRef) -> None:
         self._reserved = reserved
@@ -422,7 +427,7 @@ class Reservation:
         reserved[ref] += 1
 
     def release(self) -> None:
-        """Make the session available to others. Calling it twice is allowed."""
+        """Make the session available to other requests. Calling this twice is allowed."""
         ref, self._ref = self._ref, None
         if ref is None:
             return
@@ -432,18 +437,21 @@ class Reservation:
 
 
 class _Line:
-    """The locks of one session in order: first the lock that holds the session, then those that wait."""
+    """The queue of one session: the lock that holds the session, and the locks that wait, in order."""
 
     def __init__(self, holder: SessionLock) -> None:
         self.holder = holder
         self.waiting: list[SessionLock] = []
 
     def list_turns(self) -> list[SessionLock]:
-        """Return the locks that are turns."""
+        """Return those locks in the queue that belong to turns."""
         return [lock for lock in (self.holder, *self.waiting) if lock.is_turn]
 
     def join(self, lock: SessionLock) -> None:
-        """Add a lock at the end; a lock that interrupts is put before the turns at the end that only wait."""
+        """Add a lock at the end of the queue.
+
+        If its mode is `interrupt`, it goes before the waiting turns at the end that do not interrupt.
+        """
         at = len(self.waiting)
         if lock.mode == "interrupt":
             while at and self.waiting[at - 1].is_turn and self.waiting[at - 1].mode != "interrupt":
@@ -456,17 +464,17 @@ class _Line:
 
 
 class SessionLocks:
-    """The locks of one tenant's sessions in this process, and the writes that outlive their callers.
+    """The locks of one tenant's sessions in this process, and writes that outlive their callers.
 
     Attributes:
-        settings: apply to requests without their own.
+        settings: mode and timeout for requests that do not choose their own.
         pause: waits for a number of seconds; tests replace it.
 
     Args:
-        store: the tenant's store, without steps on writes.
+        store: the tenant's store, without write steps.
         clock: returns milliseconds since the epoch.
-        settings: see above.
-        process: identifies this process to others that use the database.
+        settings: the attribute `settings`.
+        process: identifies this process to other processes that use the database.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int], settings: QueueSettings, process: str) -> None:
@@ -480,33 +488,33 @@ class SessionLocks:
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
         self._reserved: Counter[SessionRef] = Counter()
         self.renewals: KeyedRepeater[SessionLock] = KeyedRepeater(SessionLock.renew)
-        """Renews the claims of locks; most turns end before the first renewal."""
+        """Renews claims. Most turns end before the first renewal."""
 
     # -- places in the queue -------------------------------------------------
 
     def make_turn_lock(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
-        """Return a lock for a turn; None: the mode of `settings`."""
+        """Return a lock for a turn. A `mode` of None means the mode of `settings`."""
         return SessionLock(self, ref, mode or self.settings.mode)
 
     def make_brief_lock(self, ref: SessionRef, mode: QueueMode) -> SessionLock:
-        """Return a lock for one write between the turns of a session on any server, but not between the writes of one turn."""
+        """Return a lock for a single write that must not fall between the writes of one turn, on any server."""
         return SessionLock(self, ref, mode, is_brief=True)
 
     def make_exclusive_lock(self, ref: SessionRef) -> SessionLock:
-        """Return a lock for other work, which must not run between the writes of a turn in this process."""
+        """Return a lock for work other than turns. The work never runs between the writes of a turn in this process."""
         return SessionLock(self, ref, "queue", is_turn=False)
 
     def make_holder(self) -> str:
-        """Return an identifier for a claim: the process's, `-`, and a number."""
+        """Return an identifier for a new claim: the identifier of the process, `-`, and a number."""
         return f"{self._process}-{next(self._numbers)}"
 
     def list_line(self, ref: SessionRef) -> list[SessionLock]:
-        """Return the lock that holds a session in this process, and those that wait for it, in order."""
+        """Return the lock that holds a session in this process, followed by those that wait for the session, in order."""
         line = self._lines.get(ref)
         return [line.holder, *line.waiting] if line else []
 
     def is_busy(self, ref: SessionRef) -> bool:
-        """Return True if a turn of the session runs or waits in this process."""
+        """Return True if a turn of the session is running or waiting in this process."""
         line = self._lines.get(ref)
         return line is not None and bool(line.list_turns())
 
@@ -520,7 +528,7 @@ class SessionLocks:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing runs, waits or is being written."""
+        """True if no lock is held, no lock waits, and nothing is being written."""
         return not self._lines and not self._settling
 
     @property
@@ -529,7 +537,7 @@ class SessionLocks:
         return any(line.waiting for line in self._lines.values())
 
     async def enter(self, lock: SessionLock) -> None:
-        """Wait until a lock is first in its queue and the writes of the previous turn are done; see `SessionLock.__aenter__`."""
+        """Wait until a lock is first in its queue, and the writes of the previous turn are done. See `SessionLock.__aenter__`."""
         line = self._lines.get(lock.ref)
         if line is None:
             self._lines[lock.ref] = _Line(lock)
@@ -566,7 +574,7 @@ class SessionLocks:
             raise busy
 
     def leave(self, lock: SessionLock) -> None:
-        """Give the session to the next lock in the queue."""
+        """Remove the first lock from its queue, and give the session to the next lock."""
         lock.task = None
         line = self._lines[lock.ref]
         if not line.waiting:
@@ -578,17 +586,20 @@ class SessionLocks:
 
     @property
     def every(self) -> int:
-        """Milliseconds between two checks of a claim; shorter with `interrupt`, so that other servers wait less."""
+        """Milliseconds between two checks of a claim.
+
+        With the mode `interrupt` this is shorter, so that turns on other servers wait less.
+        """
         return AGAIN if self.settings.mode == "interrupt" else RENEWED
 
     # -- writes that outlive their callers -------------------------------------
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Finish `work` even if the caller is cancelled; the session's next turn waits for it."""
+        """Finish `work` even if the caller is cancelled. The session's next turn waits for it."""
         return await asyncio.shield(self.begin(ref, work))
 
     def begin(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start `work` like `settle`, without waiting for it."""
+        """Start `work` as `settle` does, but do not wait for it."""
         task = asyncio.ensure_future(work)
         self._settling.setdefault(ref, set()).add(task)
         task.add_done_callback(lambda done: self._forget_settled(ref, done))

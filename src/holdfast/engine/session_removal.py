@@ -1,4 +1,7 @@
-"""Delete sessions: a single one, all of a user, or those unused for long; each with a receipt of what was deleted."""
+"""Delete single sessions, all sessions of a user, or sessions that have not changed for a long time.
+
+Each function returns or yields receipts of what was deleted.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate
 
 
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Delete a session with everything that belongs to it, including cached data. Return a receipt, or None if there was nothing.
+    """Delete a session and everything that belongs to it, including cached data. Return a receipt, or None if there was nothing.
 
-    Sessions of agents that were called in it like tools belong to it; so do the sessions of agents called in those.
+    If agents were called as tools in the session, their sessions are deleted too, and so on for agents that these called.
     """
     children = await list_children(engine, ref)
     receipt = await _remove_one(engine, ref)
@@ -30,7 +33,7 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
 
 
 async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Delete one session without its children, which the caller deletes anyway."""
+    """Delete one session, but not the sessions of agents that were called in it."""
     engine.forget(ref)
     return await engine.remove_stored(engine.life, ref)
 
@@ -38,7 +41,7 @@ async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
 async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
     """Return the sessions of agents that were called in a session, according to its log.
 
-    Sessions that only a copied log refers to are excluded.
+    If the log was copied from another session, the children of that other session are left out.
     """
     store = engine.store
     try:
@@ -62,9 +65,9 @@ def _has_child(entry: Entry) -> bool:
 
 
 async def remove_user(engine: Engine, user_id: str) -> Receipt:
-    """Delete all sessions of a user, their shared state, the user's memories, and everything else.
+    """Delete all sessions of a user, their shared state, the user's memories, and everything else that belongs to the user.
 
-    For an unknown user, the receipt is all zeros.
+    Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
     """
     total = await _remove_endings(engine, user_id)
     unnamed: list[Session] = []
@@ -93,10 +96,9 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
 
 
 async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
-    """Delete pending endings of a user's sessions, and the sessions that were waiting for their hooks.
+    """Delete the records of a user's ended sessions whose hooks have not all run, and the sessions kept for these hooks.
 
-    A deletion whose hooks are being notified for the first time is left to them, because they may have data to delete
-    too.
+    A record of a deletion stays if its hooks have not been tried yet: they may have data of the user to delete too.
     """
     store, total, after = engine.life.store, Receipt(), ""
     while ends := await store.endings_of(user_id, after=after, limit=PAGE):
@@ -117,7 +119,7 @@ async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
 async def prune_sessions(
     engine: Engine, older_than: int, *, status: str | None, user_id: str | None, dry_run: bool
 ) -> AsyncGenerator[tuple[Session, Receipt], None]:
-    """Delete sessions that have not changed for long; see `Holdfast.prune`."""
+    """Delete sessions that have not changed for a long time; see `Holdfast.prune`."""
     check_whole(older_than, "older_than", kind="number of milliseconds")
     until = engine.clock() - older_than
     async for session in iterate_unchanged_sessions(engine.store, until, status=status, user_id=user_id):

@@ -1,6 +1,6 @@
-"""Several tenants on one server: an engine for each tenant in use, in addition to the server's own tenant.
+"""Several tenants on one server: the server's own tenant, and an engine for each other tenant in use.
 
-Each engine has its own caches, queues and counters; all of them share models, hooks, the guard and the sweep.
+Each engine has its own caches, queues and counters. All of them share models, hooks, the guard and the sweep.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger("holdfast.tenancy")
 
 
 class _Served:
-    """A tenant's engine, and how many requests use it."""
+    """A tenant's engine, with the number of requests that use it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -27,12 +27,14 @@ class _Served:
 
 
 class Tenants:
-    """The engines of other tenants: opened on demand, kept for a while, and closed in the order of their last use.
+    """The engines of tenants other than the server's own. An engine is opened on demand, and kept for later requests.
+
+    If there are too many engines, the least recently used ones are closed.
 
     Args:
         own: the engine of the server's own tenant.
         make: creates the engine of another tenant.
-        most: how many are kept; engines in use are never closed, however many there are.
+        most: number of engines to keep. Engines in use are never closed, even if there are more.
     """
 
     def __init__(self, own: Engine, make: Callable[[str], Engine], *, most: int = TENANTS) -> None:
@@ -47,7 +49,7 @@ class Tenants:
 
     @asynccontextmanager
     async def serve_tenant(self, tenant: str) -> AsyncIterator[Engine]:
-        """Yield the engine of a tenant, which stays open while the block runs. Raises `InvalidRequest` for an invalid name."""
+        """Yield the engine of a tenant. It stays open while the block runs. Raises `InvalidRequest` for an invalid tenant name."""
         check_id(tenant, "tenant")
         if tenant == self._own.store.tenant:
             yield self._own
@@ -70,7 +72,7 @@ class Tenants:
         return [served.engine for served in self._served.values()]
 
     def _evict(self) -> None:
-        """Close the engines that have not been used for longest, if there are too many."""
+        """Close the least recently used engines if there are too many."""
         spare = len(self._served) - self._most
         if spare <= 0:
             return
@@ -91,6 +93,6 @@ class Tenants:
             _log.error("the engine of a tenant could not be closed", exc_info=exc)
 
     async def close(self) -> None:
-        """Wait for every write of every tenant, and notify hooks of the end."""
+        """Close all engines: wait for every write, and notify hooks that the process ends."""
         await asyncio.gather(*(self._close(tenant, ends=True) for tenant in tuple(self._served)))
         await asyncio.gather(*self._closing)

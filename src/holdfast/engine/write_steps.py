@@ -1,9 +1,9 @@
 """The steps that every write passes on its way to the database, as one ordered list.
 
-Each step is a store that wraps the next one. It overrides the few writes that concern it and passes the rest on, so the
-writes of turns, the REST API, imports and summaries all pass the same steps. A write passes the list from the end to
-the beginning, and its result is returned in the opposite order. The last step, `expire_sessions`, is different
-for each tenant: `Engine` adds it.
+Each step is a store that wraps the next one. It overrides the writes that concern it and passes on all others, so the writes
+of turns, the REST API, imports and summaries all pass through the same steps. A write passes through the list from its last
+step to its first; the result returns in the opposite order. The outermost step, `expire_sessions`, is not in the list: it
+differs for each tenant, so `Engine` adds it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ def write_steps(
     indexes: Indexes | None,
     clock: Callable[[], int],
 ) -> list[WriteStep]:
-    """Return the steps in order, the one next to the database first.
+    """Return the steps in order. The first step is the one next to the database.
 
     Args:
-        memories: returns a tenant's store of memories, if they are stored elsewhere.
+        memories: returns a tenant's store of memories; None: memories are stored with the sessions.
         guard: masks or refuses secrets; None: secrets are stored unchanged.
         observers: hooks that receive every write.
-        indexes: the search index; None: there is none, and only the indexes of other processes are notified of
-            removals.
+        indexes: the search index. None: this process has no index, and only records removals for indexes of other processes.
         clock: returns milliseconds since the epoch.
     """
     steps: list[WriteStep] = [
@@ -59,7 +58,7 @@ def write_steps(
 
 
 def add_steps(store: Store, steps: Sequence[WriteStep]) -> Store:
-    """Return a store whose writes pass the steps."""
+    """Return a store whose writes pass through the given steps."""
     for step in steps:
         store = step(store)
     return store
