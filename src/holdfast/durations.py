@@ -1,14 +1,18 @@
-"""Parse durations as people write them (`1h30m`), and format them."""
+"""Parse durations as people write them (`1h30m`), and format durations and times."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
 
 from holdfast.errors import InvalidRequest
 
 LONGEST: Final = 100 * 365 * 86_400
 """The longest accepted duration, in seconds: a hundred years."""
+LATEST_TIME: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, in milliseconds since the epoch. No later time can be written as a date."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{1,3})?(?:ms|[dhms]))+", re.ASCII)
 _DURATION_PART: Final = re.compile(r"([\d.]+)(ms|[dhms])")
@@ -69,3 +73,20 @@ def parse_milliseconds(given: object, name: str) -> int:
         return round(seconds * 1000)
     message = f"{name} must be a duration like 24h, 1h30m, 90s or 250ms, or seconds, from 0 to 36500d, not {given!r}"
     raise InvalidRequest(message[:300], param=name)
+
+
+def to_utc(milliseconds: int) -> datetime:
+    """Convert milliseconds since the epoch to a date and time in UTC. If there is none, return the closest one."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC) if milliseconds > 0 else datetime.min.replace(tzinfo=UTC)
+
+
+def format_utc(milliseconds: int, precision: Literal["seconds", "milliseconds"] = "seconds") -> str:
+    """Format milliseconds since the epoch as RFC 3339 in UTC. A time that has no date is formatted as the closest one that has.
+
+    >>> format_utc(1760000000123), format_utc(1760000000123, "milliseconds"), format_utc(2**53)
+    ('2025-10-09T08:53:20Z', '2025-10-09T08:53:20.123Z', '9999-12-31T23:59:59Z')
+    """
+    return to_utc(milliseconds).isoformat(timespec=precision).removesuffix("+00:00") + "Z"

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.domain.history import Past
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.removal import Receipt
 from holdfast.stores.log import Append
+from holdfast.stores.sessions import NewSession
 from holdfast.wire.exports import SCHEMA
 from tests.edges.rest_kit import append_messages, assistant, create_session, user
 from tests.edges.server import Served, gateway
@@ -280,3 +282,22 @@ async def test_deleting_a_user_deletes_all_their_data() -> None:
             assert again["receipt"] == msgspec.structs.asdict(Receipt())
         assert [one["id"] for one in (await served.http.get("/v1/sessions")).json()["data"]] == ["kept"]
         assert (await served.http.delete("/v1/users/" + "x" * 513)).status_code == 400
+
+
+async def test_times_that_are_no_date_are_refused_and_do_not_break_lists() -> None:
+    """Earlier releases stored any number: such a session is listed, exported and can be replaced."""
+    far = 2**53 - 1
+    body = {"schema": SCHEMA, "messages": [user("one")], "updated_at": far}
+    async with gateway([]) as (served, _):
+        refused = await served.http.put(ONE, json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "updated_at")
+        assert "9999" in refused.json()["error"]["message"]
+        assert (await served.http.get("/sessions")).json() == {"sessions": []}
+        old = NewSession(id="s", user_id="default", timestamp=1, past=Past(created_at=1, updated_at=far))
+        await served.hf.store.replace(old, [])
+        (short,) = (await served.http.get("/sessions")).json()["sessions"]
+        assert short["updated_at"] == "9999-12-31T23:59:59Z"
+        assert (await served.http.get("/sessions/s")).json()["updated_at"] == short["updated_at"]
+        (whole,) = (await served.http.get("/v1/sessions")).json()["data"]
+        assert whole["updated_at"] == (await export_session(served))["updated_at"] == far
+        assert (await put(served, {**body, "updated_at": 5}))["updated_at"] == 5

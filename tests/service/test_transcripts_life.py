@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.domain.messages import Message
 from holdfast.domain.session import EndReason
-from holdfast.errors import HookFailed, InvalidRequest, StoreUnavailable
+from holdfast.durations import LATEST_TIME
+from holdfast.errors import HookFailed, InvalidRequest, SessionExists, StoreUnavailable
 from holdfast.hooks import EndedSession
-from holdfast.hooks.transcript_files import make_earlier_name, make_file_name, parse_transcript
+from holdfast.hooks.transcript_files import make_earlier_name, make_file_name, parse_timestamp, parse_transcript
 from holdfast.hooks.transcripts import Transcripts, hold_file
 from holdfast.stores import open_store
 from holdfast.stores.sessions import NewSession
@@ -373,3 +375,22 @@ def test_transcript_with_only_the_basic_fields_is_read() -> None:
 def test_transcript_without_a_header_is_named_after_its_file() -> None:
     read = parse_transcript([b'{"type":"entry","timestamp":1,"role":"user","content":"Hi"}\n'], "unnamed")
     assert (read.session.id, len(read.session.messages)) == ("unnamed", 1)
+
+
+async def test_times_that_are_no_date_are_written_as_the_closest_one(tmp_path: Path) -> None:
+    """The transcript is continued after a restart, and read again. Numbers of earlier releases count as missing."""
+    far = 2**53 - 1
+    for _ in range(2):
+        async with open_store_with_transcripts(tmp_path, url=f"sqlite:///{tmp_path}/s.db") as (store, transcripts):
+            with suppress(SessionExists):
+                await make(store, timestamp=far)
+            await say(store, user("Hi", timestamp=far))
+            await transcripts.wait_until_settled()
+    file = tmp_path / "t" / "s1.jsonl"
+    header, *entries = lines(file)
+    assert {line["timestamp"] for line in (header, *entries)} == {"9999-12-31T23:59:59.999Z"}
+    read = parse_transcript(file.read_bytes().splitlines(keepends=True), "unnamed")
+    assert (len(entries), read.last) == (2, LATEST_TIME)
+    assert read.session.past is not None
+    assert read.session.past.created_at == LATEST_TIME
+    assert parse_timestamp(far) is None

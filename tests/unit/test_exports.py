@@ -17,6 +17,7 @@ from holdfast.domain.history import OldEntry, Past, rebuild_log, to_old_entry
 from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage
+from holdfast.durations import LATEST_TIME
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.exports import SCHEMA, build_export, export_call, is_same, parse_export
 from tests.unit.test_session import some_message
@@ -115,6 +116,16 @@ def test_fields_missing_from_an_export_get_defaults() -> None:
         parse_export({**foreign, "schema": SCHEMA})
 
 
+def test_the_last_time_of_the_year_9999_is_accepted() -> None:
+    """Later times of a session that is stored already are read, so that an import can replace it."""
+    past = parse_export({**EXPORT, "updated_at": LATEST_TIME}).past
+    assert past is not None
+    assert past.updated_at == LATEST_TIME
+    stored = parse_export({**EXPORT, "updated_at": 2**53 - 1}, own=True).past
+    assert stored is not None
+    assert stored.updated_at == 2**53 - 1
+
+
 def test_media_are_listed_by_position() -> None:
     """Remote media with their URL; inline data only appears in its message."""
     parts = [
@@ -167,6 +178,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (messages(timestamp="now"), "messages[1].timestamp"),
     ({**EXPORT, "created_at": "yesterday"}, "created_at"),
     ({**EXPORT, "created_at": 5, "updated_at": -5}, "updated_at"),
+    ({**EXPORT, "created_at": LATEST_TIME + 1}, "created_at"),
+    ({**EXPORT, "updated_at": 2**53 - 1}, "updated_at"),
+    ({**EXPORT, "ended_at": LATEST_TIME + 1}, "ended_at"),
     ({**EXPORT, "status": "gone"}, "status"),
     ({**EXPORT, "status": "closed", "end_reason": "boredom"}, "end_reason"),
     ({**EXPORT, "status": "closed", "ended_at": 1.5}, "ended_at"),

@@ -100,10 +100,10 @@ def test_each_item_has_date_speaker_and_source() -> None:
     }
 
 
-@pytest.mark.parametrize("at", [-(2**70), 2**70])
-def test_times_outside_the_calendar_are_shown_as_numbers(at: int) -> None:
+@pytest.mark.parametrize(("at", "year"), [(-(2**70), "1-01-01 00:00 UTC"), (2**70, "9999-12-31 23:59 UTC")])
+def test_times_outside_the_calendar_are_shown_as_its_ends(at: int, year: str) -> None:
     """A wrong clock must not fail a build."""
-    assert format_time(at) == str(at)
+    assert format_time(at).lstrip("0") == year
 
 
 # -- content ---------------------------------------------------------

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from holdfast.context.recalled import format_time
 from holdfast.domain.memory import DiaryEntry, Memory
+from holdfast.durations import to_utc
 
 MEMORY_FILE: Final = "MEMORY.md"
 DIARY_FILE: Final = "DREAMS.md"
@@ -73,7 +74,7 @@ def render_diary(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], 
     """
     lines, size = [f"# {escape_line(title)}"], 0
     for entry in entries[:MOST_ITEMS]:
-        sweep_lines = ["", f"## {_format_time(entry.at)}", "", *_iter_sweep_lines(entry.report, memories)]
+        sweep_lines = ["", f"## {format_time(entry.at)}", "", *_iter_sweep_lines(entry.report, memories)]
         size += sum(len(line.encode()) + 1 for line in sweep_lines)
         if size > DIARY_BYTES and len(lines) > 1:
             break
@@ -137,9 +138,5 @@ def _format_content(memory_id: str, memories: Mapping[str, Memory], limit: int) 
     return escape_line(FORGOTTEN if memory is None else memory.content, limit)
 
 
-def _format_time(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-
-
 def _format_day(at: int) -> str:
-    return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"
+    return f"{to_utc(at):%Y-%m-%d}"

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Self
 import msgspec
 
 from holdfast.domain.session import Entry, Session
+from holdfast.durations import LATEST_TIME, format_utc
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.safe_names import is_safe_name, make_safe_name
@@ -188,16 +189,9 @@ class RetirementTracker:
             yield Retirement(first, next_seq)
 
 
-def format_timestamp(timestamp: int) -> str | int:
-    """Format milliseconds since the epoch as RFC 3339 in UTC; return them unchanged if their year is out of range.
-
-    >>> format_timestamp(1760000000123)
-    '2025-10-09T08:53:20.123Z'
-    """
-    try:
-        return (_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return timestamp
+def format_timestamp(timestamp: int) -> str:
+    """Format milliseconds since the epoch as in a transcript: RFC 3339 in UTC, with milliseconds."""
+    return format_utc(timestamp, "milliseconds")
 
 
 def _redact_fields(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
@@ -253,7 +247,7 @@ def parse_timestamp(value: Any) -> int | None:
         return None
     if isinstance(value, int | float):
         number = int(value * 1000) if abs(value) < _SECONDS else int(value)
-        return number if 0 <= number < 2**53 else None
+        return number if 0 <= number <= LATEST_TIME else None
     if not isinstance(value, str):
         return None
     try:

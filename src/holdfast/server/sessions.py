@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.domain.state import get_scope
+from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
@@ -90,8 +90,7 @@ class ShortSession(Answer):
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
         """Convert a session; `more` are fields of the subclass."""
-        when = datetime.fromtimestamp(session.updated_at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return cls(id=session.id, agent=session.agent, updated_at=when, **more)
+        return cls(id=session.id, agent=session.agent, updated_at=format_utc(session.updated_at), **more)
 
 
 class ShortSessions(Answer):

@@ -24,9 +24,10 @@ from holdfast.domain.messages import DIGEST_SIZE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
 from holdfast.domain.participants import check_participants
 from holdfast.domain.session import EndReason, Entry, ModelCall, Session, Usage
+from holdfast.durations import LATEST_TIME
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import METADATA_BYTES
-from holdfast.numbers import check_whole, is_number, is_whole
+from holdfast.numbers import MOST, check_whole, is_number, is_whole
 from holdfast.wire.artifacts import ArtifactObject
 from holdfast.wire.openai import dump_model, parse_message, parse_messages, read_medium, split_system, to_entry_json
 from holdfast.wire.sessions import SessionObject
@@ -98,24 +99,25 @@ def _pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
 # -- in ----------------------------------------------------------------------
 
 
-def parse_past(data: Mapping[str, Any], now: int) -> Past | None:
+def parse_past(data: Mapping[str, Any], now: int, *, latest: int = LATEST_TIME) -> Past | None:
     """Return the past that an export describes; None if it describes none.
 
     Args:
         data: The export.
         now: Milliseconds since the epoch, used for missing times.
+        latest: The latest time that is accepted.
 
     Raises:
         InvalidRequest: A field is invalid. The error names it.
     """
-    updated_at = _parse_number(data, "updated_at", now)
-    ended_at = _parse_number(data, "ended_at", updated_at)
+    updated_at = _parse_time(data, "updated_at", now, latest)
+    ended_at = _parse_time(data, "ended_at", updated_at, latest)
     reason = _parse_choice(data, "end_reason", get_args(EndReason), "close")
     if all(data.get(name) is None for name in PAST_FIELDS):
         return None
     closed = _parse_choice(data, "status", ("active", "closed"), "active") == "closed"
     return Past(
-        created_at=_parse_number(data, "created_at", min(now, updated_at)),
+        created_at=_parse_time(data, "created_at", min(now, updated_at), latest),
         updated_at=updated_at,
         ended_at=ended_at if closed else None,
         end_reason=cast(EndReason, reason) if closed else None,
@@ -186,12 +188,13 @@ def _make_error(param: str, words: str, value: Any) -> InvalidMessage:
     return InvalidMessage(f"{param} must be {words}, not {value!r}"[:300], param=param)
 
 
-def _parse_number(data: Mapping[str, Any], name: str, default: int) -> int:
+def _parse_time(data: Mapping[str, Any], name: str, default: int, latest: int) -> int:
     value = data.get(name)
     if value is None:
         return default
-    if not is_whole(value):
-        raise InvalidRequest(f"{name} must be milliseconds since the epoch", param=name)
+    if not is_whole(value, high=latest):
+        words = f"milliseconds since the epoch, a whole number from 0 to {latest} (the end of the year 9999)"
+        raise InvalidRequest(f"{name} must be {words}, not {value!r}"[:300], param=name)
     return int(value)
 
 
@@ -375,7 +378,7 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
         messages=tuple(_erase_content(message, found) for message, found in zip(rest, fields, strict=True)),
         fields=tuple(fields),
         without_digest=frozenset(at for at, item in enumerate(raw[len(leading) :]) if is_erased_without_digest(item)),
-        past=parse_past(data, now) if known else None,
+        past=parse_past(data, now, latest=MOST if own else LATEST_TIME) if known else None,
         given_past=frozenset(name for name in PAST_FIELDS if data.get(name) is not None) if known else frozenset(),
         origins=parse_origins(data) if known and not leading else (),
     )

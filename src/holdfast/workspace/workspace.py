@@ -6,19 +6,18 @@ A workspace is used by one operation at a time, across all processes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio.to_thread
 import msgspec
 
+from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SecretBlocked, TooLarge, WorkspaceUnavailable, WorkspaceUnusable
 from holdfast.limits import (
     WORKSPACE_BODY_CHARS,
@@ -188,7 +187,7 @@ class Workspace:
             session_id: session in which it was requested.
             user_id: user of the session.
         """
-        at = f"manual checkpoint at {_format_time(self._resources.clock())}"
+        at = f"manual checkpoint at {format_utc(self._resources.clock())}"
         values = {"session": session_id, "agent": self.agent, "user": user_id}
         return await self.attempt(
             f"checkpoint: {to_one_line(note or '') or DEFAULT_NOTE}", "\n".join([at, format_fields(values)])
@@ -404,12 +403,6 @@ class Workspace:
 def format_fields(values: Mapping[str, str | None]) -> str:
     """Format names and values for the body of a commit, one per line, without unknown values."""
     return "\n".join(f"{name}={to_one_line(value)}" for name, value in values.items() if value is not None)
-
-
-def _format_time(milliseconds: int) -> str:
-    with contextlib.suppress(OverflowError, ValueError, OSError):
-        return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return str(milliseconds)
 
 
 DEFAULT: Final = "default"
