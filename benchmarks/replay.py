@@ -82,15 +82,18 @@ async def measure(run: Run) -> list[Table]:
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 _NOTES = (
-    "Measured by the functions of `holdfast replay`. Budgets do not count the system prompt; tokens and cost do.",
-    "trim_messages: strategy last, include_system, exact counter; its build time excludes counting.",
+    "Budgets do not include the system prompt. Tokens and cost per call do.",
+    "trim_messages runs with the strategy last, include_system and the exact counter. Its build time excludes counting.",
 )
 
 
 _CHAIN_NOTES = (
-    f"none: sends everything, up to {WIDEST:,} tokens or without limit. Shares and means cover the calls that were sent; recall covers all calls.",
-    "summary_buffer: summaries come from the script of `holdfast replay --summarizer scripted`, so recall says nothing about real models.",
-    "The cost includes the summaries' own tokens: 1 per token read, 5 per token written.",
+    (
+        f"none sends everything: in one row only calls of up to {WIDEST:,} tokens, in the other row all calls. A refused call counts only in recall "
+        "and bound, where its values are lost."
+    ),
+    "summary_buffer: a script writes the summaries instead of a model, so these rows say nothing about the recall of real models.",
+    "The cost includes the summarizer's tokens: each token that it reads counts 1, and each token that it writes counts 5.",
 )
 
 

@@ -77,13 +77,17 @@ async def measure(run: Run) -> list[Table]:
 
 
 _WARM_NOTES = (
-    "view in memory: one message is added to the view, then the working set is built; the mean includes frontier steps.",
-    "turn in memory: a whole SessionHandle turn with two appends, without the model, on an in-memory store.",
-    "slope: over the lengths that fill the budget; shorter sessions are sent whole.",
-    "trim_messages: strategy last, include_system; exact is the same o200k counter, approximate is langchain's own.",
+    "view in memory: a sample adds one message to a view and builds the working set. The mean includes the rare builds that move the frontier.",
+    "turn in memory: a sample is a whole turn of the library with two appends, on an in-memory store. No model is called.",
+    "slope: only lengths that fill the budget count, because a shorter session is sent whole.",
+    "ratio: relative to the row 'digest, view in memory' of the same budget.",
+    "trim_messages runs with the strategy last and include_system. Exact uses Holdfast's o200k counter, approximate uses langchain's own counter.",
 )
 _COLD_NOTES = (
-    "Each sample uses a new connection, opened before the clock starts: read, decode the view's state, build.",
+    (
+        "Each sample uses a new connection, which is opened before the clock starts. A sample reads the view and its entries, decodes them, and "
+        "builds the working set. Ratios are relative to the row 'digest' of the same budget."
+    ),
 )
 
 
@@ -231,15 +235,22 @@ async def _measure_strategies(run: Run) -> Table:
     for row in rows.values():
         for kind in ("warm", "cold"):
             row[f"{kind}_ratio"] = cast("float", row[f"{kind}_long"]) / cast("float", row[f"{kind}_short"])
-    title = f"A build with each strategy once its view exists, {SMALL:,} tokens, by session length in entries"
+    title = (
+        f"A working set with each strategy, budget {SMALL:,} tokens, when its view exists already: "
+        "median for a session of 100 and of 100,000 entries"
+    )
     return Table("window_every", title, _make_columns(), list(rows.values()), _STRATEGY_NOTES)
 
 
 _STRATEGY_NOTES = (
-    "warm: one message is added to the view in memory, then a build; the median, which includes no frontier step.",
-    "cold: as in the table above; a build reads the entries of the head and the tail, and compactions are part of the view's state.",
-    "summary_buffer: a summary covers all but the newest messages; with summarizer_llm=none the digest replaces it.",
-    "none is not listed: it reads and sends everything.",
+    "warm: a sample adds one message to the view in memory and builds the working set. The frontier moves too rarely to affect this median.",
+    (
+        "cold: a sample uses a new connection, as in the table before this one. It reads the entries of the head (the first messages) and of the "
+        "tail. The view's state contains the compactions."
+    ),
+    "ratio: the time at 100,000 entries divided by the time at 100 entries.",
+    "summary_buffer: a summary covers all but the newest messages. With summarizer_llm=none a digest replaces the summary.",
+    "The strategy none is not in the table, because it reads and sends everything.",
 )
 
 

@@ -41,7 +41,7 @@ class Rerank(Settings, frozen=True, kw_only=True):
     headers: Mapping[str, Secret] = {}
     """Sent with every call."""
     form: RerankForm = "cohere"
-    """The format of requests: `cohere` also for Jina, vLLM and LiteLLM; `tei` for Text Embeddings Inference."""
+    """The format of requests: `cohere` also for Jina, vLLM and LiteLLM; `voyage` for Voyage; `tei` for Text Embeddings Inference."""
     top: Annotated[int, Meta(ge=2, le=RERANK_TEXTS)] = 50
     """Number of hits that it reorders, the first ones of the ranking; the others follow."""
     max_chars: Annotated[int, Meta(ge=100, le=RERANK_CHARS)] = RERANK_CHARS
