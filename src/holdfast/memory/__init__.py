@@ -1,1 +1,1 @@
-"""Memories across sessions: storing, merging, finding and reviewing them, and the origin of their words."""
+"""Memories across sessions: store, merge, find and review them, and determine the origin of their words."""

@@ -1,4 +1,7 @@
-"""Check the arguments of memory operations: the owner, and the memory's content and fields. The store checks the rest."""
+"""Check and clean the arguments of operations on memories: the owner, the content and the other fields of a memory.
+
+The store checks everything else.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,13 @@ from holdfast.wire.sendable import check_text
 
 
 def choose_owner(user_id: str | None, agent: str | None, *, app: bool = False) -> Owner:
-    """Return the owner of a memory: the user if one is given, else the agent, or with `app` the whole app; else the default user.
+    """Return the owner of a new memory.
+
+    The owner is the app if `app` is True, otherwise the user if one is given, otherwise the agent if one is given, otherwise the
+    default user.
 
     Raises:
-        InvalidRequest: both a user and `app` are given.
+        InvalidRequest: both a user and `app` are given, or a name is not a valid text.
     """
     for name, value in (("user_id", user_id), ("agent", agent)):
         check_text(value, name, none=True)
@@ -44,7 +50,7 @@ def choose_owner(user_id: str | None, agent: str | None, *, app: bool = False) -
 
 
 def find_owners(user_id: str | None, agent: str | None) -> tuple[Owner, ...]:
-    """Return the owners whose memories are recalled for a user and an agent: these two and the app."""
+    """Return the owners whose memories are recalled in a conversation: the user and the agent, if given, and the app."""
     for name, value in (("user_id", user_id), ("agent", agent)):
         check_text(value, name, none=True)
     user = () if user_id is None else (Owner("user", user_id),)
@@ -58,14 +64,18 @@ def check_words(
     origin: Any,
     times: tuple[int | None, int | None],
 ) -> None:
-    """Refuse an invalid memory; see `Memories.remember`. Raises `InvalidRequest` or `TooLarge`; messages quote no content.
+    """Check the content and the main fields of a memory. The messages of errors do not quote the content.
 
     Args:
         content: the text of the memory.
         kind: the type of the memory.
         importance: 0 to 1.
-        origin: the origin of its words.
-        times: when the memory begins and ceases to hold.
+        origin: the origin of the memory's words.
+        times: `valid_from` and `valid_until`, in milliseconds since the epoch; None: no bound.
+
+    Raises:
+        InvalidRequest: a value is invalid.
+        TooLarge: the content is too long.
     """
     check_text(content, "content")
     if not content.strip():
@@ -86,7 +96,12 @@ def check_words(
 
 
 def clean_tags(tags: Any) -> tuple[str, ...]:
-    """Return the tags without duplicates and surrounding white space. Raises `InvalidRequest`, `TooLarge`."""
+    """Return tags without duplicates and surplus white space.
+
+    Raises:
+        InvalidRequest: `tags` is not a list of texts, or a tag is empty or too long.
+        TooLarge: there are too many tags.
+    """
     if isinstance(tags, str) or not isinstance(tags, Collection) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidRequest("tags must be a list of texts", param="tags")
     for tag in tags:
@@ -100,7 +115,7 @@ def clean_tags(tags: Any) -> tuple[str, ...]:
 
 
 def clean_metadata(metadata: Any) -> dict[str, Any]:
-    """Return metadata as a dict; None becomes an empty one. Raises `InvalidRequest`."""
+    """Return metadata as a dict, which is empty for None. Raises `InvalidRequest` if it is not a JSON object."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
     made = dict(metadata or {})
@@ -112,7 +127,7 @@ def clean_metadata(metadata: Any) -> dict[str, Any]:
 
 
 def to_tuple(values: Any, kind: type, param: str) -> tuple[Any, ...]:
-    """Return a list of values of type `kind` as a tuple. Raises `InvalidRequest`."""
+    """Return a collection of values as a tuple. Raises `InvalidRequest` if one of them is not of type `kind`."""
     if isinstance(values, str | bytes | Owner) or not isinstance(values, Collection):
         raise InvalidRequest(f"{param} must be a list, not {type(values).__name__}", param=param)
     for value in values:
@@ -125,13 +140,13 @@ def to_tuple(values: Any, kind: type, param: str) -> tuple[Any, ...]:
 def make_origin_fields(
     origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of a memory that depend on the origin of its words. Its trust is that of the least trusted source.
+    """Return the fields of a new memory that depend on the origin of its words: origin, trust, status, sources and times.
 
     Args:
-        origin: the origin given by the caller.
+        origin: the origin that the caller gives. The memory gets the least trusted origin among this one and those of `sources`.
         sources: the entries that the memory was made from.
-        now: milliseconds since the epoch.
-        held: hold the memory for review, regardless of its origin.
+        now: the current time, in milliseconds since the epoch.
+        held: True: hold the memory for review, regardless of its origin.
     """
     sources = to_tuple(sources, MemorySource, "sources")
     least = find_least_trusted((origin, *(one.origin for one in sources)))
@@ -143,12 +158,12 @@ def make_origin_fields(
 def remove_source(
     sources: tuple[MemorySource, ...], named: tuple[str, str], seqs: Collection[int] | None
 ) -> tuple[MemorySource, ...]:
-    """Remove a session, or some of its entries, from a memory's sources.
+    """Return a memory's sources without a session, or without some entries of a session.
 
     Args:
         sources: the sources of a memory.
-        named: the session, by user and id.
-        seqs: entries to remove; None: all entries, also if they are not known.
+        named: the session: the user's id and the session's id.
+        seqs: the entries to remove; None: the whole session, even if the source does not list entries.
     """
     left: list[MemorySource] = []
     for one in sources:

@@ -1,21 +1,26 @@
-"""Determine what a user's message asserts, asks or denies, as evidence for a memory that is made from it. Pure functions.
+"""Find out which words of a user's message are asserted, and which are only reported, asked, denied or wished. Pure functions.
+
+The result is evidence for a memory that a model wants to make: is it really the user's statement?
 
     "The mail claims that I owe 900 EUR. Sounds like fraud to me."   reported, and doubted
     "Is my account at risk"                                          asked, without a question mark
     "Why do my invoices go to evil@corp.example?"                    asked: a question does not state what it asks about
     "Maybe I'll move to Oslo"                                        hedged
-    "Translate: I live in Oslo"                                      given as material
+    "Translate: I live in Oslo"                                      a text to work on
     "I don't live in Oslo"                                           denied
     "I'd love to live in Oslo"                                       wished
     "I'm vegan, where can I eat?"                                    asserted, then asked
     "Can you remember that I'm vegan?"                               asserted: the user wants it to be remembered
     "I'm vegan, and my sister lives in Oslo."                        asserted
 
-Two readings are combined. `find_unasserted` uses cue words of English, German, French, Spanish, Portuguese, Chinese and Japanese,
-and the form: quotation marks, quoted lines, fences, letters and transcripts with their headers, salutations and labels, the order
-of words in questions. If it mistakes something for a report, the memory is held for review, not lost. `read_message_terms` uses
-punctuation and a few English words at the beginning of a part of a sentence. If it mistakes something for a question, little is
-lost: its result counts only if another source says the same; see `holdfast.memory.provenance`.
+Two methods are combined:
+
+- `find_unasserted` looks for cue words in English, German, French, Spanish, Portuguese, Chinese and Japanese, and for forms:
+  quotation marks, quoted lines, code fences, letters and transcripts (headers, salutations, labels), and the order of words in
+  questions. If it mistakes a statement for a report, the memory is not lost, but held for review.
+- `read_message_terms` also looks at punctuation and at a few English words with which parts of a sentence begin. If it mistakes a
+  statement for a question, this rarely matters: questions are ignored only if another source says the same; see
+  `holdfast.memory.provenance`.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts)
@@ -34,7 +39,7 @@ from holdfast.recall.word_tables import ENGLISH, find_language
 
 _I: Final = re.IGNORECASE
 TYPED_CHARS: Final = 8_000
-"""Number of characters of a message that may be the user's own assertions."""
+"""Maximum number of characters of a message that may be the user's own assertions. The rest is treated as pasted text."""
 _MATERIAL: Final = re.compile(
     r"^[^:：]{0,80}\b(?:this|following|below|dies\w*|folgend\w*|daraus|hieraus|ceci|suivant\w*|esto|siguiente|isto|seguinte)\b[^:：]{0,40}[:：]"
     r"|^\W*(?:(?:please|now|can you|could you|bitte|peux-tu|por favor)\s+)*(?:translate|summari[sz]e|proofread|rewrite|reword|rephrase|paraphrase|draft|compose|pretend|imagine|role-?play|analy[sz]e|(?:fix|improve|polish|shorten|correct|edit|check|convert|spell)\b[^:：]{0,40}[:：]|(?:play|act|be)(?: as)? an?|(?:spiele?|sei) eine?n?|joue|actúa como|finge|aja como"
@@ -43,7 +48,8 @@ _MATERIAL: Final = re.compile(
     r"|traduza|resuma|corrija|redija|reescreva|imagine|escreva(?:-me)?\s+uma?)\b|^\W*(?:please\s+)?(?:reply|respond|answer|tell|write|text|e?mail|message|inform|let)\s+(?!me\b)(?:\S+\s+){1,5}?that\b|^\W*(?:请)?(?:翻译|总结|写一)|(?:訳して|要約して)",
     _I,
 )
-"""A request to work on a text. The rest of the sentence, or everything after its colon, is material."""
+"""Matches a request to work on a text ("translate", "summarize"). The text is the rest of the sentence or, if the sentence has a
+colon, everything after it."""
 _STANDING: Final = re.compile(
     r"\b(?:always|never|from now on|every|immer|nie|niemals|ab jetzt|toujours|jamais|désormais|siempre|nunca|sempre)\b",
     _I,
@@ -54,9 +60,10 @@ _CLAUSES: Final = re.compile(
     r"|wie|wann|warum|kann|où|comment|quand|pourquoi|dónde|qué|cómo|cuándo|onde|quando)\b)|[,，、]\s*(?=但|でも|けど|哪|怎|什么)|\s+(?=(?:but|sondern|mais|sino)\s)",
     _I,
 )
-"""Positions where a new clause begins, which may be of another kind than the previous clause."""
+"""Matches between two clauses of a sentence, one of which may be a question or a report while the other is not."""
 _AGAIN: Final = re.compile(r"[,;]\s*(?=(?:i|we|my|our|ich|wir|mein\w*|je|j['’]|nous|mon|ma|yo|mi|eu|meu|minha)\b)", _I)
-"""Positions after a denial where the user makes a new statement about themselves."""
+"""Matches between two parts of a clause if the second part is a new statement of the users about themselves. A denial in the first
+part does not apply to it."""
 _REPORT: Final = re.compile(
     r"\b(?:claim(?:s|ed|ing)?|alleg(?:es|ed|edly|ing)|according to|supposedly|reportedly|apparently|rumou?r|i(?:'ve| have)? (?:heard|read|been told|was told)"
     r"|it is said|has it|(?<!i'm )(?<!i am )(?:saying|telling|claiming|stating|warning|announcing)|they say|people say|sounds like|tells me|told me|(?<!i )(?<!we )(?<!i have )(?<!i've )(?:says|said|states|stated|writes|wrote|insists|asserts"
@@ -89,13 +96,13 @@ _EMBEDDED: Final = re.compile(
     r"|^(?!.*\b(?:du|bitte)\b)(?!.*\b(?:ich|wir)\b.*,)[^,]*\b(?-i:[a-zäöüß]+(?:t|te|en))\s*,\s*(?:dass|ich|wir|mein\w*|unser\w*|der|die|das|er|sie|es|(?-i:[A-ZÄÖÜ]\w+\s+\w+t))\b",
     _I,
 )
-"""A clause in which another person says, thinks or wants something: `Her doctor is sure that I …`, `The clerk assured me my …`,
-`Mi jefe insiste en que …`."""
+"""Matches a clause in which another person says, thinks or wants something: `Her doctor is sure that I …`,
+`The clerk assured me my …`, `Mi jefe insiste en que …`."""
 _OFMEDIA: Final = re.compile(
     rf"^\W*(?:the|an?|this|that|some|der|die|das|ein\w*|dies\w*|two|three|several|many|most|all|zwei|mehrere|viele|alle|le|la|les|l['’]|un|une|ce|cette|plusieurs|el|los|una|varios|este|esta|o|a|os|um|uma)\s*(?:\w+\s+){{0,2}}?{MEDIA}\b",
     _I,
 )
-"""A clause about something written somewhere."""
+"""Matches a clause about something that is written somewhere, such as in a mail."""
 _HEDGE: Final = re.compile(
     r"^\W*if\b|\b(?:hopefully|maybe|perhaps|possibly|might|could be|may be|not sure|i wonder|i guess|i'?m (?:considering|thinking (?:of|about))|suppose|imagine|hypothetically|what if|assuming|as if|would be"
     r"|if (?:i|we|my|the|it|you|she|he|they)\b|i may\b|i might|probably|unless i|once i|say (?:i|we|my)\b|let's say|i (?:think|believe|assume|suspect|fear|hope) (?:that )?(?:i|we|my|the|it|he|she|they|there|this|that)\b"
@@ -120,7 +127,7 @@ _QUESTION: Final = re.compile(
 )
 _REQUEST: Final = re.compile(r"^\W*(?:please\s+)?(?:can|could|would|will)\s+you\b", _I)
 _NO: Final = re.compile(r"^\s*(?:no|nope|nah|nein|non|não)\s*[,.;:!–—-]+", _I)
-"""A "no" that answers something and does not deny what follows."""
+"""Matches a "no" at the beginning that answers something and does not deny the rest of the text."""
 _IRONY: Final = re.compile(
     r"^\W*(?:yeah|yes|sure|of course|right|oh (?:great|sure|yeah)|ja|na|klar|klar doch|sicher|natürlich|oui|bien sûr|mais oui|ouais|sí|si|claro|sim)\b[\w ]{0,12}[,.!…]*\s+(?:and|und|et|y|e)\s+(?:i|we|ich|moi|yo|eu)\b"
     r"|\byeah,? right\b|\bas if\b|\boh great, so\b|\bvon wegen\b|\bmon œil\b|^\W*(?:sí|si),? claro\b",
@@ -150,20 +157,23 @@ _DOUBT: Final = re.compile(
     r"|estafa|no me lo creo|no lo creo|es verdad|es cierto|golpe|não acredito|é verdade|será verdade)\b|诈骗|骗局|不相信|是真的|詐欺|信じられ|本当(?:です)?か",
     _I,
 )
-"""An expression of doubt about the preceding sentences."""
+"""Matches an expression of doubt about the preceding sentences."""
 
 
 class Clause(NamedTuple):
-    """A part of a user's message that is not simply asserted."""
+    """A clause of a user's message that the user does not simply assert.
+
+    `claimed` means that somebody else says it, that it is quoted or doubted, or that the user is not sure.
+    """
 
     text: str
     kind: Literal["claimed", "asked", "denied", "wished"]
 
 
 def find_unasserted(text: str) -> Iterator[Clause]:
-    """Yield the clauses of a message that its user does not simply assert.
+    """Yield the clauses of a message that the user does not simply assert.
 
-    Everything after `TYPED_CHARS` is one such clause, because users do not type that much.
+    The text after the first `TYPED_CHARS` characters is one such clause, because users do not type that much.
     """
     if len(text) > TYPED_CHARS:
         yield Clause(text[TYPED_CHARS:], "claimed")
@@ -207,7 +217,7 @@ def _is_report(clause: str) -> bool:
 
 
 def has_same_sense(content: str, kind: Literal["denied", "wished"]) -> bool:
-    """Return True if a memory denies or wishes in the same way as the clause that it is compared with."""
+    """Return True if a memory is itself a denial (for `denied`) or a wish (for `wished`), like the clause that it is made from."""
     if kind == "wished":
         return _WISHING.search(content) is not None
     return _DENIED.search(content) is not None or _DENYING.search(content) is not None
@@ -220,7 +230,7 @@ def _is_question(clause: str) -> bool:
 _SENTENCE: Final = re.compile(
     r"(?:[^.!?\u3002\uff01\uff1f\u061f\u037e\n]|\.(?=\S))+[.!?\u3002\uff01\uff1f\u061f\u037e]*"
 )
-"""A sentence; a full stop within an address or a number does not end it."""
+"""Matches a sentence. A full stop within an address or a number does not end it."""
 _SPACES: Final = re.compile(r"[^\S\n]+")
 _PARTS: Final = re.compile(r"\s*[,;:\u2013\u2014](?=\s)\s*|\s*[\uff0c\u3001]\s*|\s+(?=but\s)", re.IGNORECASE)
 _ASKING: Final = re.compile(r"[?\u037e\u061f\uff1f][\"')\]!\s]*$")
@@ -232,49 +242,53 @@ _ASKS: Final = re.compile(
     re.IGNORECASE,
 )
 _ORDERS: Final = re.compile(r"(?:please[\s,]+|and\s+)*(?:can|could)\s+you\s", re.IGNORECASE)
-"""A request that no pattern in `_ASKS` matches: the user wants what it says."""
+"""Matches "can you" at the beginning. If `_ASKS` does not match as well, it is a request for something that the user states."""
 _OWN: Final = re.compile(
     r"\b(?:i|we|my|our|mine|me|us|ich|wir|mein\w*|unser\w*|yo|mis?|je|j|nous|mon|ma|mes|io|mio|mia|eu|meu|minha)\b",
     re.IGNORECASE,
 )
-"""Words for the speaker."""
+"""Matches words for the speaker."""
 _ANEW: Final = re.compile(
     r"\W*(?:but|i|we|it|he|she|they|you|the|an?|my|our|his|her|their|this|that|these|those|there|instead|rather)\b",
     re.IGNORECASE,
 )
-"""The beginning of a new statement, which a preceding negation does not affect."""
+"""Matches the beginning of a new statement, to which a negation before it does not apply."""
 _KEEP: Final = re.compile(r"\b(?:remember|memori[sz]e|note\s+down|keep\s+in\s+mind|forget)\b", re.IGNORECASE)
 _RECALLS: Final = re.compile(
     r"\W*(?:what|which|who|where|why|when|how|do|does|did|is|are|should|shall)\b", re.IGNORECASE
 )
-"""The beginning of a question about whether something is remembered."""
+"""Matches the beginning of a question whether something is remembered ("What do you remember about …")."""
 _NOT_FORGET: Final = re.compile(r"\b(?:don['\u2019]?t|do\s+not|never)\s+(?:ever\s+)?forget\b", re.IGNORECASE)
 _NEGATION: Final = re.compile(r"^\s*(?:no|nope|nah|not\s+really|never\s+mind)\s*[,.;:!\u2013\u2014-]+", re.IGNORECASE)
-"""A "no" that answers something and does not deny what follows."""
+"""Matches an English "no" at the beginning that answers something and does not deny the rest of the text."""
 _IS_IT: Final = re.compile(
     r"\W*(?:(?:is|isn['\u2019]?t|are|aren['\u2019]?t|does|doesn['\u2019]?t|do|don['\u2019]?t|was|wasn['\u2019]?t)\s+"
     r"(?:it|that|this|they|he|she|you|i)(?:\s+(?:so|true|right|correct|the case))?|right|really|correct|true|seriously|yes|no|eh|huh)\W*",
     re.IGNORECASE,
 )
-"""A tag that turns everything before it into a question."""
+"""Matches words at the end of a sentence that turn the whole sentence into a question (", isn't it?", ", right?")."""
 _QUOTES: Final = " \t\"'("
 NOT: Final = frozenset({"not", "no", "never", "none", "without", "nor", "neither"})
 
 
 class MessageTerms(NamedTuple):
-    """The terms of a user's message, by the way they are used. A term may be in several sets."""
+    """The terms of a user's message, grouped by how the user uses them. A term may be in several sets."""
 
     stated: frozenset[str]
+    """Terms that the user states."""
     asked: frozenset[str]
+    """Terms in questions."""
     denied: frozenset[str]
+    """Terms in denials."""
     unasserted: frozenset[str] = frozenset()
-    """Terms that occur only in clauses that are reported, quoted, asked or hedged. They are never the user's own."""
+    """Terms that occur only in clauses that are reported, quoted, asked or hedged. They do not count as said by the user, except
+    perhaps those in `questioned`."""
     questioned: frozenset[str] = frozenset()
-    """Terms in `unasserted` that occur only in questions. Next to the user's statements, they may be the user's own words."""
+    """Terms in `unasserted` that occur only in questions. They count as said by the user if the user states most of the memory."""
     negative: frozenset[str] = frozenset()
-    """Terms that occur only in such clauses and in denials."""
+    """Terms, not in `unasserted`, that occur only in denials or in reported, quoted, asked or hedged clauses."""
     wished: frozenset[str] = frozenset()
-    """Terms that occur only in such clauses and in wishes."""
+    """Terms, not in `unasserted`, that occur only in wishes or in reported, quoted, asked or hedged clauses."""
 
 
 def is_negated(text: str) -> bool:
@@ -283,7 +297,7 @@ def is_negated(text: str) -> bool:
 
 
 def read_message_terms(text: str) -> MessageTerms:
-    """Return the terms that a message states, asks and denies."""
+    """Group the terms of a user's message by how the user uses them."""
     text = normalize(text)
     language = find_language(token.text.casefold() for token in iter_tokens(text)) or ENGLISH
     found: tuple[set[str], set[str], set[str]] = (set(), set(), set())
@@ -296,7 +310,7 @@ def read_message_terms(text: str) -> MessageTerms:
         counts[clause.kind].update(_iter_terms(clause.text, language))
 
     def select_only_in(*kinds: str) -> frozenset[str]:
-        """Return the terms that the message has only in clauses of these kinds."""
+        """Return the terms that occur in the message only in clauses of these kinds."""
         within = sum((counts[kind] for kind in kinds), Counter[str]())
         return frozenset(term for term, times in within.items() if times >= whole[term])
 
@@ -318,7 +332,7 @@ def _iter_terms(text: str, language: str) -> Iterator[str]:
 
 
 def _split_parts(sentence: str) -> Iterator[tuple[str, int]]:
-    """Yield the parts of a sentence, each with the index of the field of `MessageTerms` that it belongs to."""
+    """Yield the parts of a sentence, each with its kind: 0 for stated, 1 for asked, 2 for denied."""
     keep = _KEEP.search(sentence) is not None and _RECALLS.match(sentence) is None
     asking = _ASKING.search(sentence) is not None
     parts = [part for part in _PARTS.split(sentence) if part.strip()]

@@ -1,8 +1,10 @@
 """Find the memories that answer a question, by words, by vectors or by both.
 
-Memories that an index finds are read from the store again, so forgotten, superseded and rejected memories are never returned,
-even if the index still has them. Without an index, or while it fails, words are looked up in this process; see
-`holdfast.memory.owner_caches`. The cost depends on the number of matches, not on the number of memories.
+Every memory that an index finds is read from the store again. So forgotten, superseded and rejected memories are never returned,
+even if the index still has them. If there is no index, or if it fails, words are looked up in a cache of this process
+(`holdfast.memory.owner_caches`). The cost depends on the number of matches, not on the number of memories.
+
+An owner's version is a number that increases with every change of the owner's memories.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from holdfast.stores.memories import MemoryStore
 
 _log = logging.getLogger("holdfast.memories")
 _READ: Final = 100
-"""Number of memories that are read at once, best first, until enough pass the filters."""
+"""Number of memories that are read from the store at once. Matches are read, best first, until enough of them pass the filters."""
 _ROUNDS: Final = 8
-"""Maximum number of index updates for one lookup while other processes keep writing."""
+"""Maximum number of times that a search for similar memories is repeated because another process has changed the memories."""
 UNASKED: Final = 0.1
-"""Relevance of the newest memories for a question without searchable words ("what do you know about me?")."""
+"""Relevance that the newest memories get if a question has no searchable words ("what do you know about me?")."""
 
 
 class IndexService(Protocol):
-    """The part of the index service that lookups use; see `holdfast.indexes`."""
+    """The part of the index service (`holdfast.indexes`) that is needed to find memories."""
 
     @property
     def index(self) -> Index:
@@ -43,23 +45,23 @@ class IndexService(Protocol):
 
     @property
     def embedder(self) -> Any:
-        """Makes vectors; None: there are none."""
+        """The embedder, which makes vectors; None: searches use words only."""
 
     @property
     def floor(self) -> float:
-        """The similarity below which texts are unrelated; 0: unknown."""
+        """The similarity below which texts are unrelated, for the embedder's model; 0: not known."""
 
     async def index_memories(self, owner: Owner) -> int:
-        """Bring an owner's memories up to date in the index; return the owner's version."""
+        """Bring an owner's memories up to date in the index. Return the owner's version that the index then has."""
 
 
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for finding memories."""
 
     mode: SearchMode | None = None
-    """The default mode of recalls. None: the index's mode, else `keyword`."""
+    """The default mode of recalls. None: the mode of the index or, without an index, `keyword`."""
     half_lives: Mapping[str, float] = {}
-    """Days by type, overriding `holdfast.memory.ranking.HALF_LIVES`."""
+    """Half-lives, in days, of types of memories; they replace those in `holdfast.memory.ranking.HALF_LIVES`."""
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -67,11 +69,11 @@ class Recalled(msgspec.Struct, frozen=True):
 
     memory: Memory
     score: float
-    """The ranking criterion, 0 to 1."""
+    """The score by which memories are ranked, 0 to 1: the product of relevance, recency and standing."""
     parts: Mapping[str, float]
-    """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `recency`, `standing`."""
+    """The parts of the score, each 0 to 1: `relevance`, `recency`, `standing`, and `keyword` and `vector` if they were computed."""
     age: int
-    """Milliseconds since the memory was last stated."""
+    """Age in milliseconds, counted from the time when the memory was last stated."""
 
 
 class RecalledMemories(msgspec.Struct, frozen=True):
@@ -79,13 +81,13 @@ class RecalledMemories(msgspec.Struct, frozen=True):
 
     found: tuple[Recalled, ...]
     mode: SearchMode
-    """The mode that was used: `keyword` instead of `hybrid` if there are no vectors."""
+    """The mode that was used. It is `keyword` if a search by vectors was not possible."""
     note: str = ""
-    """The reason why `mode` differs from the requested mode."""
+    """The reason why `mode` differs from the requested mode; empty if it does not."""
 
 
 class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
-    """Filters for the memories to return.
+    """Conditions on the memories that a recall returns.
 
     Raises:
         InvalidRequest: a filter is invalid.
@@ -100,14 +102,14 @@ class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
     min_score: float = 0.0
     """Only memories with at least this score."""
     include_quarantined: bool = True
-    """Whether to include memories held for review; they are marked as such."""
+    """True to include memories that are held for review. Their `status` shows it."""
     statuses: Collection[str] = ()
-    """Only memories with these statuses; empty: all that can be recalled."""
+    """Only memories with these statuses; empty: all memories that can be recalled."""
     without: Collection[str] = ()
     """Ids of memories to leave out."""
     sure: bool = False
-    """Whether to return no memories of an owner unless one of them surely answers, see `Match.sure`. Used for prompts of
-    models."""
+    """If True, an owner's memories are returned only if at least one of them surely answers (`Match.sure`). Used if the
+    memories are shown to a model."""
 
     def __post_init__(self) -> None:
         check_whole(self.limit, "limit", 1, RECALLED_MEMORIES)
@@ -116,7 +118,10 @@ class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
             to_tuple(getattr(self, name), str, name)
 
     def should_include(self, memory: Memory, now: int) -> bool:
-        """Return True if a memory passes the filters at a given time."""
+        """Return True if a memory passes the filters and is valid at the time `now` (milliseconds since the epoch).
+
+        `limit`, `min_score` and `sure` are not checked here.
+        """
         return (
             memory.is_valid_at(now)
             and (self.include_quarantined or memory.status == "active")
@@ -137,22 +142,22 @@ class _Query(NamedTuple):
 
 
 class _WordMatches(NamedTuple):
-    """An owner's memories found by the words of a question."""
+    """The memories of an owner that the words of a question found."""
 
     version: int
     """The owner's version for which the result holds."""
     found: Candidates
     indexed: bool
-    """Whether the index was used. If so, it contained all writes."""
+    """True if the index found them. The index was brought up to date before."""
 
 
 class Recaller:
-    """Looks up memories.
+    """Finds the memories of owners that answer a question or that are similar to a text.
 
     Args:
         store: the store of memories.
-        index: returns the index service, or None.
-        half_lives: days by type, overriding the defaults.
+        index: returns the index service; None if there is no index.
+        half_lives: half-lives, in days, of types of memories; they replace the defaults.
     """
 
     def __init__(
@@ -177,7 +182,21 @@ class Recaller:
         strict: bool,
         patience: float = SEARCH_VECTOR_SECONDS,
     ) -> RecalledMemories:
-        """Return the memories that answer; see `Memories.recall`. With `strict`, missing vectors raise `InvalidRequest`."""
+        """Return the memories that answer a question, best first.
+
+        Args:
+            text: the question.
+            owners: the owners whose memories are searched.
+            mode: the kind of search.
+            filters: conditions on the memories.
+            now: the time at which memories must be valid, in milliseconds since the epoch.
+            strict: if a search by vectors is not possible, raise an error. If False, search by words instead.
+            patience: seconds to wait for the question's vector.
+
+        Raises:
+            InvalidRequest: `strict`, and no embedder is configured.
+            EmbeddingFailed: `strict`, and the embedder fails or takes too long.
+        """
         query = await self._prepare_query(text, mode, now, patience, strict=strict)
         try:
             found = [one for owner in owners for one in await self._recall_owner(owner, query, filters, now)]
@@ -191,7 +210,10 @@ class Recaller:
         return RecalledMemories(tuple(found[: filters.limit]), query.mode, query.note)
 
     async def find_similar(self, owner: Owner, text: str, limit: int) -> tuple[int, list[Memory]]:
-        """Return the memories that share the most words with a text, and the owner's version at which they were found."""
+        """Return an owner's version, and the memories that share most words with a text at that version.
+
+        For a text without searchable words, return the newest memories.
+        """
         question = parse_question(text, now=0, narrow=False)
         if not question.terms:
             newest = await self._store.memories(owner, limit=limit, descending=True)
@@ -233,7 +255,10 @@ class Recaller:
         return _Query(question, "keyword", None, why)
 
     async def _recall_owner(self, owner: Owner, query: _Query, filters: MemoryFilters, now: int) -> list[Recalled]:
-        """Return the memories of an owner that answer and pass the filters, at most as many as requested."""
+        """Return the memories of an owner that answer a question and pass the filters.
+
+        It stops when `filters.limit` memories are found, but may return more than that.
+        """
         ranked = await self._rank_matches(owner, query)
         if not query.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)

@@ -1,10 +1,10 @@
-"""Memories across sessions, of a user, an agent or the app: remember, change, review and forget them.
+"""Remember, change, review and forget memories, which belong to a user, an agent or the app and are kept across sessions.
 
-    remember -> redact secrets -> compare with existing memories -> one write, or none
-    recall   -> look up in every visible owner -> a signal per hit, written later
+    remember -> redact secrets -> compare with existing memories -> at most one write
+    recall   -> search the memories of each visible owner -> one signal per hit, written later
 
-Every change is one call of `change_memories` with the version on which it was based. If another process was faster, the change is
-computed again. The next recall finds what was remembered.
+Each change is one call of the store's `change_memories`, with the owner's version on which the change is based. If another process
+has changed the memories in the meantime, the change is computed again. A recall right after a change sees it.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from holdfast.wire.sendable import check_text
 ReviewDecision = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
 AT_ONCE: Final = 200
-"""Number of rejected memories that are compared with a new statement at once, in a thread."""
+"""Number of rejected memories that are read, and compared with a new statement in a thread, at once."""
 
 
 def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
-    """Return the memories to write for a decision about `old`: first `old`, and for a merge the merged memories.
+    """Return the memories to write when a memory is accepted or rejected: this memory first, then the memories that it merges.
 
-    An accepted merge replaces the memories that it merges, and is promoted if any of them was. If the merge is rejected later,
-    they are restored.
+    A memory that merges others replaces them when it is accepted. It is promoted if any of them was promoted. If it is rejected
+    later, the others become active again.
 
     Args:
-        old: the memory.
-        merged: the existing memories that it merges.
+        old: the memory to accept or reject.
+        merged: the memories that `old` merges, as far as they still exist.
         decision: `accept` or `reject`.
-        now: milliseconds since the epoch.
+        now: the current time, in milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: the memory is not held for review, or the memories that it merges have changed.
+        InvalidRequest: the memory is not held for review, or one of the memories that it merges is not active any more.
     """
     status = "active" if decision == "accept" else "rejected"
     if old.status == status and old.reviewed_at is not None:
@@ -74,14 +74,14 @@ def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision,
 
 
 async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
-    """Return the proposed merges of an owner's memories that were not accepted, including rejected ones.
+    """Return an owner's proposals (memories that a model proposed as a merge of others) that are held for review or rejected.
 
-    This reads all memories that are held for review or rejected.
+    This reads all memories of the owner that are held for review or rejected.
 
     Args:
         store: the store of memories.
         owner: the owner.
-        naming: only merges that include one of these ids; None: all.
+        naming: only proposals that merge at least one of the memories with these ids; None: all proposals.
     """
     found: list[Memory] = []
     for status in ("quarantined", "rejected"):
@@ -96,7 +96,9 @@ async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection
 
 
 async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
-    """Return rejected memories of any age that say the same, from the newest page that contains any.
+    """Return rejected memories of an owner that say the same as a new statement.
+
+    Memories are read in pages, newest first, until a page contains such memories. Proposals are ignored.
 
     Args:
         store: the store of memories.
@@ -152,19 +154,19 @@ _log = logging.getLogger("holdfast.memories")
 TRIES: Final = 50
 """Maximum number of attempts at a change while other processes keep changing the same owner's memories."""
 OnChanged = Callable[[Owner], Awaitable[None]]
-"""Called after every change of an owner's memories, when it is durable and lookups no longer find the old state."""
+"""Called after each change of an owner's memories, when the change is durable and recalls use the new state."""
 
 
 class ForgettableMemories(MemoryReader):
     """The memories of one tenant, for reading and forgetting.
 
     Attributes:
-        on_changed: called after every change with the owner, one after the other.
+        on_changed: functions that are called with the owner, one after the other, after each change of the owner's memories.
 
     Args:
         store: the store of memories.
-        clock: milliseconds since the epoch.
-        settings: further arguments of `MemoryReader`.
+        clock: returns the current time, in milliseconds since the epoch.
+        settings: other arguments of `MemoryReader`.
     """
 
     def __init__(self, store: MemoryStore, clock: Callable[[], int], **settings: Any) -> None:
@@ -173,17 +175,19 @@ class ForgettableMemories(MemoryReader):
         self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
-        """Forget a memory and its history (the memories that it replaced): rows, signals and index data.
+        """Delete a memory, the memories that it replaced, and proposed merges of any of them.
+
+        Their signals and index data are deleted as well.
 
         Args:
             memory_id: the memory's id.
-            owners: the owners it may belong to; None: any.
+            owners: the owners that the memory may belong to; None: any owner.
 
         Returns:
             The ids of all deleted memories.
 
         Raises:
-            MemoryNotFound: there is none, or it belongs to another owner.
+            MemoryNotFound: there is no memory with this id, or it belongs to another owner.
         """
         found = await self.get(memory_id, owners=owners)
         memories = await self._collect_history(found)
@@ -192,15 +196,15 @@ class ForgettableMemories(MemoryReader):
     async def forget_source(
         self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
     ) -> tuple[str, ...]:
-        """Forget memories that come only from a session, or only from some of its entries.
+        """Delete the memories whose only source is a session, or whose only source are some of its entries.
 
-        A memory with other sources loses only this source and keeps its trust. This reads all memories of the user, the agents
-        and the app, so its cost grows with their number.
+        A memory that has other sources too loses only this source and keeps its trust. All memories of the user, the agents and the
+        app are read, so the cost grows with their number.
 
         Args:
             user_id: the user of the session.
             session_id: the session.
-            seqs: only memories from these entries; None: from all entries.
+            seqs: the entries of the session to remove as sources; None: all entries.
 
         Returns:
             The ids of the deleted memories.
@@ -213,7 +217,7 @@ class ForgettableMemories(MemoryReader):
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
 
     async def _list_agents(self) -> list[Owner]:
-        """Return the agents that own memories. Agents come first in the list of owners."""
+        """Return the agents that own memories. The store lists agents before other owners."""
         found: list[Owner] = []
         async for owner, _ in iterate_owners(self.store):
             if owner.kind != "agent":
@@ -240,7 +244,11 @@ class ForgettableMemories(MemoryReader):
     async def _split_by_source(
         self, owner: Owner, source: tuple[str, str], seqs: set[int] | None
     ) -> tuple[int, list[Memory], list[str]]:
-        """Return the owner's version, its memories with the source removed, and the ids of memories without any other source."""
+        """Return the changes that remove a source from an owner's memories.
+
+        Returns:
+            The owner's version; the changed memories, which have other sources; and the ids of the memories to delete.
+        """
         left, lost = list[Memory](), list[str]()
         first = page = await self.store.memories(owner, limit=PAGE)
         while True:
@@ -257,7 +265,7 @@ class ForgettableMemories(MemoryReader):
         return first.version, [one for one in left if one.id not in also], list(dict.fromkeys((*lost, *sorted(also))))
 
     async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
-        """Forget and put any number of memories, in this order. Raises `StaleMemories`."""
+        """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the version has changed."""
         most = MEMORIES_AT_ONCE
         deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
         deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
@@ -265,7 +273,7 @@ class ForgettableMemories(MemoryReader):
             version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
 
     async def handle_forgotten_owner(self, owner: Owner) -> None:
-        """Update caches and notify listeners after all memories of an owner were dropped."""
+        """Update caches and notify listeners after all memories of an owner were deleted in another way."""
         self._recaller.local.evict(owner)
         await self._notify(owner)
 
@@ -279,7 +287,7 @@ class ForgettableMemories(MemoryReader):
         return tuple(ids)
 
     async def _collect_history(self, found: Memory) -> list[Memory]:
-        """Return a memory, all memories that it replaced directly or indirectly, and proposed merges of any of them."""
+        """Return a memory, the memories that it replaced directly or indirectly, and proposed merges of any of them."""
         known, ask = {found.id: found}, list(found.supersedes)
         while ask:
             some, ask = ask[:PAGE], ask[PAGE:]
@@ -293,11 +301,11 @@ class ForgettableMemories(MemoryReader):
     # -- after every change ------------------------------------------------------
 
     def _get_lock(self, owner: Owner) -> asyncio.Lock:
-        """Return the lock that serialises changes of an owner's memories in this process, to avoid repeated decisions."""
+        """Return the lock for changes of an owner's memories in this process. Without it, changes would often be computed again."""
         return self._changing.setdefault(owner, asyncio.Lock())
 
     async def _handle_change(self, owner: Owner) -> None:
-        """Update the index and notify listeners."""
+        """Update the index and notify listeners after an owner's memories have changed."""
         service = self._index()
         if service is not None:
             try:
@@ -315,7 +323,7 @@ class ForgettableMemories(MemoryReader):
 
 
 LIKE: Final = 40
-"""Number of memories that a new memory is compared with, which share the most words with it."""
+"""Number of memories that a new memory is compared with: those that share most words with it."""
 
 
 def make_random_id() -> str:
@@ -327,26 +335,27 @@ class Remembered(msgspec.Struct, frozen=True):
     """The result of remembering something."""
 
     memory: Memory
-    """The memory that contains the statement now."""
+    """The memory that now contains the statement."""
     outcome: Outcome
-    """`merged`: the statement existed already. `superseded`: the memory replaces those listed in its `supersedes`."""
+    """`new`: the statement is a new memory. `merged`: a memory that says the same existed already. `superseded`: the memory replaces
+    those listed in its `supersedes`."""
     others: tuple[Memory, ...] = ()
-    """Similar memories, most similar first; they stay unchanged."""
+    """Similar memories, most similar first. They are not changed."""
 
 
 class Memories(ForgettableMemories):
     """The memories of one tenant.
 
     Attributes:
-        on_changed: called after every change with the owner, one after the other.
+        on_changed: functions that are called with the owner, one after the other, after each change of the owner's memories.
 
     Args:
         store: the store of memories.
-        clock: milliseconds since the epoch.
+        clock: returns the current time, in milliseconds since the epoch.
         guard: redacts secrets before anything is compared, looked up, embedded or stored. None: nothing is redacted.
-        index: returns the index service, or None.
-        settings: how memories are found.
-        new_id: makes ids.
+        index: returns the index service; None if there is no index.
+        settings: settings for finding memories.
+        new_id: returns a new id for a memory.
     """
 
     def __init__(
@@ -382,25 +391,26 @@ class Memories(ForgettableMemories):
         metadata: Mapping[str, Any] | None = None,
         held: bool = False,
     ) -> Remembered:
-        """Remember something. A memory that says the same is merged with it; a memory with an older value is superseded and kept.
+        """Remember a statement.
 
-        The memory belongs to the user if one is given (`agent` is then the agent that remembers it), else to the agent, or with
-        `app` to the whole app.
+        If a memory that says the same exists, the statement is merged with it. A memory that has an older value for the same fact is
+        superseded: it is kept, but not recalled any more.
 
         Args:
             content: the text, at most `MEMORY_CHARS` characters.
-            user_id: the user it belongs to.
-            agent: the agent it belongs to, or that remembers it for the user.
-            app: the memory belongs to the whole app of the tenant.
+            user_id: the user that the memory belongs to; None: it belongs to the agent or, without an agent, to the default user.
+            agent: if a user is given, the agent that remembers it for the user; otherwise the agent that the memory belongs to.
+            app: True: the memory belongs to the whole app of the tenant.
             type: `semantic`, `episodic`, `procedural`, `user`, `feedback`, `project` or `reference`.
             tags: additional words by which the memory is found.
             importance: 0 to 1.
-            valid_from, valid_until: the time for which the memory holds, milliseconds since the epoch; None: no bound.
-            origin: the origin of its words. If `sources` have other origins, the least trusted one counts.
+            valid_from, valid_until: the time during which the memory is valid, in milliseconds since the epoch; None: no bound.
+            origin: the origin of the words. The memory gets the least trusted origin among this one and those of `sources`.
             sources: the entries that the memory was made from.
-            supersedes: ids of memories of the same owner that the new one replaces, unless it is held for review or trusted less.
+            supersedes: ids of memories of the same owner that the new memory replaces. A memory is not replaced if the new one is
+                held for review or trusted less.
             metadata: any JSON object.
-            held: hold the memory for review, regardless of its origin.
+            held: True: hold the memory for review, regardless of its origin.
 
         Raises:
             InvalidRequest: an argument is invalid.
@@ -427,7 +437,7 @@ class Memories(ForgettableMemories):
         return await self._store_new(self._redact(new), now)
 
     async def _store_new(self, new: Memory, now: int) -> Remembered:
-        """Compare, decide and write a new memory; repeat while other processes are faster."""
+        """Compare a new memory with existing ones, and write the result. Repeat if another process has changed the memories."""
         async with self._get_lock(new.owner):
             for _ in range(TRIES):
                 version, known = await self._read_similar(new)
@@ -445,7 +455,10 @@ class Memories(ForgettableMemories):
             raise stale
 
     async def _read_similar(self, new: Memory) -> tuple[int, list[Memory]]:
-        """Return the memories to compare a new memory with, and the owner's version. Raises `MemoryNotFound`."""
+        """Return the owner's version, and the memories with which a new memory is compared.
+
+        Raises `MemoryNotFound` if a memory in its `supersedes` does not exist.
+        """
         version, known = await self._recaller.find_similar(new.owner, new.content, LIKE)
         found = {one.id: one for one in known}
         if new.supersedes:
@@ -474,30 +487,29 @@ class Memories(ForgettableMemories):
         origin: Origin = "user",
         sources: Collection[MemorySource] = (),
     ) -> Remembered:
-        """Change a memory. A new content makes a new memory that replaces the old one, which is kept as history.
+        """Change a memory. Arguments that are not given leave their field unchanged.
 
-        A new content becomes a separate memory if it is held for review or trusted less than the old one, or if the old memory is
-        rejected.
+        If the content changes, a new memory replaces the old one, which is kept as history. The new memory becomes a separate one
+        instead if it is held for review or trusted less than the old one, or if the old one is rejected.
 
         Args:
             memory_id: the memory's id.
-            owners: the owners it may belong to; None: any.
-            expect: the version that it must have; None: any.
+            owners: the owners that the memory may belong to; None: any owner.
+            expect: the version that the memory must have; None: any version.
             content: the new text.
-            type: see `remember`; unset, here and below: unchanged.
-            tags: replaces all tags.
+            type: as in `remember`.
+            tags: the new tags, which replace all old ones.
             importance: 0 to 1.
-            valid_from: None: no lower bound.
-            valid_until: None: no upper bound.
-            metadata: replaces all metadata.
-            origin: the origin of a new content.
-            sources: the entries that a new content was made from.
+            valid_from, valid_until: milliseconds since the epoch; None: no bound.
+            metadata: the new metadata, which replaces all old metadata.
+            origin: the origin of the new content.
+            sources: the entries that the new content was made from.
 
         Raises:
-            MemoryNotFound: there is none, or it belongs to another owner.
-            StaleMemories: it has another version.
-            InvalidRequest: an argument is invalid, or the memory was already replaced by another one.
-            SecretBlocked: it contains a secret, and secrets are refused.
+            MemoryNotFound: there is no memory with this id, or it belongs to another owner.
+            StaleMemories: the memory does not have the version `expect`.
+            InvalidRequest: an argument is invalid, the memory was replaced by another one already, or it is a model's proposal.
+            SecretBlocked: the memory contains a secret, and secrets are refused.
         """
         given: dict[str, Any] = {
             "type": type,
@@ -525,7 +537,10 @@ class Memories(ForgettableMemories):
         changes: Mapping[str, Any],
         words: tuple[str, Origin, Collection[MemorySource]] | None,
     ) -> tuple[Memory, ...]:
-        """Return a changed memory. If `words` differ from its content: the new memory, then the old one if it is superseded."""
+        """Return the memories to write for an update: one with the same id if the content stays the same.
+
+        If `words` contains a new content, return the new memory, and after it the old one if that is superseded.
+        """
         if old.status == "superseded":
             raise InvalidRequest(f"{old.id} was replaced by {old.superseded_by}: change that one", param="id")
         if old.is_proposal:
@@ -546,7 +561,7 @@ class Memories(ForgettableMemories):
     def _make_replacement(
         self, old: Memory, content: str, origin: Origin, sources: Collection[MemorySource], now: int
     ) -> Memory:
-        """Make a copy of a memory with another content and other sources, and with the trust of these sources."""
+        """Make a new memory from an old one, with another content and sources and the trust that they have."""
         return msgspec.structs.replace(
             old,
             id=self._new_id(),
@@ -563,13 +578,13 @@ class Memories(ForgettableMemories):
     async def review(
         self, memory_id: str, decision: ReviewDecision, *, owners: Collection[Owner] | None = None
     ) -> Memory:
-        """Accept or reject a memory held for review. If accepted, it is recalled and promoted like others, with unchanged trust.
+        """Accept or reject a memory that is held for review, and return it.
 
-        If a merge proposed by a model is accepted, it replaces the memories that it merges; see
-        `holdfast.consolidation.proposals`.
+        An accepted memory is treated like any other memory, but its trust does not change. An accepted merge that a model proposed
+        replaces the memories that it merges; see `holdfast.consolidation.proposals`.
 
         Raises:
-            MemoryNotFound: there is none, or it belongs to another owner.
+            MemoryNotFound: there is no memory with this id, or it belongs to another owner.
             InvalidRequest: the memory is not held for review, the decision is unknown, or the memories that it merges have
                 changed.
         """
@@ -590,7 +605,15 @@ class Memories(ForgettableMemories):
         expect: int | None = None,
         merged: Collection[str] = (),
     ) -> tuple[Memory, ...]:
-        """Write the result of `change` for a memory and those in `merged`; return it as stored."""
+        """Read memories, write the result of `change`, and return the written memories as stored.
+
+        Args:
+            memory_id: the memory to change.
+            change: returns the memories to write. It gets the memory, then those in `merged`, and the current time.
+            owners: the owners that the memory may belong to; None: any owner.
+            expect: the version that the memory must have; None: any version.
+            merged: ids of other memories to read.
+        """
         owner = (await self.get(memory_id, owners=owners)).owner
         async with self._get_lock(owner):
             for _ in range(TRIES):
@@ -618,7 +641,7 @@ class Memories(ForgettableMemories):
     # -- internals -----------------------------------------------------------
 
     def _redact(self, memory: Memory) -> Memory:
-        """Return a memory with secrets redacted. Raises `SecretBlocked`."""
+        """Return a memory with secrets redacted. Raises `SecretBlocked` if secrets are refused."""
         if self._guard is None:
             return memory
         sweep = self._guard.sweep()

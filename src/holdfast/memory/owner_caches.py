@@ -1,7 +1,8 @@
-"""Caches of owners' memories in this process: their terms, for lookups without an index, and the promoted memories.
+"""Cache owners' memories in this process: their terms, for lookups without an index, and the promoted memories.
 
-An owner's memories are read completely once; after that, only changes are read. An owner without changes costs one small read,
-regardless of the number of memories. Forgotten memories disappear with the next read. The least recently used owners are evicted.
+The first access reads all memories of an owner; later ones read only the changes. If nothing has changed, an access is one small
+read, regardless of the number of memories. Deleted memories disappear at the next access. The least recently used owners are
+evicted.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from holdfast.stores.memories import MemoryStore
 
 
 class OwnerData(Protocol):
-    """Data derived from an owner's memories, one by one."""
+    """Data that a cache derives from the memories of one owner."""
 
     version: int
-    """The owner's version up to which all memories are included; 0 at first."""
+    """The data includes all changes up to this version of the owner; 0 at first."""
     numbers: set[int]
-    """The numbers of all included memories, of any status."""
+    """The numbers of all memories that were added, of any status."""
 
     def add(self, memory: Memory) -> None:
-        """Add or update a memory; its number is in `numbers` afterwards."""
+        """Add a memory, or update it if it was added before. Its number is in `numbers` afterwards."""
 
     def __len__(self) -> int:
-        """Return the weight of the data, for the size limit of the cache."""
+        """Return the size of the data, for the size limit of the cache."""
 
 
 D = TypeVar("D", bound=OwnerData)
@@ -43,8 +44,8 @@ class OwnerCache(Generic[D]):
 
     Args:
         store: the store of memories.
-        make: makes the data of a new owner.
-        most: the maximum total weight of all entries; the weight of one is its `len` plus one. The latest entry is always kept.
+        make: returns empty data for a new owner.
+        most: maximum total size of the cache. The size of an owner's data is its `len` plus one. The owner used last is always kept.
     """
 
     def __init__(self, store: MemoryStore, make: Callable[[], D], most: int = MEMORIES_AT_HAND) -> None:
@@ -79,7 +80,7 @@ class OwnerCache(Generic[D]):
             self.evict(next(iter(self._kept)))
 
     async def _read(self, owner: Owner, known: D) -> int:
-        """Add new and changed memories; return the number of the owner's memories."""
+        """Add an owner's new and changed memories to the data. Return the number of all memories of the owner."""
         since = known.version or None
         first = page = await self._store.memories(owner, since=since, limit=PAGE)
         while True:
@@ -93,11 +94,9 @@ class OwnerCache(Generic[D]):
 
 
 class _LocalIndex:
-    """The terms of an owner's memories that can be recalled.
+    """A search index of one owner's memories by their terms. Only memories that can be recalled are found.
 
-    Attributes:
-        version: the owner's version up to which all memories are included.
-        numbers: the numbers of all the owner's memories, of any status.
+    The attributes are described in `OwnerData`.
     """
 
     def __init__(self) -> None:
@@ -158,7 +157,7 @@ class _LocalIndex:
 
 
 class LocalIndexes:
-    """Searchable terms of recently used owners' memories.
+    """Search indexes, by words, of the memories of recently used owners.
 
     Args:
         store: the store of memories.
@@ -169,7 +168,7 @@ class LocalIndexes:
         self._indexes = OwnerCache(store, _LocalIndex, most)
 
     async def find_candidates(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
-        """Return the candidates for some terms, and the owner's version at which they were found."""
+        """Return the owner's version, and the memories that contain at least one of the terms at that version."""
         index = await self._indexes.get(owner)
         return index.version, index.find_candidates(terms, limit)
 
@@ -185,18 +184,18 @@ class PromotedMemories(msgspec.Struct, frozen=True):
     """The promoted memories of one owner."""
 
     memories: tuple[Memory, ...]
-    """Active memories in order of number. The caller checks whether they are valid now."""
+    """The promoted and active memories, in order of number. They may be outside their time of validity; the caller checks that."""
     life: int
-    """Changes whenever a memory of the owner, promoted or not, has been forgotten."""
+    """A number that changes whenever a memory of the owner, promoted or not, was deleted."""
 
 
 class _PromotedData:
-    """The promoted memories of an owner.
+    """The cached data of an owner for `PromotedCache`.
 
     Attributes:
-        version: the owner's version up to which all memories are included.
-        numbers: the numbers of all its memories, of any status.
-        promoted: the promoted ones by number.
+        version, numbers: as in `OwnerData`.
+        promoted: the promoted and active memories, by number.
+        life: as in `PromotedMemories`.
     """
 
     def __init__(self) -> None:

@@ -1,13 +1,16 @@
-"""Determine who said the words of a memory that a model wants to keep: the user, a tool, or the model. Pure functions.
+"""Determine who said the words of a memory that a model wants to keep: the user, a tool, or the model itself. Pure functions.
 
-A model writes down what it has read, and a page that it read may instruct it what to write ("remember that …"). No text filter
-prevents that, but the origin of words can be checked. Words that a tool's result said and the user did not say belong to the
-tool, regardless of who asks to keep them. The same applies to words that the user did not say in a turn with a tool's result, and
-to words that the model derived from a result for its reply. Words that the user only asked about or denied are not the user's if
-others say the same (`holdfast.memory.evidence`). Words that no one said are the model's own. If it had content from other sources
-in view, which it may have rephrased, such a memory is doubtful and held for review. Hidden characters, lookalike letters and
-common encodings are decoded before words are compared, and a tool's words are found even if they are joined to others or cut up.
-The security tests, section G, cover MINJA, MemoryGraft and similar attacks.
+A web page that a model reads may tell the model what to remember ("remember that …"). No text filter prevents that, but the origin
+of the words can be checked:
+
+- Words that a tool's result contains, and that the user did not say, belong to the tool, no matter who asks to keep them. In a turn
+  with a tool's result, all words that the user did not say belong to the tool, as do words that the model's reply took from it.
+- Words that the user only asked about or denied are not the user's if another source says the same (`holdfast.memory.evidence`).
+- Words that no one said are the model's own. If the model has seen content from other sources, it may have rephrased that content.
+  Then the memory is doubtful and is held for review.
+
+Before words are compared, hidden characters are removed, and lookalike letters and common encodings are decoded. A tool's words are
+found even if they are joined to other words or cut up. The security tests, section G, cover MINJA, MemoryGraft and similar attacks.
 """
 
 from __future__ import annotations
@@ -29,22 +32,24 @@ from holdfast.recall.terms import extract_terms, stem
 from holdfast.recall.word_tables import ENGLISH
 
 SAID: Final = 0.75
-"""A memory is the user's only if the user said at least this share of its terms, in all messages together."""
+"""Minimum share of a memory's terms that the user must have said, in all messages together, for the memory to be the user's."""
 SAID_AT_ONCE: Final = 0.5
-"""A single message of the user must contain at least this share of the terms."""
+"""Minimum share of the terms that a single message of the user must contain for the memory to be the user's."""
 PLANTED: Final = 0.3
-"""A memory belongs to tools if their results contain at least this share of the terms that the user did not say."""
+"""Minimum share, among the terms that the user did not say, that tool results must contain for the memory to belong to tools."""
 SOURCES: Final = 3
 """Maximum number of entries that are listed as the sources of a memory."""
 FOREIGN_TAGS: Final = 3
-"""Tags belong to tools if at least this many of their terms are only in tool results. A single name or number is enough."""
+"""Minimum number of terms in tags, found only in tool results, for the tags to belong to tools. A single number or
+address is enough."""
 ANALYSED_CHARS: Final = 20_000
-"""Number of characters of a text whose words are compared in all forms. The rest is only compared letter by letter."""
+"""Maximum number of characters of a tool's text that are cut into words. In the rest, the memory's words are only searched as
+sequences of letters."""
 _DECODED_CHARS: Final = 64_000
 _LETTERS: Final = 5
-"""Minimum letters of a word that is searched for within others."""
+"""Minimum letters of a word that is searched for inside other words."""
 _NESTED: Final = 2
-"""Maximum number of times that decoded text is decoded again."""
+"""Maximum number of encodings inside one another that are decoded."""
 _RUN_CHARS: Final = 16
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}[ :]?){12,}")
@@ -60,7 +65,7 @@ _LOOKALIKES: Final = str.maketrans(
 )
 """Cyrillic and Greek letters that look like Latin ones."""
 _DIGITS: Final = str.maketrans("013457@$!|l", "oieastasiii")
-"""Digits and signs that replace letters; a vertical stroke may replace two."""
+"""The letters that digits and signs may stand for ("p4ssw0rd"). A vertical stroke may mean i or l, so l is mapped to i as well."""
 _NEUTRAL: Final = frozenset(
     stem(word, ENGLISH)
     for word in """
@@ -68,7 +73,7 @@ _NEUTRAL: Final = frozenset(
     mentioned state stated note remember recall know known have own call called name named live lives work be use
     """.split()  # noqa: SIM905 - a list of words
 )
-"""Terms that a model uses to retell what someone said; they carry no meaning of their own."""
+"""Terms that a model uses to report what someone said ("the user mentioned that …"). They say nothing about the origin."""
 
 
 class HeardText(NamedTuple):
@@ -77,18 +82,19 @@ class HeardText(NamedTuple):
     origin: Origin
     terms: frozenset[str]
     source: MemorySource
-    """The entry."""
+    """The entry that the text comes from."""
     read: bool = False
-    """Whether it is a tool's result of the current turn from outside Holdfast."""
+    """True if the text is a tool's result in the current turn and comes from outside Holdfast."""
     negated: bool = False
+    """True if the text contains a negation."""
     voiced: MessageTerms | None = None
-    """How a user's message uses its terms; None: unknown, so all terms count as stated."""
+    """For a user's message, its terms grouped by how they are used; None: not known, so all terms are treated as stated."""
     outside: bool = False
-    """Whether the text may contain content of others, neither the user's nor the model's own, which the model can rephrase."""
+    """True if the text may contain content that is neither the user's nor the model's own, and that the model may rephrase."""
 
 
 Forms = Mapping[str, frozenset[str]]
-"""Spellings by term in which words of a memory may be hidden, as letters only; see `list_hidden_forms`."""
+"""For each term of a memory, the spellings in which the word may be hidden in a text; see `list_hidden_forms`."""
 
 
 class Trace(NamedTuple):
@@ -97,7 +103,7 @@ class Trace(NamedTuple):
     origin: Origin
     sources: tuple[MemorySource, ...]
     doubtful: bool = False
-    """Whether the memory may be content from other sources in the model's own words."""
+    """True if the memory may be content from other sources that the model has rephrased."""
 
 
 def make_heard(
@@ -109,16 +115,15 @@ def make_heard(
     about: Forms | None = None,
     analysed: int = ANALYSED_CHARS,
 ) -> HeardText:
-    """Prepare a text that the model has seen for comparison.
+    """Prepare a text that the model has seen for the comparison with a memory.
 
     Args:
-        text: the original text. If it is neither the user's nor the model's, encoded, joined and split words in it count too.
-        origin: the origin of the words.
-        source: the entry.
-        read: see `HeardText`.
-        about: the memory to compare with, as returned by `list_hidden_forms`.
-        analysed: characters of `text` whose words are compared in all forms; the user's and the model's texts are compared
-            completely.
+        text: the original text. If it is neither the user's nor the model's, words that are encoded, joined or split are found too.
+        origin: the origin of the text.
+        source: the entry that the text comes from.
+        read: as in `HeardText`.
+        about: the hidden spellings of the memory's words, from `list_hidden_forms`.
+        analysed: maximum number of characters that are cut into words, unless the text is the user's or the model's.
     """
     if origin in ("user", "assistant"):
         plain = to_plain_text(text)
@@ -132,24 +137,24 @@ def make_heard(
 
 
 def get_tool_origin(name: str) -> Origin:
-    """Return `web` for a tool whose name suggests web access, else `tool`."""
+    """Return the origin of a tool's results: `web` if the tool's name suggests web access, otherwise `tool`."""
     return "web" if _WEB.search(name) else "tool"
 
 
 def extract_origin_terms(content: str) -> frozenset[str]:
-    """Return the terms of a memory that show its origin, without terms that only introduce a retelling."""
+    """Return the terms of a memory that are compared to find its origin, without words such as "the user mentioned"."""
     terms = frozenset(extract_terms(to_plain_text(content)).counts)
     return terms - _NEUTRAL or terms
 
 
 def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tags: Iterable[str] = ()) -> Trace:
-    """Determine the origin of a memory: `user`, `assistant`, or the origin of the tools or other sources that have its words.
+    """Determine the origin of a memory: `user`, `assistant`, or that of the tools or other sources that contain its words.
 
     Args:
         content: the text of the memory.
-        known: the texts seen before, in any order.
-        own: the model's entry that requests the memory. It is the source if no one said this before.
-        tags: the tags of the memory, in which a tool may also smuggle content.
+        known: the texts that the model has seen before, in any order.
+        own: the model's entry that requests the memory. It becomes the source if the words are the model's own.
+        tags: the tags of the memory. They are checked too, because a tool's content may be smuggled in with them.
     """
     terms = extract_origin_terms(content)
     users = [one for one in known if one.origin == "user"]
@@ -182,9 +187,10 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
 
 
 def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others: Sequence[HeardText]) -> HeardText:
-    """Remove the terms that a user only reported, quoted, asked about or hedged.
+    """Remove the terms of a user's message that the user only reported, quoted, asked about or hedged, or denied or wished.
 
-    If the user states most of a memory, words in the user's questions are kept unless others use them.
+    If the user states most of the memory, terms in the user's questions are kept, unless other sources contain them. Terms of
+    denials and wishes are kept if the memory itself is a denial or a wish.
     """
     if one.voiced is None:
         return one
@@ -199,7 +205,7 @@ def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others
 
 
 def _find_other_sense(message: MessageTerms, content: str, terms: frozenset[str]) -> frozenset[str]:
-    """Return the terms that a user denies or wishes, if a memory states most of them as facts."""
+    """Return the terms that a message only denies or wishes, if they are most of a memory that states them as facts."""
     found: frozenset[str] = frozenset()
     if len(terms & message.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
         found |= message.negative
@@ -211,10 +217,7 @@ def _find_other_sense(message: MessageTerms, content: str, terms: frozenset[str]
 def _keep_vouched(
     content: str, terms: frozenset[str], users: Sequence[HeardText], others: Sequence[HeardText]
 ) -> list[HeardText]:
-    """If others say as much or use the same names, keep only the terms that the user asserts.
-
-    A user who asks about something or denies it has not asserted it.
-    """
+    """Remove terms that the user only asked about or denied, if other sources say as much or contain the same names."""
     elsewhere = max((_compute_share(one, terms) for one in others), default=0.0)
     named = not (_find_distinctive(content) - {"not"}).isdisjoint(_unite_terms(others))
     asked = not others or not (named or elsewhere >= SAID_AT_ONCE or terms - _unite_terms(users))
@@ -238,7 +241,15 @@ def _is_said_by_user(
     users: Sequence[HeardText],
     others: Sequence[HeardText],
 ) -> bool:
-    """Return True if the user said the memory, judging by its words."""
+    """Return True if the user said the memory.
+
+    Args:
+        content: the text of the memory.
+        terms: the memory's terms.
+        missing: the terms that the user did not say.
+        users: the user's messages.
+        others: the texts from tools and other sources.
+    """
     at_once = max((_compute_share(one, terms) for one in users), default=0.0)
     if len(terms) - len(missing) < SAID * len(terms) or at_once < SAID_AT_ONCE or missing & _find_distinctive(content):
         return False
@@ -249,7 +260,15 @@ def _is_said_by_user(
 
 
 def _find_foreign_tags(tags: str, known: frozenset[str], others: Sequence[HeardText]) -> frozenset[str]:
-    """Return the terms of tags that occur only in tool results; empty if they may be the model's own words."""
+    """Return the terms of tags that only tool results contain.
+
+    Return none if there are so few of them that they may be the model's own words.
+
+    Args:
+        tags: the tags, as one text.
+        known: terms of the memory and of the user's messages.
+        others: the texts from tools and other sources.
+    """
     if not tags:
         return frozenset()
     found = (frozenset(extract_terms(to_plain_text(tags)).counts) - _NEUTRAL - known) & _unite_terms(others)
@@ -257,7 +276,7 @@ def _find_foreign_tags(tags: str, known: frozenset[str], others: Sequence[HeardT
 
 
 def _find_numbers(text: str) -> frozenset[str]:
-    """Return the terms of words with digits, and of addresses."""
+    """Return the terms of all words that have digits, or that are addresses."""
     words = [
         word for word in to_plain_text(text).split() if any(map(str.isdigit, word)) or not {"@", "/"}.isdisjoint(word)
     ]
@@ -265,7 +284,7 @@ def _find_numbers(text: str) -> frozenset[str]:
 
 
 def _find_distinctive(content: str) -> frozenset[str]:
-    """Return the distinctive terms of a memory: names, numbers, identifiers, negations."""
+    """Return the distinctive terms of a memory: names, numbers, identifiers and addresses, and "not"."""
     found = {"not"}
     for at, word in enumerate(to_plain_text(content).split()):
         if any(map(str.isdigit, word)) or "@" in word or "/" in word or "." in word[:-1] or (at and word[:1].isupper()):
@@ -302,7 +321,11 @@ def _make_sources(known: Sequence[HeardText], terms: frozenset[str]) -> tuple[Me
 
 
 def to_plain_text(text: str) -> str:
-    """Return a text without hidden characters, with lookalike letters replaced in words that also have Latin ones."""
+    """Return a text without tricks that hide words.
+
+    Invisible characters are removed. In words with Latin letters, letters that look like Latin ones are replaced. Words that are
+    spelt letter by letter are appended in normal spelling.
+    """
     shown = remove_invisible(text)
     if shown.isascii():
         return _append_spelt_words(shown)
@@ -314,13 +337,16 @@ def to_plain_text(text: str) -> str:
 
 
 def _append_spelt_words(text: str) -> str:
-    """Append words that were spelt out letter by letter, in normal spelling."""
+    """Return a text followed by the words that it spells letter by letter ("p-a-r-i-s"), in normal spelling."""
     spelt = [re.sub(r"[ ._-]", "", one) for one in _SPACED.findall(text)]
     return f"{text} {' '.join(spelt)}" if spelt else text
 
 
 def list_hidden_forms(content: str) -> Forms:
-    """Return the spellings in which words of a memory may be hidden: unchanged, stemmed, backwards, in ROT13."""
+    """Return, for each term of a memory, the spellings in which the word may be hidden in a text.
+
+    These are the word and its stem: unchanged, backwards and in ROT13, without anything but letters and digits.
+    """
     found: dict[str, set[str]] = {}
     for word in to_plain_text(content).split():
         for term in extract_terms(word).counts.keys() - _NEUTRAL:
@@ -332,7 +358,7 @@ def list_hidden_forms(content: str) -> Forms:
 
 
 def _find_hidden(text: str, about: Forms) -> set[str]:
-    """Return the terms of a memory whose words occur in a text, with any characters between, before or after their letters."""
+    """Return the terms of a memory that occur in a text even if their letters are separated or are part of longer words."""
     if not about:
         return set()
     letters, other = _to_letters(text), _to_letters(text.casefold().translate(_DIGITS))
@@ -342,7 +368,7 @@ def _find_hidden(text: str, about: Forms) -> set[str]:
 
 
 def _to_letters(text: str) -> str:
-    """Return only the letters and digits of a text, folded, without accents, and with lookalikes replaced."""
+    """Return the letters and digits of a text, folded, without accents, and with lookalike letters replaced."""
     plain = text if text.isascii() else unicodedata.normalize("NFKD", remove_invisible(text).translate(_LOOKALIKES))
     return _NO_LETTER.sub("", plain.casefold())
 
@@ -351,11 +377,13 @@ _NO_LETTER: Final = re.compile(r"[\W_]+")
 
 
 def decode_encodings(text: str, depth: int = _NESTED) -> Iterator[str]:
-    """Yield the decoded parts of a text: base64, base32, hexadecimal, character codes, percent, HTML and JSON escapes.
+    """Decode the encoded parts of a text, and yield the results.
+
+    The encodings are base64, base32, hexadecimal, decimal and binary character codes, and the escapes of URLs, HTML and JSON.
 
     Args:
-        text: the text. Only the beginning of a long text is decoded.
-        depth: maximum number of times that results are decoded again.
+        text: the text. Only its first 64,000 characters are decoded.
+        depth: maximum number of encodings inside one another that are decoded.
     """
     text = text[:_DECODED_CHARS]
     for found in _iter_decoded(text):

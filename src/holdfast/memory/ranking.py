@@ -1,9 +1,11 @@
 """Score how well memories answer a question, by relevance, age, importance and trust. Pure functions.
 
-The relevance of a memory is the share of the question that it answers. Each concept counts by its rarity among the owner's
-memories (smoothed, because some owners have few) and by BM25's saturation (Robertson and Zaragoza, 2009). The rankings by words
-and by vectors are fused by reciprocal ranks (Cormack, Clarke and Büttcher, 2009). The score of a memory is halved after the
-half-life of its type; importance and trust have a small weight.
+- The relevance by words is the share of the question that the memory answers. Rare concepts of the question have more weight; the
+  rarity among the owner's memories is smoothed, because some owners have few memories. Repeated words add less and less, as in
+  BM25 (Robertson and Zaragoza, 2009).
+- The relevance by vectors is the similarity. If both are used, the two rankings are combined by reciprocal ranks (Cormack, Clarke
+  and Büttcher, 2009).
+- The score is halved once per half-life, which depends on the type of the memory. Importance and trust have a small weight.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from holdfast.recall.questions import Question
 from holdfast.recall.scoring import WEIGHTS
 
 DAY: Final = 86_400_000
-"""Milliseconds of a day."""
+"""Milliseconds in a day."""
 HALF_LIVES: Final[Mapping[str, float]] = {
     "semantic": 10_000.0,
     "procedural": 10_000.0,
@@ -31,42 +33,45 @@ HALF_LIVES: Final[Mapping[str, float]] = {
     "project": 90.0,
     "episodic": 90.0,
 }
-"""Half-life in days by type, counted from the last statement of a memory, or for consolidation from its last recall."""
+"""Half-life, in days, of each type of memory. Age is counted from the last statement of a memory; consolidation counts it from the
+last recall."""
 K1: Final = 1.2
+"""BM25's `k1`."""
 B: Final = 0.3
-"""BM25's saturation, and the influence of length; memories are short."""
+"""BM25's `b`, the influence of length. It is low, because memories are short."""
 RRF: Final = 60.0
-"""The constant of reciprocal ranks; both lists have the same weight."""
+"""The constant of reciprocal rank fusion. The rankings by words and by vectors have the same weight."""
 IMPORTANCE: Final = 0.2
+"""Share of the score that a memory with importance 0 loses."""
 TRUST: Final = 0.3
-"""Share of the score that a memory without importance loses, and share that a memory without trust loses."""
+"""Share of the score that a memory with trust 0 loses."""
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """The relevance of a memory that was not yet read from the store."""
+    """The relevance of a memory that is not yet read from the store."""
 
     number: int
     relevance: float
-    """The ranking criterion, 0 to 1."""
+    """The value by which matches are ranked, 0 to 1."""
     keyword: float | None = None
-    """Share of the question that its words answer, 0 to 1; None: not computed."""
+    """Share of the question that the memory's words answer, 0 to 1; None: not computed."""
     vector: float | None = None
-    """Similarity of the vectors, 0 to 1; None: not computed."""
+    """Similarity of the vectors of memory and question, 0 to 1; None: not computed."""
     sure: bool = True
-    """Whether the memory itself answers: its similarity reaches the floor, or it contains enough of the question. True without a
-    floor."""
+    """True if the memory surely answers: its similarity reaches the floor, or it contains enough of the question. Always True without
+    a floor."""
 
 
 def rank_matches(
     question: Question, found: Candidates | None, similar: Sequence[Similar] | None = None, floor: float = 0.0
 ) -> list[Match]:
-    """Rank an owner's memories by relevance; ties go to the newest.
+    """Rank an owner's memories by relevance. Of equally relevant memories, the newest come first.
 
     Args:
         question: the question.
-        found: candidates found by its terms; None: words do not count.
-        similar: candidates found by its vector; None: vectors do not count.
-        floor: the minimum similarity for vectors alone to find anything, as in `holdfast.recall.ranking`; 0: no minimum.
+        found: the candidates of the search by words; None: there was no such search.
+        similar: the candidates of the search by vectors; None: there was no such search.
+        floor: the embedder's minimum similarity for a memory that only vectors find (`holdfast.recall.ranking`); 0: no minimum.
     """
     words = {} if found is None else _score_words(question, found)
     vectors = {one.candidate.seq: _clamp(one.similarity) for one in similar or ()}
@@ -83,7 +88,7 @@ def rank_matches(
 def _make_matches(
     words: Mapping[int, float], vectors: Mapping[int, float], *, by_words: bool, by_vectors: bool
 ) -> list[Match]:
-    """Make matches by words, by vectors or by both."""
+    """Make matches from the scores by words, by vectors or by both."""
     if not by_vectors:
         return [Match(number, min(share, 1.0), keyword=min(share, 1.0)) for number, share in words.items()]
     if not by_words:
@@ -96,7 +101,7 @@ def _is_sure(match: Match, floor: float) -> bool:
 
 
 def _score_words(question: Question, found: Candidates) -> dict[int, float]:
-    """Return the share of the question that each candidate answers. Because of the saturation it may slightly exceed 1."""
+    """Return, by number of the memory, the share of the question that it answers. It may slightly exceed 1."""
     average = found.length / found.documents if found.documents and found.length else 1.0
     rarities = []
     for concept in question.concepts:
@@ -133,12 +138,12 @@ def _clamp(similarity: float) -> float:
 
 
 def compute_recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = None) -> float:
-    """Return the factor for a memory's age: one half per half-life of its type, 1 for a time in the future.
+    """Return the factor for a memory's age: it begins at 1 and is halved once per half-life of the memory's type.
 
     Args:
-        memory: the memory; its age counts from `updated_at`, when it was last stated.
-        now: milliseconds since the epoch.
-        half_lives: days by type, overriding `HALF_LIVES`.
+        memory: the memory. Its age is counted from `updated_at`, the time when it was last stated.
+        now: the current time, in milliseconds since the epoch.
+        half_lives: half-lives, in days, of types of memories; they replace those in `HALF_LIVES`.
     """
     days = (half_lives or {}).get(memory.type, HALF_LIVES[memory.type])
     age = max(0, now - memory.updated_at) / DAY
@@ -146,11 +151,11 @@ def compute_recency(memory: Memory, now: int, half_lives: Mapping[str, float] | 
 
 
 def compute_standing(memory: Memory) -> float:
-    """Return the factor for importance and trust, 0 to 1."""
+    """Return the factor for a memory's importance and trust, 0 to 1."""
     return (1 - IMPORTANCE * (1 - memory.importance)) * (1 - TRUST * (1 - memory.trust))
 
 
 def digest_question(text: str, question: Question) -> bytes:
-    """Return a 16-byte digest of a question's terms in any order; without terms, of its words."""
+    """Return a 16-byte digest of a question's terms, which does not depend on their order; without terms, of the question's words."""
     terms = sorted({concept.variants[0][0] for concept in question.concepts}) or text.casefold().split()
     return hashlib.blake2b("\0".join(terms).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,7 +1,8 @@
-"""Read memories (one by id, a page of an owner's memories, or those that answer a question), and record recalls.
+"""Read memories: one by its id, a page of an owner's memories, or those that answer a question. Record which ones were recalled.
 
-Each recall records a signal per hit. No caller waits for signals: signals that arrive together are written together, and a failed
-write is retried with the next one and at shutdown. A killed process loses its latest signals, which consolidation can tolerate.
+Each recall writes one signal per memory that it returns; consolidation uses the signals. They are written in the background, several
+at once. If a write fails, it is retried when the next signals are written and at shutdown. A killed process loses its latest
+signals, which consolidation can tolerate.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class SignalWriter:
 
     Args:
         store: the store of memories.
-        clock: milliseconds since the epoch.
-        most: maximum number of signals that may wait; the oldest are dropped.
+        clock: returns the current time, in milliseconds since the epoch.
+        most: maximum number of signals in the queue. If there are more, the oldest are dropped.
     """
 
     def __init__(self, store: MemoryStore, clock: Callable[[], int], most: int = SIGNALS_WAITING) -> None:
@@ -46,18 +47,18 @@ class SignalWriter:
         self._closed = False
 
     def schedule(self, signals: Iterable[tuple[Owner, Signal]]) -> None:
-        """Queue signals to be written in the background."""
+        """Queue signals, which are then written in the background."""
         self._waiting.extend(signals)
         if self._waiting and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._write(), name="signals of recalls")
 
     async def drain(self) -> None:
-        """Wait until all signals are written or a write has failed."""
+        """Wait until all signals are written or a write fails."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
     async def close(self) -> None:
-        """Write the remaining signals. Closing twice is fine."""
+        """Write the remaining signals. Closing twice is allowed."""
         self._closed = True
         await self.drain()
         await self._write()
@@ -80,26 +81,21 @@ class SignalWriter:
                 del owners[owner]
 
     def _put_back(self, left: list[tuple[Owner, Signal]]) -> None:
-        """Queue signals again, before newer ones; if there are too many, the oldest are dropped."""
+        """Put signals back at the front of the queue. If there are too many, the oldest are dropped."""
         most = self._waiting.maxlen or 0
         room = max(0, most - len(self._waiting))
         self._waiting.extendleft(reversed(left[max(0, len(left) - room) :]))
 
 
 class MemoryReader:
-    """The memories of one tenant, for reading.
-
-    Attributes:
-        store: the store of memories.
-        clock: milliseconds since the epoch.
-        settings: how memories are found.
+    """The memories of one tenant, for reading. The arguments `store`, `clock` and `settings` become attributes.
 
     Args:
-        store: see above.
-        clock: see above.
-        guard: redacts secrets in queries before they are looked up or embedded. None: nothing is redacted.
-        index: returns the index service, or None.
-        settings: see above.
+        store: the store of memories.
+        clock: returns the current time, in milliseconds since the epoch.
+        guard: redacts secrets in questions before they are looked up or embedded. None: nothing is redacted.
+        index: returns the index service; None if there is no index.
+        settings: settings for finding memories.
     """
 
     def __init__(
@@ -121,7 +117,7 @@ class MemoryReader:
 
     @property
     def index(self) -> IndexService | None:
-        """The index service; None: there is none."""
+        """The index service; None if there is no index."""
         return self._index()
 
     async def get(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> Memory:
@@ -129,10 +125,10 @@ class MemoryReader:
 
         Args:
             memory_id: the memory's id.
-            owners: the owners it may belong to; None: any.
+            owners: the owners that the memory may belong to; None: any owner.
 
         Raises:
-            MemoryNotFound: there is none, or it belongs to another owner.
+            MemoryNotFound: there is no memory with this id, or it belongs to another owner.
         """
         check_text(memory_id, "id")
         found = await self.store.find_memory(memory_id)
@@ -156,13 +152,13 @@ class MemoryReader:
 
         Args:
             owner: the owner.
-            status: only memories with this status; None: any.
-            types: only memories of these types.
+            status: only memories with this status; None: any status.
+            types: only memories of these types; empty: any type.
             tags: only memories with all of these tags.
-            agent: if the owner is not an agent, only memories that this agent remembered.
-            after: continue after the memory with this id.
+            agent: only memories that this agent remembered. It is ignored if the owner is an agent.
+            after: start after the memory with this id.
             limit: maximum number of memories to return, up to `PAGE`.
-            descending: newest first.
+            descending: True: newest first; False: oldest first.
 
         Raises:
             MemoryNotFound: the owner has no memory with the id `after`.
@@ -204,21 +200,21 @@ class MemoryReader:
         """Return the memories of the user, the agent and the app that answer a question, best first.
 
         Args:
-            query: the question; it has no syntax.
-            user_id: include this user's memories; None: exclude memories of users.
-            agent: include this agent's memories; None: exclude memories of agents.
-            owners: search these owners instead of the user, the agent and the app.
-            mode: `keyword`, `vector` or `hybrid`; None: as configured. Without vectors, a configured mode becomes `keyword`, with
-                a note; an explicit `vector` is refused.
-            session: the session in which they are recalled, for the signals.
-            signal: whether to record the recall, for consolidation.
-            now: the time at which memories must be valid, milliseconds since the epoch; None: the current time.
-            patience: seconds to wait for the question's vector; after that, only words are used.
-            filters: fields of `MemoryFilters`, such as `limit`, `types`, `tags`, `min_score`, `include_quarantined`.
+            query: the question, in plain words.
+            user_id: the user whose memories are searched; None: no user's memories.
+            agent: the agent whose memories are searched; None: no agent's memories.
+            owners: the owners to search instead of the user, the agent and the app.
+            mode: `keyword`, `vector` or `hybrid`; None: the configured mode. If vectors are not available, `vector` raises an error;
+                in all other cases the memories are searched by words, and the result has a note.
+            session: the id of the session that recalls the memories, for the signals.
+            signal: True: record the recall, for consolidation.
+            now: the time at which memories must be valid, in milliseconds since the epoch; None: the current time.
+            patience: seconds to wait for the question's vector. After that, vectors are not available.
+            filters: fields of `MemoryFilters`, such as `limit`, `types`, `tags`, `min_score` or `include_quarantined`.
 
         Raises:
-            InvalidRequest: an argument is invalid, or `vector` is requested and there are no vectors.
-            EmbeddingFailed: `vector` is requested, and the embedder does not answer.
+            InvalidRequest: an argument is invalid, or `mode` is `vector` and no embedder is configured.
+            EmbeddingFailed: `mode` is `vector`, and the embedder fails or takes too long.
         """
         check_text(query, "query")
         if not query.strip():
@@ -250,11 +246,11 @@ class MemoryReader:
             self._signals.schedule((one.memory.owner, _make_signal(one, digest, now, session)) for one in found)
 
     async def settled(self) -> None:
-        """Wait until the signals of all recalls are written or a write has failed."""
+        """Wait until the signals of all recalls are written or a write fails."""
         await self._signals.drain()
 
     async def close(self) -> None:
-        """Write the remaining signals. Closing twice is fine."""
+        """Write the remaining signals. Closing twice is allowed."""
         await self._signals.close()
 
 

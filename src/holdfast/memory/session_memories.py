@@ -1,7 +1,6 @@
-"""Memories within a session, which sees those of its user, its agent and the app, and remembers for the user.
+"""The memories that an agent can use in a session: those of the session's user, of the agent and of the app.
 
-In a session with several users, the session owner's memories are hidden: only those of the agent and the app are visible, and
-nothing can be forgotten.
+New memories belong to the user. In a session with several users, the user's memories are not visible, and nothing can be deleted.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode
 
 USUAL: Final = 5
 _ELSEWHERE: Final = 8
-"""Number of entries of the user's other sessions, per channel, that a new memory is compared with."""
+"""Maximum number of earlier entries of each channel with which a new memory is compared, in addition to the texts in view."""
 Reading = Callable[[str, str, int], Awaitable[str | None]]
-"""Return the text of an entry of one of the user's sessions, by session id, identity and `seq`; None if it no longer exists."""
+"""Called with a session's id, the session's identity and `seq`. Returns the text of that entry, which is in a session of the user;
+None if it no longer exists."""
 
 
 async def _read_nothing(session: str, identity: str, seq: int) -> str | None:
@@ -35,24 +35,21 @@ async def _return_false(before: int) -> bool:
 
 
 class SessionMemories:
-    """Memories within a session. No call can reach another user's memories.
+    """The memories that can be used in a session. No call can reach another user's memories.
 
-    Attributes:
-        ref: the session.
-        identity: the session's identity, see `Session.identity`.
-        shared: whether other users may read the session.
+    The arguments `ref`, `identity`, `shared` and `is_in_prompt` become attributes.
 
     Args:
         service: the tenant's memories.
-        ref: see above.
-        identity: see above.
-        shared: see above.
+        ref: the session.
+        identity: the session's identity (`Session.identity`).
         agent: the agent that answers in the session; None: no agent.
         most: the default limit of a recall; None: `USUAL`.
-        is_in_prompt: returns whether a content is already in the prompt.
-        quotes: returns whether the prompt contains recalled words that are not the user's.
-        read: reads an entry, see `Reading`.
-        root: id of the session on whose behalf memories are recalled, if that is another session.
+        is_in_prompt: returns True if the prompt contains a memory's content already.
+        shared: True if other users may read the session.
+        quotes: returns True if the prompt contains recalled words that are not the user's.
+        read: reads an entry; see `Reading`.
+        root: id of the session to name in signals of recalls, if this session works on behalf of it; None: this session.
     """
 
     def __init__(
@@ -82,7 +79,7 @@ class SessionMemories:
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """The owners whose memories are visible."""
+        """The owners whose memories are visible in the session."""
         return find_owners(None if self.shared else self.ref.user_id, self._agent)
 
     async def remember(
@@ -96,16 +93,16 @@ class SessionMemories:
         tags: Collection[str] = (),
         **fields: Any,
     ) -> Remembered:
-        """Remember something for the user, with the trust that corresponds to the origin of its words.
+        """Remember a statement for the user. The origin of its words, which decides on the trust, is determined first.
 
         Args:
             content: the text of the memory.
-            known: what was said in the session.
-            own: the entry that requests it.
-            before: `seq` of the first entry of the session that `known` may contain.
-            earlier: returns whether the session has content from other sources before a `seq`.
-            tags: see `Memories.remember`, as `fields`.
-            fields: `type`, `importance`.
+            known: the texts that the model has seen in the session.
+            own: the model's entry that requests the memory.
+            before: `seq` from which on `known` contains the entries of the session.
+            earlier: returns True if the session has content from other sources before a `seq`.
+            tags: as in `Memories.remember`.
+            fields: `type` and `importance`, as in `Memories.remember`.
         """
         elsewhere = await self._find_elsewhere("\n".join((content, *tags)), before)
         trace = find_origin(content, [*known, *elsewhere], own, tags)
@@ -130,16 +127,17 @@ class SessionMemories:
         types: Collection[MemoryType] = (),
         **more: Any,
     ) -> RecalledMemories:
-        """Return the memories that answer a question; see `Memories.recall`."""
+        """Return the visible memories that answer a question, best first. The arguments are those of `Memories.recall`."""
         return await self._service.recall(
             query, owners=self.owners, limit=limit or self._most, mode=mode, types=types, session=self._root, **more
         )
 
     async def forget(self, memory_id: str) -> tuple[str, ...]:
-        """Forget a memory of the user that can be recalled. Rejected memories cannot be forgotten, so they stay rejected.
+        """Delete a memory of the user and its history; return the ids of all deleted memories.
 
         Raises:
-            MemoryNotFound: there is none, or it belongs to another owner.
+            MemoryNotFound: the user has no memory with this id, or it is rejected or a model's proposal. A rejected memory must stay, so
+                that the rejection is not forgotten.
             InvalidRequest: the session has several users.
         """
         if self.shared:
@@ -151,7 +149,7 @@ class SessionMemories:
         return await self._service.forget(memory_id, owners=owners)
 
     async def _find_elsewhere(self, content: str, before: int) -> list[HeardText]:
-        """Return related entries that the index has: of the user's other sessions, and of this one before a `seq`."""
+        """Search the index for entries related to a new memory: in the user's other sessions, and in this one before a `seq`."""
         service = self._service.index
         terms = tuple(sorted(extract_origin_terms(content)))
         if service is None or not terms:
@@ -172,9 +170,15 @@ class SessionMemories:
         return found
 
     async def _make_heard(self, one: Candidate, channel: Channel, terms: int) -> HeardText:
-        """Make a `HeardText` from an indexed entry. The text is the user's own unless another speaker is named.
+        """Make a `HeardText` from an entry that the index found.
 
-        A user's entry with many of the `terms` is read again to find out which words it only asks about.
+        An entry of channel `talk` is treated as the user's own unless it names another speaker. If a user's entry contains many of the
+        memory's terms, its text is read to find out which words it only asks about.
+
+        Args:
+            one: the entry.
+            channel: the channel of the entry.
+            terms: the number of terms of the memory.
         """
         user = self.ref.user_id
         origin: Origin = "tool" if channel == "tool" else "user" if one.name in (None, user) else "import"

@@ -1,15 +1,15 @@
-"""Compare memories: which ones say the same, which ones give a new value, and how a new memory affects others. Pure functions.
+"""Compare a new memory with existing ones: does it say the same, or does it give a new value? Decide what to write. Pure functions.
 
-A wrong merge silently loses information; a duplicate does little harm. So two texts say the same only if their words are the
-same, one by one and in order, apart from inflection, case, punctuation, articles, copulas and a few words that add nothing.
-Numbers, negations, names, prepositions and identifiers are words like any other: "room 12" is not "room 13", "from Rome to Paris"
-is not "to Rome from Paris". Texts that share half of their terms are similar. That is reported, but changes nothing.
+**The same statement.** A wrong merge silently loses information, but a duplicate does little harm. So two texts say the same only if
+they have the same words in the same order. Inflection, case, punctuation, articles, forms of "be" and a few words that add nothing
+are ignored. Numbers, negations, names, prepositions and identifiers are not ignored: "room 12" is not "room 13", and "from Rome to
+Paris" is not "to Rome from Paris". Texts that share half of their terms are similar; they are reported, but not changed.
 
-Nothing here raises trust. A memory has the trust of its least trusted source. A statement from a less trusted source adds nothing
-to an existing memory; one from a more trusted source replaces it, with its own sources only.
+**Trust.** Nothing here raises trust. A memory has the trust of its least trusted source. If a less trusted source repeats a memory,
+the memory does not change. If a more trusted source repeats it, a new memory that has only the new sources replaces it.
 
-Only the user can end a review: held memories stay held and rejected ones stay rejected, even if the model, a program or a tool
-repeats them. Neither can replace an active memory.
+**Review.** Only the user can end a review. Memories that are held for review stay held, and rejected memories stay rejected, even if
+the model, a program or a tool repeats them. Such memories cannot replace an active memory.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from holdfast.recall.terms import extract_terms, iter_tokens, normalize, stem
 from holdfast.recall.word_tables import ENGLISH, find_language
 
 ALIKE: Final = 0.5
-"""Texts are similar if they share at least this part of their terms (Jaccard)."""
+"""Minimum share of terms that similar texts have in common (Jaccard)."""
 MAX_WORDS: Final = 400
-"""Maximum number of words that are compared. Longer texts say the same only if they are equal."""
+"""Maximum number of words of texts that are compared word by word. Longer texts say the same only if they are equal, apart from case
+and white space."""
 _LANGUAGE_CHARS: Final = 800
-"""Characters of a text by which its language is detected."""
+"""Number of characters of a text, the first ones, that are used to detect its language."""
 _FACT_CHARS: Final = 240
-"""Maximum characters of a text that is read as one fact."""
+"""Maximum characters of a text that can be parsed as a fact."""
 _SUBJECT_WORDS: Final = 6
 _VALUE_WORDS: Final = 6
 
@@ -51,11 +52,11 @@ _NOTS: Final = {
     "werent": "were", "hasnt": "has", "havent": "have", "hadnt": "had", "wouldnt": "would", "couldnt": "could",
     "shouldnt": "should", "wont": "will", "shant": "shall", "mustnt": "must", "neednt": "need", "aint": "",
 }  # fmt: skip
-"""English contractions of "not" without apostrophes, and the word before the "not"."""
+"""English contractions of "not", written without the apostrophe, and the word that precedes "not" in each (empty: ignored)."""
 _MARKS: Final = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]"
 )
-"""Invisible characters, which can hide words from a comparison."""
+"""Matches invisible characters, which could make equal words look different."""
 
 # -- facts ---------------------------------------------------------------------
 
@@ -69,7 +70,7 @@ _SINGLE: Final = frozenset(
     locale currency deadline status version budget salary price height weight size employer
     """)
 )
-"""Attributes with one value at a time: a new value replaces the old one."""
+"""Attributes that have only one value at a time, so that a new value replaces the old one."""
 _SINGLE_PAIRS: Final = frozenset(
     {("phone", "number"), ("time", "zone"), ("date", "birth"), ("job", "titl"), ("shoe", "size")}
 )
@@ -79,7 +80,7 @@ _CHOSEN: Final = frozenset(
     favourite favorite preferred default primary current
     """)
 )
-"""Words that make any attribute single-valued: a favourite colour."""
+"""Words that give any attribute a single value: a person may like many colours, but has one favourite colour."""
 _SEVERAL: Final = frozenset(
     stem(word, ENGLISH)
     for word in _split_set("""
@@ -88,24 +89,24 @@ _SEVERAL: Final = frozenset(
     card device server
     """)
 )
-"""Things that people have several of, so it is unknown which one is meant."""
+"""Words for persons and things of which people have several. Two statements about "my friend" may be about different friends."""
 _OF: Final = frozenset({"of", "for"})
 _CONDITIONS: Final = _split_set("""
     and or but if when whenever unless until while during since because except also too either neither nor not never no
     without who whom whose which where than then maybe perhaps might may could would should was were in at on for with by
     from to about usually sometimes often mostly partly instead like via as
     """)
-"""Words in a value or a subject that show that there are several values, or that a value only holds at times."""
+"""Words that show that an attribute has several values, or that the value only holds under a condition or at times."""
 _PERSONAL: Final = frozenset({"my", "our", "i", "we"})
 
 
 class Fact(NamedTuple):
-    """A single-valued attribute and its value."""
+    """An attribute that has only one value at a time, and its value."""
 
     subject: tuple[str, ...]
     value: tuple[str, ...]
     personal: bool
-    """Whether the subject is the speaker."""
+    """True if the attribute is one of the speaker ("my name")."""
 
 
 def remove_invisible(text: str) -> str:
@@ -114,7 +115,7 @@ def remove_invisible(text: str) -> str:
 
 
 def normalize_words(text: str, language: str = ENGLISH) -> tuple[str, ...]:
-    """Return the stemmed words of a text, without words that add nothing."""
+    """Return the stemmed words of a text for a comparison, without words that add nothing to its meaning."""
     plain = normalize(remove_invisible(text))
     tokens = [token.text for token in iter_tokens(plain)]
     words: list[str] = []
@@ -124,7 +125,7 @@ def normalize_words(text: str, language: str = ENGLISH) -> tuple[str, ...]:
 
 
 def is_same(text: str, other: str) -> bool:
-    """Return True if two texts say the same."""
+    """Return True if two texts say the same: they have the same normalised words in the same order."""
     language = find_language(
         token.text.casefold() for one in (text, other) for token in iter_tokens(normalize(one[:_LANGUAGE_CHARS]))
     )
@@ -135,7 +136,10 @@ def is_same(text: str, other: str) -> bool:
 
 
 def parse_fact(text: str) -> Fact | None:
-    """Return the fact that a text states ("My favourite colour is blue"); None if it states something else or is ambiguous."""
+    """Parse a text such as "My favourite colour is blue" as a fact.
+
+    Return None if the text says something else, or if its attribute may have several values.
+    """
     plain = normalize(remove_invisible(text)).strip()
     found = _FACT.fullmatch(plain) if len(plain) <= _FACT_CHARS else None
     if found is None:
@@ -153,12 +157,12 @@ def parse_fact(text: str) -> Fact | None:
 
 
 def is_newer_value(text: str, other: str, *, personal: bool = True) -> bool:
-    """Return True if a text gives a new value for the same attribute as an older one.
+    """Return True if a new text states another value for the same attribute as an older text.
 
     Args:
-        text: the newer text.
+        text: the new text.
         other: the older text.
-        personal: whether "my" means the same person in both.
+        personal: True if "my" means the same person in both texts.
     """
     new, old = parse_fact(text), parse_fact(other)
     if new is None or old is None or new.subject != old.subject or new.value == old.value:
@@ -167,7 +171,7 @@ def is_newer_value(text: str, other: str, *, personal: bool = True) -> bool:
 
 
 def compute_similarity(text: str, other: str) -> float:
-    """Return the share of terms that two texts have in common, 0 to 1 (Jaccard)."""
+    """Return the number of terms that two texts have in common, divided by the number of all their terms (Jaccard), 0 to 1."""
     terms, others = (
         extract_terms(remove_invisible(text)).counts.keys(),
         extract_terms(remove_invisible(other)).counts.keys(),
@@ -192,7 +196,7 @@ def _normalize_word(token: str, language: str) -> list[str]:
 
 
 def _find_signs(text: str) -> list[str]:
-    """Return meaningful signs that are not words: signs of numbers and currencies, emoji."""
+    """Return the signs in a text that have a meaning: signs of negative numbers and of currencies, emoji and the like."""
     plain = remove_invisible(text)
     marks = [mark for mark in plain if not (mark.isalnum() or mark.isspace() or mark in _PUNCTUATION)]
     return sorted(marks) + _SIGNED.findall(plain)
@@ -207,7 +211,7 @@ _PUNCTUATION: Final = frozenset(
 
 
 def _is_single_valued(subject: tuple[str, ...]) -> bool:
-    """Return True if a subject has one value at a time."""
+    """Return True if an attribute, given by its normalised words, has only one value at a time."""
     of = next((at for at, word in enumerate(subject) if word in _OF), len(subject))
     head = subject[:of]
     if not head or any(word in _SEVERAL for word in subject):
@@ -217,32 +221,35 @@ def _is_single_valued(subject: tuple[str, ...]) -> bool:
 
 
 Outcome = Literal["new", "merged", "superseded"]
-"""`merged`: the statement existed already, and the existing memory is returned. `superseded`: the new memory replaces others, and
-lists their ids."""
+"""The result of comparing a new memory with existing ones.
+
+- `new`: the statement is stored as a new memory.
+- `merged`: a memory that says the same existed already; that memory is returned.
+- `superseded`: the new memory replaces others, whose ids it lists.
+"""
 OTHERS: Final = 5
-"""Maximum number of similar memories that are reported."""
+"""Maximum number of similar memories that are returned."""
 
 
 class Decision(NamedTuple):
-    """The effect of a new memory on existing ones."""
+    """The decision how to store a new memory."""
 
     outcome: Outcome
     memory: Memory
-    """The memory that states it now."""
+    """The memory that contains the new statement afterwards: the new one, or an existing one."""
     put: tuple[Memory, ...] = ()
-    """The memories to write."""
+    """The memories to write; empty if nothing changes."""
     others: tuple[Memory, ...] = ()
-    """Similar memories, most similar first; they stay unchanged."""
+    """Similar memories, most similar first. They are not changed."""
 
 
 def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     """Decide how to store a new memory.
 
     Args:
-        new: the new memory. It replaces the memories listed in its `supersedes`, regardless of their content, if `can_replace`
-            allows it.
-        known: the owner's memories that may be similar, including those listed.
-        now: milliseconds since the epoch.
+        new: the new memory. It replaces the memories in its `supersedes`, whatever they say, as far as `can_replace` allows it.
+        known: the owner's memories that may be similar, and those in `supersedes`.
+        now: the current time, in milliseconds since the epoch.
     """
     named = [one for one in known if one.id in new.supersedes and can_replace(new, one)]
     new = msgspec.structs.replace(new, supersedes=tuple(one.id for one in named))
@@ -267,9 +274,10 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
 
 
 def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
-    """Merge a repeated statement into an existing memory: keep its text, unite tags and sources, take the greater importance.
+    """Merge a new memory into an existing one that says the same, and return the result.
 
-    The result has the lower trust of the two, and a type other than `semantic` if one has such a type.
+    The result has the text of the existing memory, the tags and sources of both, the higher importance and the lower trust. If the
+    existing memory is of type `semantic`, the result has the type of the new one.
     """
     sources = unite_sources(kept.sources, new.sources)
     made = msgspec.structs.replace(
@@ -301,11 +309,10 @@ def _supersede(old: Memory, by: Memory, now: int) -> Memory:
 
 
 def can_replace(new: Memory, one: Memory) -> bool:
-    """Return True if a memory may replace another one listed in its `supersedes`. Only the user can undo or skip a review.
+    """Return True if a new memory may replace an existing one that its `supersedes` lists.
 
-    Args:
-        new: the replacement.
-        one: the existing memory.
+    A memory from the user must be active. For any other memory, both or neither must be held for review, and the existing one must
+    not be trusted more. A rejected memory is never replaced.
     """
     if one.status == "rejected":
         return False  # replacing it would lose the rejection
@@ -316,7 +323,10 @@ def can_replace(new: Memory, one: Memory) -> bool:
 
 
 def _is_twin(new: Memory, one: Memory, now: int) -> bool:
-    """Return True if `one` says the same about the same time. For rejected memories the time does not matter."""
+    """Return True if an existing memory says the same as the new one, for the same time of validity.
+
+    For a rejected memory, the time of validity does not matter.
+    """
     if one.status == "superseded" or one.is_proposal:
         return False
     timed = new.valid_from is not None or new.valid_until is not None
@@ -327,7 +337,10 @@ def _is_twin(new: Memory, one: Memory, now: int) -> bool:
 
 
 def _should_keep(new: Memory, one: Memory) -> bool:
-    """Return True if a twin is kept: it is trusted as much as the new memory, or one of the two is or was under review."""
+    """Return True if an existing memory that says the same is kept, instead of being replaced by the new one.
+
+    It is kept if it is trusted at least as much, or if it or the new memory is held for review or the existing one is rejected.
+    """
     if _is_under_review(new, one):
         return True
     if one.status == "rejected":
@@ -336,7 +349,7 @@ def _should_keep(new: Memory, one: Memory) -> bool:
 
 
 def _is_under_review(new: Memory, one: Memory) -> bool:
-    """Return True if a twin is or was under review, and the repetition does not come from the user."""
+    """Return True if the existing memory is held for review or rejected, and the new one does not come from the user."""
     return one.status in ("rejected", "quarantined") and new.origin != "user"
 
 
@@ -351,7 +364,7 @@ def _make_priority(one: Memory) -> tuple[bool, bool, float, int]:
 
 
 def _has_older_value(new: Memory, one: Memory) -> bool:
-    """Return True if `one` has an older value for the attribute of `new`."""
+    """Return True if an existing memory states an older value for the attribute that the new memory states."""
     if new.status != "active" or one.status != "active" or one.trust > new.trust or "episodic" in (new.type, one.type):
         return False
     if any(time is not None for time in (new.valid_from, new.valid_until, one.valid_from, one.valid_until)):
@@ -368,7 +381,7 @@ def _find_similar(new: Memory, known: Sequence[Memory], without: Sequence[Memory
 
 
 def unite_sources(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
-    """Unite sources. Sources with the same session and origin become one."""
+    """Return all sources of two lists, with sources of the same session and origin united. Only the last `MEMORY_SOURCES` are kept."""
     found = {(one.session_id, one.user_id, one.identity, one.origin): one for one in sources}
     for one in others:
         key = (one.session_id, one.user_id, one.identity, one.origin)
