@@ -1,6 +1,8 @@
-"""The lifecycle of sessions: how long they live, how they end, the notification of hooks, and periodic clean-up.
+"""The lifecycle of sessions: how long they live, how they end, how hooks are notified, and periodic clean-up.
 
-settings   ttl, cap and retention          expiry         ends of sessions, and the store that applies them
-sweeper    periodic clean-up               hook_delivery  notification of hooks
-removal    deletion of a whole session
+settings       lifetime, number and retention of sessions
+expiry         end sessions, and a store wrapper that ends them on time
+sweeper        periodic clean-up
+hook_delivery  notify hooks of ended sessions
+removal        delete a session with all its data
 """

@@ -1,8 +1,10 @@
-"""End sessions: after their ttl, above the cap on active sessions, or on request. A store applies this to every read and write.
+"""End sessions after their ttl, above the maximum number of active sessions, or on request.
 
 A session is active until it has been idle for its ttl, until it is evicted because too many sessions are active, or until it is
 ended on request. An expired session looks ended to every reader at once; the first process that notices records the end.
-`ExpiringStore` shows expired sessions as closed, or not at all, and counts sessions that become active.
+
+`ExpiringStore` applies this to every read and write. It shows an expired session as closed or, in memory, not at all. It also
+counts the sessions that become active.
 """
 
 from __future__ import annotations
@@ -32,39 +34,39 @@ from holdfast.stores.wrapper import StoreWrapper
 
 _log = logging.getLogger("holdfast.life")
 LEAST_TOUCH: Final = 1_000
-"""Minimum milliseconds between two records of use without a write."""
+"""Minimum time in milliseconds between two records that a session was used without a write."""
 TOUCHES: Final = 100
-"""Maximum number of records of use during a ttl. A session that is only read may end early by ttl / `TOUCHES`."""
+"""Maximum number of such records during one ttl. A session that is only read may therefore end early, by up to ttl / `TOUCHES`."""
 _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
-"""Milliseconds after which active sessions are counted again before an eviction, since other processes end sessions too."""
+"""Milliseconds after which active sessions are counted again before an eviction, because other processes end sessions too."""
 _RECOUNTED: Final = 60_000
-"""The same interval if the known count is within the cap: other processes may have created sessions."""
+"""Milliseconds after which they are counted again even if the known count is within the limit; other processes create sessions too."""
 _REMEMBERED: Final = 10_000
 
 
 def compute_touch_interval(ttl: int) -> int:
-    """Return the milliseconds between two records of use without a write, for a session that ends after `ttl`."""
+    """Return the milliseconds between two records that a session with this ttl was used without a write."""
     return max(LEAST_TOUCH, ttl // TOUCHES)
 
 
 class SessionLifecycle:
-    """The lifecycle of one tenant's sessions, as this process knows it.
+    """Ends the sessions of one tenant, and tracks what this process needs to know for that.
 
     Attributes:
-        settings: ttl, cap and retention.
-        durable: True if a session that ends is closed; otherwise it is deleted.
+        settings: ttl, maximum number of sessions, and retention.
+        durable: True if a session that ends is closed; False if it is deleted.
         ended: number of sessions of all tenants that this process has ended, by reason.
 
     Args:
-        store: the tenant's store without expiry: an expired session is still active in it.
-        settings: ttl, cap and retention.
-        hooks: the hooks to notify of ends.
+        store: the tenant's store, without expiry: it shows an expired session as active.
+        settings: the attribute `settings`.
+        hooks: hooks to notify of ended sessions.
         hook_dispatcher: notifies the hooks.
-        clock: milliseconds since the epoch.
-        forget: called with a session that ended, to drop caches of it.
-        new_id: creates ids for ends.
+        clock: returns milliseconds since the epoch.
+        forget: called with each ended session, to drop cached data of it.
+        new_id: creates ids for the records of ended sessions.
     """
 
     def __init__(
@@ -83,17 +85,17 @@ class SessionLifecycle:
         self.durable = store.durable
         self.ended: Counter[EndReason] = Counter()
         self.shortest = settings.session_ttl
-        """Shortest ttl that this process has seen, in milliseconds; 0: none yet."""
+        """Shortest ttl that this process has seen, in milliseconds; 0: no session has a ttl so far."""
         self.on_shorter: Callable[[], None] = _do_nothing
         self.on_end: Callable[[Session], None] = _do_nothing
-        """Called with each session, of any tenant, that ends or loses its name to another session in this process."""
+        """Called with each session of any tenant that ends in this process, or whose name another session takes over."""
         self._hooks = hooks
         self._hook_dispatcher = hook_dispatcher
         self._clock = clock
         self._forget = forget
         self._new_id = new_id
         self._using: dict[SessionRef, int] = {}
-        """Number of running turns, by session."""
+        """Number of running turns by session."""
         self._noting = KeyedRepeater(self._note_use)
         self._served: OrderedDict[SessionRef, None] = OrderedDict()
         self._touched: OrderedDict[SessionRef, int] = OrderedDict()
@@ -103,14 +105,14 @@ class SessionLifecycle:
         self._changes = 0
         """Number of running writes that may make a session active."""
         self._moves = 0
-        """Number of such writes that began since the last count."""
+        """Number of writes that may make a session active and that began since the last count."""
         self._oldest: deque[Session] = deque()
         self._evicting = asyncio.Lock()
         self._adopted: dict[str, SessionLifecycle] = {}
         self._background: set[asyncio.Task[Any]] = set()
 
     def for_tenant(self, tenant: str) -> SessionLifecycle:
-        """Return the lifecycle of another tenant's sessions. The two share no data about single sessions."""
+        """Return the lifecycle of another tenant's sessions. It has its own data about single sessions."""
         if tenant == self.store.tenant:
             return self
         if tenant in self._adopted:
@@ -129,19 +131,19 @@ class SessionLifecycle:
         return other
 
     def adopt(self, other: SessionLifecycle) -> None:
-        """Use `other` for its tenant from now on, since it knows more about these sessions. `release_tenant` undoes this."""
+        """Use `other` for its tenant from now on, because it knows more about these sessions. `release_tenant` undoes this."""
         other.ended, other.on_end = self.ended, self.on_end
         other.on_shorter = lambda: self.note_ttl(other.shortest)
         self._adopted[other.store.tenant] = other
 
     def release_tenant(self, tenant: str) -> None:
-        """Forget the adopted lifecycle of a tenant."""
+        """Stop using the lifecycle that was adopted for a tenant."""
         self._adopted.pop(tenant, None)
 
     # -- expiry ------------------------------------------------------------
 
     def is_expired(self, session: Session) -> bool:
-        """Return True if a stored active session was idle for too long. A session with a running turn never expires."""
+        """Return True if a session, active according to the store, was idle for too long. A session with a running turn never expires."""
         self.note_ttl(session.ttl)
         return not self.settings.still and self._is_overdue(session)
 
@@ -149,17 +151,17 @@ class SessionLifecycle:
         return session.is_expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
 
     def note_ttl(self, ttl: int | None) -> None:
-        """Note a session's own ttl, and call `on_shorter` if it is the shortest so far."""
+        """Take the ttl of a session into account. Call `on_shorter` if it is the shortest so far."""
         if ttl and not 0 < self.shortest <= ttl:
             self.shortest = ttl
             self.on_shorter()
 
     def get_expiry_filters(self) -> dict[str, int]:
-        """Return `now` and `ttl`, which a store needs to find expired sessions."""
+        """Return the arguments `now` and `ttl` with which a store finds expired sessions."""
         return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
 
     def apply_expiry(self, session: Session) -> Session:
-        """Return the session, marked as closed if it has expired. For durable stores."""
+        """Return the session, marked as closed if it has expired. Use this for durable stores only."""
         if not self.is_expired(session):
             return session
         return msgspec.structs.replace(
@@ -167,18 +169,19 @@ class SessionLifecycle:
         )
 
     def _compute_expiry_time(self, session: Session) -> int:
-        """Return when an expired session expired."""
+        """Return the time at which an expired session expired, in milliseconds since the epoch."""
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         return session.accessed_at + own
 
     def has_hooks_for(self, reason: EndReason) -> bool:
-        """Return True if any hook wants to be notified of ends for that reason."""
+        """Return True if any hook wants to be notified of sessions that end for this reason."""
         return bool(self._hooks.get_names_for(reason))
 
     def begin_use(self, ref: SessionRef) -> None:
-        """Note that a turn of a session is running. Until `end_use`, the session neither expires nor is evicted.
+        """Record that a turn of a session begins. Until `end_use`, the session neither expires nor is evicted.
 
-        Other processes see this through records of use. A turn that ends before the first record is due writes none.
+        Other processes learn of this from records of use in the store. A short turn, which ends before the first record is due, writes
+        none.
         """
         turns = self._using.get(ref, 0)
         self._using[ref] = turns + 1
@@ -186,7 +189,7 @@ class SessionLifecycle:
             self._noting.begin(ref, compute_touch_interval(self.shortest))
 
     def end_use(self, ref: SessionRef) -> None:
-        """Note that a turn of a session has ended."""
+        """Record that a turn of a session has ended."""
         left = self._using[ref] - 1
         if left:
             self._using[ref] = left
@@ -195,7 +198,7 @@ class SessionLifecycle:
             self._noting.stop(ref)
 
     async def _note_use(self, ref: SessionRef) -> int:
-        """Record the use of a session with a running turn; return the milliseconds until the next record is due, 0 for never."""
+        """Record the use of a session with a running turn. Return the milliseconds until the next record is due; 0: never."""
         try:
             session = await self.store.get(ref)
             own = self.settings.session_ttl if session.ttl is None else session.ttl
@@ -214,7 +217,7 @@ class SessionLifecycle:
         return ref in self._using
 
     async def record_use(self, session: Session) -> None:
-        """Record that an active session was used without a write, at most once per `compute_touch_interval`."""
+        """Record in the store that an active session was used without a write, at most once per `compute_touch_interval`."""
         ref, now = session.ref, self._clock()
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         last = max(session.accessed_at, self._touched.get(ref, 0))
@@ -229,7 +232,7 @@ class SessionLifecycle:
         await self.store.touch(ref, timestamp=now)
 
     def record_served(self, ref: SessionRef) -> None:
-        """Note that this process has written to a session."""
+        """Remember that this process has written to a session."""
         _remember(self._served, ref, None, SERVED)
 
     # -- ends --------------------------------------------------------------
@@ -237,15 +240,15 @@ class SessionLifecycle:
     async def end(
         self, session: Session, reason: EndReason, *, idle_since: int | None = None, withdrawn: bool | None = None
     ) -> bool:
-        """End a session and notify hooks in the background; return True if this call ended it.
+        """End a session, and notify hooks in the background. Return True if this call ended it.
 
         On a durable store the session is closed, otherwise it is deleted. With the reason `delete`, it disappears at once on any
         store, and is deleted after all hooks were notified.
 
         Args:
-            session: the session in its present state.
+            session: the current session.
             reason: why it ends.
-            idle_since: do nothing if it was used after this time, milliseconds since the epoch.
+            idle_since: do nothing if the session was used after this time, in milliseconds since the epoch.
             withdrawn: True if the session gives up its name; None: depends on the reason and the store.
         """
         if session.damaged and reason != "delete":
@@ -267,7 +270,7 @@ class SessionLifecycle:
         return ended
 
     async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
-        """Record the end of a session. If two writes are needed, both are made even if the caller is cancelled in between."""
+        """Record the end of a session. If that takes two writes, both are made even if the caller is cancelled in between."""
         if (
             ending.withdrawn and not ending.hooks
         ):  # two writes: after only the first one, the session could never be found again
@@ -303,7 +306,7 @@ class SessionLifecycle:
         )
 
     def note_end(self, session: Session, reason: EndReason) -> None:
-        """Forget what this process knows about a session that has just ended, and count the end."""
+        """Drop what this process remembers about a session that has just ended, and count the end."""
         ref = session.ref
         self._forget(ref)
         self.on_end(session)
@@ -316,16 +319,16 @@ class SessionLifecycle:
             _remember(self._lapsed, ref, session, _REMEMBERED)
 
     async def expire(self, session: Session) -> bool:
-        """End a session that was idle for too long, unless it was used in the meantime; return True if this call ended it."""
+        """End a session that was idle for too long, unless it was used meanwhile. Return True if this call ended it."""
         return await self.end(session, "ttl", idle_since=session.accessed_at)
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
-        """Return the ending of an expired session that is being replaced; None if it has not expired or no hook wants it."""
+        """Return the record of the end of an expired session that is being replaced; None if it is active or no hook wants it."""
         is_wanted = self._is_overdue(session) and self.has_hooks_for("ttl")
         return self._make_ending(session, "ttl", withdrawn=True) if is_wanted else None
 
     def notify_of_end(self, session: Session, ending: Ending) -> None:
-        """Note that a replacing write has ended a session, and notify hooks in the background."""
+        """Take into account that replacing a session has ended it, and notify hooks in the background."""
         self.note_end(session, ending.reason)
         self._hook_dispatcher.enqueue(self.store, ending)
 
@@ -343,9 +346,9 @@ class SessionLifecycle:
         return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
 
     async def withdraw(self, ref: SessionRef) -> bool:
-        """Delete a session whose end hooks must be notified of; return False if there was no session.
+        """Delete a session whose deletion hooks must be notified of. Return False if there was no session.
 
-        The session disappears at once, and its data is deleted after all hooks were notified.
+        The session disappears at once. Its data is deleted after all hooks were notified.
         """
         try:
             session = await self.store.get(ref)
@@ -357,7 +360,7 @@ class SessionLifecycle:
         return await self.end(session, "delete")
 
     async def shut_down(self) -> None:
-        """Notify the hooks for the reason `shutdown` about the sessions that this process served. The sessions do not change."""
+        """Notify hooks for the reason `shutdown` of the sessions that this process has written to. These sessions do not change."""
         self._noting.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         for ref in tuple(self._served) if self.has_hooks_for("shutdown") else ():
@@ -372,35 +375,35 @@ class SessionLifecycle:
             self._hook_dispatcher.enqueue(self.store, ending)
 
     def get_lapsed(self, ref: SessionRef) -> Session | None:
-        """Return a session that expiry or eviction removed from memory, unless a new one with its name has been created."""
+        """Return a session that expiry or eviction has removed from memory; None if there is none, or if its name is used again."""
         return self._lapsed.get(ref)
 
     # -- the cap -----------------------------------------------------------
 
     async def ensure_counted(self) -> None:
-        """Count the active sessions before one more becomes active, unless the count is known."""
+        """Count the active sessions if the count is unknown. Call this before a session becomes active."""
         if self.settings.max_sessions and self._count is None:
             async with self._evicting:
                 if self._count is None:
                     await self._recount()
 
     def begin_change(self) -> None:
-        """Note the begin of a write that may make a session active. A count taken before `end_change` may miss that session."""
+        """Announce a write that may make a session active. A count taken before `end_change` may miss that session."""
         self._changes += 1
         self._moves += 1
 
     def end_change(self) -> None:
-        """Note that such a write has ended."""
+        """Announce that a write has ended that may have made a session active."""
         self._changes -= 1
 
     def adjust_count(self, ref: SessionRef, by: int = 1) -> None:
-        """Add `by` to the number of active sessions."""
+        """Add `by` to the known number of active sessions, because `ref` has become active or inactive."""
         self._lapsed.pop(ref, None)
         if self._count is not None:
             self._count += by
 
     async def _recount(self) -> None:
-        """Ask the store for the number of active sessions, if possible while no write may change it."""
+        """Read the number of active sessions from the store, if possible while no write may change it."""
         self._counted_at = self._clock()
         for _ in range(_RECOUNTS):
             began, self._moves = self._changes, 0
@@ -411,14 +414,14 @@ class SessionLifecycle:
             await asyncio.sleep(0)
 
     async def evict(self, *, but: SessionRef | None = None, recount: bool = False) -> int:
-        """End sessions until the number of active ones is allowed: first expired sessions, then those that were idle the longest.
+        """End sessions while too many are active: first expired sessions, then those that have been idle longest.
 
         Args:
             but: a session that must not be ended.
-            recount: ask the store for the number, since other processes create and end sessions too.
+            recount: True reads the number of active sessions from the store, because other processes create and end sessions too.
 
         Returns:
-            The number of sessions that were evicted; expired ones are not counted.
+            The number of evicted sessions, without expired ones.
         """
         cap = self.settings.max_sessions
         if not cap:
@@ -443,7 +446,10 @@ class SessionLifecycle:
             return number
 
     async def _pick_oldest(self, but: SessionRef | None) -> Session | None:
-        """Return the session that was idle the longest. If it was used after it was read, `idle_since` makes `end` do nothing."""
+        """Return the session that has been idle longest, or None.
+
+        It may have been used since it was read, so pass `idle_since` to `end`.
+        """
         fresh = not self._oldest
         if fresh:
             await self._read_oldest()
@@ -463,7 +469,7 @@ class SessionLifecycle:
 
 
 def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
-    """Store a value, keeping only the `most` newest."""
+    """Store a value, and keep only the `most` newest values."""
     known[ref] = value
     known.move_to_end(ref)
     if len(known) > most:
@@ -480,26 +486,26 @@ _SESSION_METHODS: Final = frozenset(
     | {"media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
 )
-"""Methods that act on one session without returning it. For a store in memory, expiry is applied before they are called."""
+"""Store methods that act on one session without returning it. For a store in memory, expiry is applied before each call."""
 _EXPIRE_BATCH: Final = 100
 
 
 def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
-    """Return `store` with expiry applied; see `ExpiringStore`."""
+    """Return `store` wrapped in an `ExpiringStore`."""
     kind: Any = ExpiringStore  # `__getattr__` makes it a store, which a type checker cannot see
     made: Store = kind(store, life)
     return made
 
 
 class ExpiringStore(StoreWrapper):
-    """A store whose sessions end on time, with every read and write.
+    """A store wrapper that applies expiry to every read and write, so that sessions end on time.
 
-    On a durable store, an expired session is shown as closed. A write to it first records its end, then opens it again. In
-    memory, the first call that finds an expired session ends and deletes it.
+    On a durable store, an expired session is shown as closed. A write to it first records its end, then reopens it. In memory, the
+    first call that finds an expired session ends and deletes it.
 
     Args:
         inner: the tenant's store without expiry.
-        life: the lifecycle of that tenant's sessions.
+        life: the lifecycle of the tenant's sessions.
     """
 
     def __init__(self, inner: Store, life: SessionLifecycle) -> None:
@@ -525,7 +531,7 @@ class ExpiringStore(StoreWrapper):
             return await self.inner.find(session_id)
 
     async def list(self, **filters: Any) -> SessionPage:
-        """List sessions, with `now` and `ttl` set by this store."""
+        """List sessions. This store sets the filters `now` and `ttl`."""
         if not self._life.durable:
             await self._expire_all()
         page = await self.inner.list(**{**filters, **self._life.get_expiry_filters()})
@@ -548,7 +554,7 @@ class ExpiringStore(StoreWrapper):
         return msgspec.structs.replace(rows, session=session)
 
     async def _resolve_expiry(self, session: Session) -> Session:
-        """Return the session with expiry applied. Raises `SessionNotFound` if it has expired in memory."""
+        """Return the session with expiry applied. Raises `SessionNotFound` if it was in memory and has expired."""
         if self._life.durable:
             return self._life.apply_expiry(session)
         while self._life.is_expired(session):
@@ -586,7 +592,7 @@ class ExpiringStore(StoreWrapper):
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """Append to a log. An expired session is ended first; a running turn keeps its session alive."""
+        """Append to a log. An expired session is ended first, except if a turn of it is running."""
         life = self._life
         if not life.is_in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)
@@ -624,7 +630,7 @@ class ExpiringStore(StoreWrapper):
     async def update(
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
-        """Change a session's fields. This does not reopen an expired session."""
+        """Change a session's fields. An expired session is not reopened."""
         old = await self.inner.get(ref)
         if self._life.is_expired(old):
             stale = self._life.durable and expect is not None and expect != old.version
@@ -648,7 +654,7 @@ class ExpiringStore(StoreWrapper):
         return removed
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        """Replace a session. If the old one has expired, the replacing write ends it, and hooks are notified."""
+        """Replace a session. If the old session has expired, the same write records its end, and hooks are notified."""
         life = self._life
         await life.ensure_counted()
         try:

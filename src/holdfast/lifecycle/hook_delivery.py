@@ -1,10 +1,10 @@
-"""Notify hooks of ends of sessions: at once but outside of turns, and again with growing pauses after a failure.
+"""Notify hooks of ended sessions: immediately but outside of turns, and after a failure again, with growing pauses.
 
-    new or due -> claim -> call each hook and settle it -> forget
+    new or due -> claim -> call each hook and store the outcome -> forget
 
-An end is recorded in the transaction that changes the session, so it survives the process. A process claims an end by moving its
-`due_at` forward to the time when other processes may take it over. The outcome for each hook is recorded before the next hook is
-called, so after a crash only those hooks are called again whose outcome was not recorded.
+The end of a session is recorded in the transaction that changes the session, so the record survives a crash. A process claims
+the record by moving its `due_at` forward, to the time when other processes may take it over. The outcome for each hook is stored
+before the next hook is called. So after a crash, only hooks without a stored outcome are called again.
 """
 
 from __future__ import annotations
@@ -34,55 +34,58 @@ class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits and pauses of hook delivery."""
 
     call_seconds: float = 30.0
-    """Seconds that a call of a hook may take."""
+    """Time limit in seconds for one call of a hook."""
     claim_ms: int = 90_000
-    """Milliseconds after which another process takes over an end from a process that is gone; longer than a call."""
+    """Milliseconds after which another process takes over the claims of a process that is gone. This is longer than `call_seconds`."""
     pauses_ms: tuple[int, ...] = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000)
-    """Milliseconds before the second attempt, the third, and so on; the last one applies to all further attempts."""
+    """Milliseconds before the second attempt, the third, and so on. The last value applies to all further attempts."""
     max_asked_seconds: float = 3600.0
-    """Maximum seconds of pause that a hook may ask for."""
+    """Longest pause in seconds that a hook may ask for before the next attempt."""
     max_attempts: int = 174
-    """Attempts before a hook is given up, which takes about seven days."""
+    """Attempts after which a hook is given up for an ended session. They take about seven days."""
     unknown_hook_ms: int = DAY
-    """Milliseconds of a process's run time after which deliveries to a hook that is no longer configured are dropped."""
+    """Milliseconds after which a hook that is not configured is dropped for an ended session.
+
+    The time counts from the end of the session or from the start of this process, whichever is later.
+    """
     recheck_ms: int = 300_000
-    """Milliseconds until an end is checked again if this process has none of its remaining hooks."""
+    """Milliseconds until a record is checked again whose remaining hooks are not configured in this process."""
     poll_seconds: float = 30.0
-    """Seconds between checks for ends that other processes left undelivered."""
+    """Seconds between two checks for records that other processes left undelivered."""
     close_seconds: float = 30.0
-    """Seconds that running hooks get when the process shuts down."""
+    """Seconds that running hooks get to finish when the process shuts down."""
 
 
 BATCH: Final = 100
-"""Maximum number of ends that are read at a time."""
+"""Maximum number of records of ended sessions that are read at a time."""
 AT_ONCE: Final = 8
-"""Maximum number of ends that are delivered at the same time."""
+"""Maximum number of ended sessions of which hooks are notified at the same time."""
 WAITING: Final = 1000
-"""Maximum number of ends that wait in memory. Further ends stay in the store and are delivered when they are due."""
+"""Maximum number of ended sessions that wait in memory. The records of others stay in the store and are delivered when they are due."""
 _JITTER: Final = 0.2
 
 
 class _Failure(NamedTuple):
-    """Why notifying a hook failed."""
+    """The reason why a hook could not be notified."""
 
     why: str
     retry_after_ms: int = 0
-    """Milliseconds of pause that the hook asked for."""
+    """Pause in milliseconds that the hook asked for."""
 
 
 class HookDispatcher:
-    """Notifies the hooks of one `Holdfast` of ends of sessions, for all tenants whose sessions it ends.
+    """Notifies the hooks of one `Holdfast` of ended sessions, for all tenants of this process.
 
     Attributes:
-        outcomes: counts by hook and outcome: `told`, `failed`, `given_up`, `dropped` (the hook is no longer configured) or `gone` (the
-            session was deleted before).
+        outcomes: counts by hook and outcome. The outcomes are `told`, `failed`, `given_up`, `dropped` (the hook is no longer
+            configured) and `gone` (the session was deleted before).
 
     Args:
         hooks: the hooks to notify.
-        clock: milliseconds since the epoch.
-        holder: identifies this process in claims.
+        clock: returns milliseconds since the epoch.
+        holder: identifies this process in leases.
         schedule: time limits and pauses.
-        chance: a random number from 0 to 1, so that processes do not all retry at the same moment.
+        chance: returns a random number from 0 to 1, so that processes do not all retry at the same moment.
     """
 
     def __init__(
@@ -105,11 +108,11 @@ class HookDispatcher:
         self._waiting: deque[tuple[Store, Ending]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._mine: set[str] = set()
-        """Ids of ends that wait or are being delivered."""
+        """Ids of records that wait in memory or are being delivered."""
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
         self._claiming = asyncio.Lock()
-        """Serializes claims, because the lease belongs to the whole process."""
+        """Allows one claim at a time, because the lease belongs to the whole process."""
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
@@ -117,16 +120,16 @@ class HookDispatcher:
 
     @property
     def pending(self) -> int:
-        """Number of ends that this process has claimed and not fully delivered."""
+        """Number of ended sessions that this process has claimed and not finished."""
         return len(self._waiting) + len(self._running)
 
     def start(self, store: Store) -> None:
-        """Check regularly for ends of a tenant that are due."""
+        """Begin to check regularly for ended sessions of a tenant whose hooks are due."""
         self._stores[store.tenant] = store
         self._loop = asyncio.ensure_future(self._poll())
 
     def enqueue(self, store: Store, ending: Ending) -> None:
-        """Deliver an end that this process has recorded or claimed, in the background."""
+        """Notify hooks in the background of an ended session whose record this process has written or claimed."""
         self._stores.setdefault(store.tenant, store)
         if len(self._waiting) < WAITING and not self._closed:
             self._waiting.append((store, ending))
@@ -134,9 +137,9 @@ class HookDispatcher:
             self._start_deliveries()
 
     async def claim_due(self, store: Store) -> int:
-        """Claim the ends of a tenant that are due, and deliver them in the background; return how many were claimed.
+        """Claim the records of a tenant that are due, and notify hooks of them in the background. Return the number of claimed records.
 
-        Only one process at a time claims ends. Callers do not wait for the delivery.
+        Only one process at a time claims records. Callers do not wait until hooks are notified.
         """
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
@@ -156,7 +159,10 @@ class HookDispatcher:
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
-        """Claim an end. Return None if this process has none of its hooks and it is too early to drop unknown hooks."""
+        """Claim a record. Return None if this process cannot deliver it.
+
+        That is so if it has none of the record's hooks, and it is too early to drop hooks that are not configured.
+        """
         is_ours = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
             claimed = await store.settle(
@@ -170,12 +176,12 @@ class HookDispatcher:
         return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown_hook_ms
 
     async def wait_until_idle(self) -> None:
-        """Return when no delivery is running."""
+        """Wait until no delivery is running."""
         while self._running:
             await asyncio.wait(self._running)
 
     async def close(self) -> None:
-        """Let running deliveries finish within `DeliverySchedule.close_seconds`. The others are delivered after the next start."""
+        """Wait up to `DeliverySchedule.close_seconds` for running deliveries. The others are made after the next start."""
         self._closed = True
         if self._loop is not None:
             self._loop.cancel()
@@ -198,7 +204,7 @@ class HookDispatcher:
     # -- in the background -------------------------------------------------
 
     async def _poll(self) -> None:
-        """Check for due ends when the next attempt is due, and regularly for ends that other processes left."""
+        """Check for due records when the next attempt is due, and regularly for records that other processes left."""
         while True:
             self._wake.clear()
             try:
@@ -233,7 +239,7 @@ class HookDispatcher:
     # -- one end -----------------------------------------------------------
 
     async def _deliver(self, store: Store, ending: Ending) -> None:
-        """Notify the hooks of a claimed end. Hooks that remain are notified later."""
+        """Notify the hooks of a claimed record. Hooks that fail are notified again later."""
         try:
             if ending.due_at <= self._clock():
                 return  # the end waited so long that another process may have claimed it
@@ -272,7 +278,7 @@ class HookDispatcher:
         await self._conclude(store, ending, failures)
 
     async def _call_hook(self, hook: Hook, ended: EndedSession) -> _Failure | None:
-        """Call a hook; return the failure, None if it succeeded. A call that ignores its cancellation is abandoned."""
+        """Call a hook. Return the failure, or None if it succeeded. A call that ignores its cancellation is abandoned."""
         task = asyncio.ensure_future(hook(ended))
         try:
             done, _ = await asyncio.wait({task}, timeout=self.schedule.call_seconds)
@@ -301,19 +307,22 @@ class HookDispatcher:
             task.exception()  # retrieved, so that asyncio does not log it
 
     async def _extend_claim(self, store: Store, ending: Ending) -> Ending:
-        """Return the end, claimed for long enough to call one more hook."""
+        """Return the record, claimed for long enough to call one more hook."""
         now, schedule = self._clock(), self.schedule
         if ending.due_at - now > schedule.call_seconds * 1000 + schedule.claim_ms // 3:
             return ending
         return await store.settle(ending.id, due_at=now + schedule.claim_ms)
 
     async def _settle_hook(self, store: Store, ending: Ending, name: str, outcome: str) -> Ending:
-        """Remove a hook from the end, count the outcome, and return the end."""
+        """Remove a hook from the record, count the outcome, and return the record."""
         self.outcomes[name, outcome] += 1
         return await store.settle(ending.id, delivered=name)
 
     async def _conclude(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
-        """If all hooks were notified, forget the end and delete a session that waited for it; otherwise schedule a retry."""
+        """Finish a delivery, or schedule a retry if a hook failed.
+
+        If no hooks remain, the record is deleted, and also the session if it was kept only for its hooks.
+        """
         if failures and ending.attempts + 1 >= self.schedule.max_attempts:
             for name, error in failures:
                 _log.error("hook %r is given up for the end %s after too many attempts: %s", name, ending.id, error.why)
@@ -336,7 +345,7 @@ class HookDispatcher:
         await store.forget_ending(ending.id)
 
     async def _drop_deliveries(self, store: Store, ending: Ending) -> None:
-        """Forget an end whose session was deleted. Hooks that want deletions are notified of that deletion separately."""
+        """Delete the record of an ended session that was deleted since. For the deletion, hooks get a notification of its own."""
         for name in ending.hooks:
             _log.warning("hook %r is not notified of the end %s: the session has been deleted", name, ending.id)
             self.outcomes[name, "gone"] += 1

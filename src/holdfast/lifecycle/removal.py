@@ -1,4 +1,4 @@
-"""Delete one session with all its data, on request or after its retention, and return a receipt."""
+"""Delete one session with all its data, on request or after its retention time, and return a receipt."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ _SUMS = tuple(RemovalCounts.__struct_fields__)
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of the data that was deleted with a session or a user. A receipt contains no content."""
+    """Numbers of the data that was deleted with a session or a user. A receipt contains no content."""
 
     sessions: int = 0
     messages: int = 0
     """Messages on live paths."""
     retired: int = 0
-    """Messages that had left the live path."""
+    """Messages that are no longer on a live path."""
     bytes: int = 0
-    """Bytes of both kinds of messages."""
+    """Bytes of all these messages, live and retired."""
     compactions: int = 0
     views: int = 0
     model_calls: int = 0
     idempotency_keys: int = 0
     state_keys: int = 0
-    """Keys of sessions' own state."""
+    """Keys in the sessions' own state."""
     user_state_keys: int = 0
-    """Keys of the state that a user's sessions share."""
+    """Keys in the state that a user's sessions share."""
     artifacts: int = 0
     """Versions of artifacts."""
     artifact_bytes: int = 0
     media: int = 0
-    """Contents of messages: images, recordings, files."""
+    """Media of messages: images, recordings and files."""
     media_bytes: int = 0
     memories: int = 0
-    """Memories of a user, deleted with their signals and diary."""
+    """Memories of a user. Their recall events and the diary are deleted too."""
     transcripts: int = 0
-    """Files of transcripts."""
+    """Transcript files."""
     pending_deliveries: int = 0
-    """Sessions that hooks still have to be notified of. They are hidden, and are deleted after all hooks were notified.
-    Their views, keys and media are not counted.
+    """Deleted sessions of which hooks must still be notified.
+
+    They are hidden, and their data is deleted after that. Their views, keys and media are not counted.
     """
 
     def __add__(self, other: Receipt) -> Receipt:
-        """Return the sums."""
+        """Return a receipt with the sums of both."""
         return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
@@ -59,8 +60,8 @@ def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
     """Return the receipt of one session.
 
     Args:
-        removed: the counts of the store.
-        more: counts of data deleted outside of the store, by field of `Receipt`.
+        removed: the numbers that the store returned.
+        more: numbers of data outside of the store, by field of `Receipt`.
     """
     return Receipt(sessions=1, **{name: getattr(removed, name) for name in _SUMS}, **more)
 
@@ -68,15 +69,16 @@ def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
 async def remove_stored_session(
     life: SessionLifecycle, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
 ) -> Receipt | None:
-    """Delete a session and all its data; return the receipt, None if there was nothing.
+    """Delete a session and all its data. Return a receipt, or None if there was nothing.
 
-    The session and the names of its artifacts are deleted first, in one transaction, so that readers find both or neither.
-    The sweep deletes contents that a crash leaves behind. Copies kept elsewhere are deleted even if the session no longer exists.
+    The session and the names of its artifacts are deleted first, in one transaction, so that readers find both or neither. If the
+    process crashes after that, the sweep deletes the remaining contents. Copies outside of the store are deleted even if the
+    session no longer exists.
 
     Args:
         life: the lifecycle of the tenant's sessions.
         artifacts: the tenant's artifacts.
-        keepers: hooks and observers that keep copies elsewhere.
+        keepers: hooks and observers that keep copies outside of the store.
         ref: the session.
     """
     store = expire_sessions(life.store, life)
@@ -96,7 +98,7 @@ async def remove_stored_session(
 async def _withdraw(
     life: SessionLifecycle, store: Store, ref: SessionRef, versions: Iterable[Artifact]
 ) -> Receipt | None:
-    """Withdraw a session that is deleted after hooks were notified; return its receipt, as far as it is known already."""
+    """Hide a session, whose data will be deleted after hooks were notified. Return its receipt, as far as the numbers are known."""
     try:
         session = await store.get(ref)
         compactions = await store.compactions(ref)

@@ -1,4 +1,4 @@
-"""Settings of the lifecycle: how long sessions live, and how many of them."""
+"""Settings of the lifecycle: lifetime, maximum number and retention of sessions."""
 
 from __future__ import annotations
 
@@ -13,30 +13,37 @@ from holdfast.numbers import check_whole
 
 DAY: Final = 86_400_000
 PRESETS: Final = {"mistralrs": {"session_ttl": 1_800_000, "max_sessions": 128}}
-"""Settings by name. mistral.rs keeps 128 sessions for half an hour, in memory."""
+"""Settings by name of the preset. mistral.rs keeps 128 sessions for half an hour, in memory."""
 
 
 class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Lifetime and number of sessions; the same for all processes of a database."""
+    """Lifetime and number of sessions. All processes that use one database must have the same settings."""
 
     session_ttl: int = DAY
-    """Milliseconds without use after which a session without a ttl of its own ends; 0: never."""
+    """Idle time in milliseconds after which a session ends that has no ttl of its own; 0: it never expires."""
     max_sessions: int = 10_000
-    """Maximum number of active sessions of a tenant; 0: no limit."""
+    """Maximum number of active sessions per tenant; 0: no limit."""
     max_history_turns: int = 0
-    """Maximum number of messages that a strategy may see, newest first; 0: all."""
+    """Number of newest messages that a strategy may see; 0: all."""
     retention: int = 0
-    """Milliseconds from the end of a closed session to its deletion; 0: never."""
+    """Milliseconds for which a closed session is kept before it is deleted; 0: it is never deleted."""
     still: bool = False
     """True: never show a session as expired. An expired session that is replaced still ends with the reason `ttl`."""
     sweep: bool = True
-    """Whether this process ends idle sessions by itself, in the background."""
+    """True: this process ends idle sessions regularly in the background."""
     all_tenants: bool = False
-    """Whether this process does so for all tenants of the database. Use it only if hooks and settings apply to all of them."""
+    """True: this process ends idle sessions of all tenants of the database.
+
+    Use this only if its hooks and settings apply to all of them.
+    """
 
     @classmethod
     def of(cls, preset: str | None = None, **given: Any) -> Self:
-        """Parse settings. Durations are like `24h` or in seconds. Missing settings come from the preset, else from the defaults.
+        """Return settings from a preset and single values.
+
+        Args:
+            preset: name of a preset, for values that are not given; None: the defaults apply.
+            given: values by name. Durations are texts like `24h`, or seconds.
 
         Raises:
             InvalidRequest: a preset or setting is unknown, or a duration or number is invalid.

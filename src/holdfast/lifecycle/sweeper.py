@@ -1,6 +1,6 @@
-"""End expired sessions and remove old ones periodically.
+"""End expired sessions and delete old ones periodically.
 
-One process at a time sweeps a tenant: it holds a lease, which another process takes over if the holder is gone. A sweep works in
+One process at a time sweeps a tenant. It holds a lease, which another process takes over if the holder is gone. A sweep works in
 small steps with pauses, so that turns do not wait for it.
 """
 
@@ -32,44 +32,47 @@ class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
     """Frequency and speed of sweeps."""
 
     end_batch: int = 8
-    """Sessions to end at a time."""
+    """Number of sessions to end at a time."""
     read_batch: int = 96
-    """Sessions to read at a time."""
+    """Number of sessions to read at a time."""
     work_share: float = 0.25
-    """Fraction of the time spent working; the rest is pauses."""
+    """Fraction of the time in which a sweep works; the rest are pauses."""
     min_pause_seconds: float = 0.002
-    """Minimum seconds of a pause."""
+    """Shortest pause in seconds."""
     chore_ms: int = 3_600_000
-    """Milliseconds between two runs of the chore."""
+    """Milliseconds between two runs of the additional work (`chore`)."""
     lease_ms: int = 60_000
-    """Milliseconds after which another process takes over from one that is gone."""
+    """Milliseconds after which another process takes over from a process that is gone."""
     ttl_share: float = 0.25
-    """Fraction of the shortest ttl between two sweeps."""
+    """Time between two sweeps, as a fraction of the shortest ttl."""
     min_interval_seconds: float = 1.0
     max_interval_seconds: float = 21_600.0
-    """Minimum and maximum seconds between two sweeps."""
+    """Shortest and longest time in seconds between two sweeps (this field and the one above)."""
     default_interval_seconds: float = 60.0
-    """Seconds between two sweeps if no ttl is known."""
+    """Seconds between two sweeps if no session has a ttl."""
     first_sweep_seconds: float = 60.0
-    """Maximum seconds before the first sweep; the minimum is a quarter of it. Short, so that short-lived processes sweep too."""
+    """Longest time in seconds until the first sweep; the shortest time is a quarter.
+
+    It is short so that short-lived processes sweep too.
+    """
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """Counts of the results of a sweep."""
+    """Numbers of what a sweep has done."""
 
     expired: int = 0
-    """Sessions ended because they were idle for too long."""
+    """Sessions that ended because they were idle for too long."""
     evicted: int = 0
-    """Sessions ended because too many were active."""
+    """Sessions that ended because too many were active."""
     deleted: int = 0
-    """Closed sessions deleted after their retention."""
+    """Closed sessions that were deleted after their retention time."""
     endings: int = 0
-    """Ends claimed for delivery to hooks."""
+    """Ended sessions that were claimed to notify hooks."""
     elsewhere: int = 0
-    """Tenants that another process is sweeping."""
+    """Tenants that were skipped because another process is sweeping them."""
 
     def add(self, other: SweepResult) -> SweepResult:
-        """Return the sums."""
+        """Return a result with the sums of both."""
         return SweepResult(
             *(left + right for left, right in zip(*map(msgspec.structs.astuple, (self, other)), strict=True))
         )
@@ -82,14 +85,15 @@ class Sweeper:
         pace: frequency and speed of sweeps.
 
     Args:
-        life: the lifecycle of the tenant's own sessions.
+        life: the lifecycle of the sessions of the `Holdfast`'s own tenant.
         hook_dispatcher: notifies hooks.
-        clock: milliseconds since the epoch.
+        clock: returns milliseconds since the epoch.
         holder: identifies this process in leases.
-        chore: additional work for each tenant, called with the tenant's lifecycle and the time in milliseconds.
-        remove: deletes a session with all its data, called with the lifecycle of its tenant; returns False if there was none.
-        pace: frequency and speed of sweeps.
-        chance: a random number from 0 to 1, so that processes started together do not sweep at the same moment.
+        chore: additional work for each tenant. It is called with the tenant's lifecycle and the time in milliseconds.
+        remove: deletes a session with all its data. It is called with the tenant's lifecycle and the session, and returns False
+            if there was no session.
+        pace: the attribute `pace`; None: the defaults.
+        chance: returns a random number from 0 to 1, so that processes started together do not sweep at the same moment.
     """
 
     def __init__(
@@ -124,7 +128,7 @@ class Sweeper:
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """Stop, even in the middle of a sweep. The next sweep finishes its work. Closing twice is fine."""
+        """Stop sweeping, even in the middle of a sweep; a later sweep finishes the work. Closing twice is allowed."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -132,7 +136,7 @@ class Sweeper:
 
     @property
     def interval(self) -> float:
-        """Seconds between two sweeps: a quarter of the shortest ttl that this process knows of, within bounds."""
+        """Seconds between two sweeps: a fraction of the shortest ttl that this process knows of, within bounds."""
         pace, shortest = self.pace, self._life.shortest
         if not shortest:
             return pace.default_interval_seconds
@@ -159,7 +163,10 @@ class Sweeper:
                 _log.error("a sweep failed", exc_info=exc)
 
     async def sweep(self) -> SweepResult:
-        """Sweep once; return the result. Only one sweep runs at a time in a process, since the lease belongs to the process."""
+        """Sweep once, and return the result.
+
+        Only one sweep runs at a time in a process, because the lease belongs to the process.
+        """
         async with self._sweeping:
             now = self._clock()
             self._doing_chores = now >= self._chore_due
@@ -186,7 +193,7 @@ class Sweeper:
             return SweepResult(expired, evicted, deleted, endings)
 
     async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """End expired sessions, the longest overdue first; return how many."""
+        """End expired sessions, those overdue longest first. Return the number of ended sessions."""
         number = 0
         while await lease.keep():
             found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())
@@ -197,7 +204,7 @@ class Sweeper:
         return number
 
     async def _delete_retired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """Delete sessions that were closed for longer than the retention; return how many."""
+        """Delete sessions that have been closed for longer than the retention time. Return the number of deleted sessions."""
         age, number = life.settings.retention, 0
         if not age:
             return 0
@@ -216,11 +223,11 @@ class Sweeper:
         return number + sum(await self._run_in_steps(waiting, retired))
 
     async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
-        """Delete a session unless it was changed after it was read; return True if it was deleted."""
+        """Delete a session, unless it was changed after it was read. Return True if it was deleted."""
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
-        """Call `do` for each session, a few at a time, with pauses that leave most of the time to other work."""
+        """Call `do` for each session, a few at a time. Pauses between the steps leave most of the time to other work."""
         loop, results = asyncio.get_running_loop(), list[bool]()
         for at in range(0, len(sessions), self.pace.end_batch):
             began = loop.time()
@@ -233,7 +240,7 @@ class Sweeper:
 
 
 async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:
-    """Call `do` for a session. A damaged session is skipped and named in the log, so that the others are still processed."""
+    """Call `do` for a session. If the session is damaged, log that and return False, so that the other sessions are still processed."""
     try:
         session.require_intact()
         return await do(session)
