@@ -1,7 +1,7 @@
-"""Named statements (`statements`) and numbered migrations of the SQL stores.
+"""Named statements (see `statements`) and numbered migrations of the SQL stores.
 
-Each dialect is a folder with `overrides.sql` and `migrations/`. `holdfast.stores.logic` describes operations in terms of
-statement names; a store provides the driver and runs the steps in a transaction.
+Each dialect has a folder with `overrides.sql` and `migrations/`. The operations in `holdfast.stores.logic` refer to statements
+by name. A store provides the driver, and runs the statements of an operation in a transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Migration(msgspec.Struct, frozen=True):
     name: str
     sql: str
     checksum: str
-    """SHA-256 of the SQL text, so that a database that was migrated with a different text is refused."""
+    """SHA-256 of the SQL text. If a database was migrated with a different text, it is refused."""
 
 
 @functools.cache

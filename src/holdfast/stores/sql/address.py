@@ -14,7 +14,7 @@ from holdfast.stores.url_options import check_options, parse_pool_size
 
 SSL_MODES = ("disable", "require", "verify-full")
 MEMORY: Final = ":memory:"
-"""Used instead of a file path for a database in memory."""
+"""Stands for a database in memory, in place of a file path."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Address(msgspec.Struct, frozen=True):
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Return the name, so that the password does not reach a log."""
+        """Return `name` instead of all fields, so that no log contains the password."""
         return self.name
 
     @property
@@ -39,7 +39,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{self.host or ''}{port}/{self.database}"
 
     def pool_size(self, default: int) -> int:
-        """Return the maximum number of connections: the option `pool`, or `default`. Raises `InvalidRequest`."""
+        """Return the maximum number of connections: the option `pool` if the URL has it, else `default`. Raises `InvalidRequest`."""
         return parse_pool_size(self.name, self.options, default)
 
     @property
@@ -49,11 +49,11 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str, *, options: Collection[str]) -> Address:
-    """Parse `scheme://user:password@host:port/database?option=value`.
+    """Parse a URL like `scheme://user:password@host:port/database?option=value`.
 
     Args:
         url: the URL of the store.
-        options: names of the options that the store accepts.
+        options: names of the options that the store supports.
 
     Raises:
         InvalidRequest: the URL is invalid. The message never contains the password.
@@ -96,7 +96,7 @@ def _format_example(scheme: str) -> str:
 
 
 def with_pool(address: Address, size: int) -> Address:
-    """Return the address with `size` as the option `pool`, unless it has that option."""
+    """Return the address with the option `pool` set to `size`. An address that has the option is returned unchanged."""
     return msgspec.structs.replace(address, options={"pool": str(size), **address.options})
 
 
@@ -104,7 +104,10 @@ def with_pool(address: Address, size: int) -> Address:
 
 
 def parse_path(url: str) -> str:
-    """Return the path in a URL of SQLite: `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://:memory:`."""
+    """Return the absolute path in an SQLite URL, or `:memory:`. Raises `InvalidRequest`.
+
+    Valid URLs are `sqlite:///relative.db`, `sqlite:////absolute.db` and `sqlite://:memory:`.
+    """
     rest = url.removeprefix("sqlite://")
     if rest in (MEMORY, "/" + MEMORY):
         return MEMORY

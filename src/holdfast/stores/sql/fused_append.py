@@ -1,7 +1,7 @@
-"""Combine the statements of an append into one that does nothing if the session has changed since it was read.
+"""Combine the statements of an append into a single statement, which does nothing if the session has changed since it was read.
 
-That statement is its own transaction. So the session can be read without a lock, or its row can be remembered from the
-previous append. This module does no I/O.
+The single statement is a transaction of its own. So the session can be read without a lock, or its row can be remembered from
+the previous append. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from holdfast.stores.logic.steps import Many, Query, Row
 from holdfast.stores.sql.statements import load_statements
 
 MOST: Final = 12
-"""Most statements that are combined into one; an append with more runs in a transaction."""
+"""Maximum number of statements that are combined. An append with more statements runs in a transaction."""
 READS: Final = frozenset({"session_get", "idempotency_get", "log_forward"})
-"""Statements that an append may read with before the check that the session has not changed."""
+"""Statements with which an append reads before it writes. They run before the combined statement."""
 _FUSIBLE: Final = frozenset(
     {"session_advance", "session_claim", "profile_put", "entry_insert", "view_put", "idempotency_put", "call_insert"}
 )
-"""Statements that can be combined: none of them reads what another one writes."""
+"""Statements that can be combined, because none of them reads what another one writes."""
 _HEADS: Final = frozenset({"session_advance", "session_claim"})
-"""Statements that change the session's own row. An append has at most one of them, which then serves as the guard."""
+"""Statements that change the session's own row. An append has at most one of them. It then serves as the guard: the other
+statements take effect only if it does.
+"""
 _GUARDED: Final = ("version", "claim_holder", "claim_until", "claim_wanted")
-"""Columns that must still have the values that were read. A claim changes without the version."""
+"""Columns of the session that must still have the values that were read. The claim is checked too, because it can change
+without a new version.
+"""
 
 _VALUES: Final = re.compile(r"VALUES \(([^()]*)\)")
 # Positions in a row of session_rows.
@@ -44,12 +48,13 @@ _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFECYCLE, _CLAIM = 
 
 @cache
 def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
-    """Return one statement that combines several, and that returns a row if it was executed.
+    """Return one statement that combines several. It returns a row if it was executed.
 
-    The first statement updates or locks the session if it has not changed since it was read; otherwise nothing is written.
+    The first statement updates or locks the session, unless the session has changed since it was read. If it has changed,
+    nothing is written.
 
-    The parameters are those of all statements, one after the other. The values of `_GUARDED` that were read follow the
-    parameters of the first statement.
+    The combined parameters are those of the first statement, then the values of `_GUARDED` that were read, then the parameters
+    of the other statements in order.
     """
     named = load_statements(dialect)
     guard, *rest = names
@@ -68,7 +73,7 @@ def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
 
 
 def _add_guard(sql: str) -> str:
-    """Return an INSERT that does nothing unless the guard returned a row."""
+    """Return an INSERT changed so that it does nothing unless the guard returned a row."""
     if "\nSELECT " in sql:
         return sql.replace("\nWHERE ", "\nFROM guard WHERE ", 1)
     return _VALUES.sub(r"SELECT \1 FROM guard", sql, count=1)
@@ -83,10 +88,10 @@ def _shift_params(sql: str, by: int) -> str:
 
 
 class FusedAppend:
-    """The statements of one append to a session, collected to be sent as one.
+    """Collects the statements of one append, to send them as a single statement.
 
     Args:
-        row: the row (`session_rows`) that was read of the session.
+        row: the row of the session (`session_rows`) that was read.
     """
 
     def __init__(self, row: Row) -> None:
@@ -103,7 +108,7 @@ class FusedAppend:
     def can_add(self, step: Query | Many) -> bool:
         """Return True if a statement can be added.
 
-        The combined statements run in no fixed order. Model calls must keep theirs, so at most one can be added.
+        The parts of a combined statement run in no fixed order. The order of model calls matters, so at most one can be added.
         """
         more = len(step.rows) if isinstance(step, Many) else 1
         return (
@@ -113,7 +118,7 @@ class FusedAppend:
         )
 
     def add(self, step: Query | Many) -> None:
-        """Add a statement."""
+        """Add a statement for which `can_add` returned True."""
         if isinstance(step, Many):
             self._parts.extend((step.name, row) for row in step.rows)
         elif step.name in _HEADS:
@@ -129,7 +134,7 @@ class FusedAppend:
         ]
 
     def compute_row(self) -> Row:
-        """Return the session's row after the write."""
+        """Return the session's row as it is after the write."""
         row, (name, params) = list(self._row), self._head
         if name == "session_advance":
             row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]
@@ -145,7 +150,7 @@ class FusedAppend:
 
 
 def _compute_lifecycle(row: Row) -> Row:
-    """Return the lifecycle columns of a session that was just written to: last use, end, reason, and expiry."""
+    """Return the lifecycle columns of a session after a write: last use, time and reason of its end, and expiry."""
     used, ttl = row[_UPDATED_AT], row[_TTL]
     _, ended_at, reason, _ = row[_LIFECYCLE]
     ended = (None, None) if row[_STATUS] == "active" else (ended_at, reason)
@@ -153,8 +158,8 @@ def _compute_lifecycle(row: Row) -> Row:
 
 
 class LastKnownRows(SessionCache[Row]):
-    """The last known rows (`session_rows`) of recently written sessions."""
+    """Caches the rows (`session_rows`) of recently written sessions."""
 
     def keep(self, key: Hashable, row: Row) -> None:
-        """Remember a row until it is taken or evicted."""
+        """Cache a row until it is taken or evicted."""
         self.put(key, row, sum(len(column or b"") for column in row[_PROFILE]))

@@ -1,4 +1,4 @@
-"""Backfill the marks of entries from before marks existed, in batches, when a database is upgraded."""
+"""Add marks to entries that were written before marks existed, when a database is upgraded. A mark is the key of a digest."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from holdfast.stores.logic.steps import Many, Query, Steps
 from holdfast.stores.matching import make_key, make_scope
 
 BATCH: Final = 2000
-"""Entries per batch."""
+"""Number of entries per batch."""
 Position = tuple[str, int, int]
-"""Progress of the backfill: "live" or "retired" entries, then session and `seq` of the last entry that was marked."""
+"""Progress of the backfill: "live" or "retired" for the entries it is working on, then session and `seq` of the last marked entry."""
 START: Final[Position] = ("live", 0, 0)
 
 
 def mark_batch(position: Position) -> Steps[Position | None]:
-    """Mark the next entries after `position` and return where to continue, or None if all are marked.
+    """Add marks to the next entries after `position`. Return the position to continue from, or None if all entries have marks.
 
-    Entries that already have a mark do not change.
+    An entry that already has a mark is left unchanged.
     """
     which, session, seq = position
     rows = yield Query(f"unmarked_{which}", (session, seq, BATCH))
@@ -33,4 +33,6 @@ def mark_batch(position: Position) -> Steps[Position | None]:
 
 
 BACKFILLS: Final[Mapping[int, tuple[Callable[[Position], Steps[Position | None]], Position]]] = {5: (mark_batch, START)}
-"""The backfill that follows a migration, and where it starts, by number of the migration. An interrupted one can be run again."""
+"""By number of a migration, the function that fills in data after it, and the position where the function starts. It can be run
+again after an interruption.
+"""

@@ -1,9 +1,10 @@
-"""Vector search in PostgreSQL with pgvector: for each dimension a table of float16 vectors with an HNSW graph.
+"""Vector search in PostgreSQL with pgvector: for each number of dimensions a table of float16 vectors with an HNSW graph.
 
-The table `index_vectors` remains the source of truth, so removing the extension costs only speed. The vectors that the server
-finds are scored again with the exact ones, so similarities are exact. The graph is not used in a small space, or for a search in
-given sources: then every vector is compared. The same applies to a space that is a small part of the table, because a walk through
-the graph would rarely come across its vectors.
+The table `index_vectors` remains the source of truth, so removing the extension only makes searches slower. The vectors that
+the server finds are scored again from their exact values, so similarities are exact.
+
+The graph is not used in a small space, or if the search names sources; all vectors are then compared. The same applies to a
+space that is a small part of the table, because a search of the graph would rarely meet its vectors.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from holdfast.stores.sql.statements import load_statements
 
 ENGINE: Final = "pgvector-hnsw"
 OLDEST: Final = (0, 8)
-"""The first version that supports iterative scans: the walk continues until enough vectors pass the filter."""
+"""The first version with iterative scans, in which a search of the graph continues until enough vectors pass the filter."""
 WIDEST: Final = 4000
-"""Most dimensions that a graph supports."""
+"""Maximum number of dimensions that a graph supports."""
 SMALL: Final = 10_000
-"""Up to this number of documents in a space, all vectors are compared."""
+"""In a space with at most this many documents, all vectors are compared."""
 SCANNED: Final = 20_000
-"""Most vectors that a walk through the graph visits."""
+"""Maximum number of vectors that a search of the graph visits."""
 FILLING: Final = 500
-"""Vectors that are copied into a new table per round trip."""
+"""Number of vectors that are copied into a new table per round trip."""
 _NUMBER_BYTES: Final = 4
 _SETTINGS: Final = (
     ("hnsw.iterative_scan", "relaxed_order"),
@@ -63,20 +64,20 @@ class Connection(Protocol):
 
 
 class Extension:
-    """The pgvector extension of an opened database.
+    """The pgvector extension of an open database.
 
     Args:
-        begin_change: opens a transaction for a schema change that excludes other processes.
+        begin_change: opens a transaction for a schema change, and keeps out other processes that want to change the schema.
     """
 
     def __init__(self, begin_change: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
         self.schema: str | None = None
-        """The schema that contains the extension; None if it is not installed."""
+        """The schema that contains the extension; None if the extension cannot be used."""
         self._begin_change = begin_change
         self._prepared: set[int] = set()
 
     async def set_up(self, connection: Connection) -> bool:
-        """Find or install the extension, and create the tables for stored vectors. Return True if `connection` can use it."""
+        """Find or install the extension, and create the tables for stored vectors. Return True if the extension can be used."""
         schema = await _find_schema(connection)
         if schema is None and await connection.fetch(
             "SELECT 1 FROM pg_available_extensions WHERE name = $1", ("vector",)
@@ -92,7 +93,7 @@ class Extension:
         return schema is not None
 
     async def configure(self, connection: Connection) -> bool:
-        """Append the extension's schema to the search path of a connection. Return False if there is no extension."""
+        """Append the extension's schema to the search path of a connection. Return False if the extension cannot be used."""
         if self.schema is None:
             return False
         rows = await connection.fetch("SELECT current_setting('search_path')", ())
@@ -105,11 +106,11 @@ class Extension:
         return True
 
     def needs_table(self, dimensions: int) -> bool:
-        """Return True if vectors of this dimension could have a table, but none is known yet."""
+        """Return True if vectors with this number of dimensions can have a table, and it is not known that the table exists."""
         return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._prepared
 
     async def create_table(self, connection: Connection, dimensions: int) -> None:
-        """Create the table for vectors of this dimension, unless it exists."""
+        """Create the table for vectors with this number of dimensions, unless it exists."""
         if not await _has_table(connection, dimensions):
             async with self._begin_change(connection):
                 if not await _has_table(connection, dimensions):
@@ -118,7 +119,7 @@ class Extension:
 
 
 async def _find_schema(connection: Connection) -> str | None:
-    """Return the schema that contains the extension, or None if there is none or its version is too old."""
+    """Return the schema that contains the extension; None if the extension is not installed or its version is too old."""
     sql = (
         "SELECT n.nspname, x.extversion FROM pg_extension AS x JOIN pg_namespace AS n ON n.oid = x.extnamespace"
         " WHERE x.extname = $1"
@@ -143,7 +144,7 @@ async def _has_table(connection: Connection, dimensions: int) -> bool:
 
 
 async def _create_table(connection: Connection, dimensions: int) -> None:
-    """Create the table for vectors of this dimension, copy the stored vectors into it, and build the graph."""
+    """Create the table for vectors with this number of dimensions, copy the stored vectors into it, and build the graph."""
     table = _format_table_name(dimensions)
     await connection.execute(
         f"CREATE TABLE {table} (id bigint PRIMARY KEY REFERENCES index_vectors (id) ON DELETE CASCADE,"
@@ -166,7 +167,7 @@ async def _create_table(connection: Connection, dimensions: int) -> None:
 
 
 def format_insert(dimensions: int) -> str:
-    """Return the statement that stores a vector; its parameters are the document's id and the numbers."""
+    """Return the statement that stores a vector. Its parameters are the document's id and the vector's numbers."""
     return (
         f"INSERT INTO {_format_table_name(dimensions)} (id, embedding) VALUES ($1, $2::real[]::halfvec)"  # noqa: S608  # a number
         " ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding"
@@ -174,7 +175,10 @@ def format_insert(dimensions: int) -> str:
 
 
 def group_by_dimension(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    """Convert rows of `index_vector_put` to parameters of `format_insert`, by dimension. Vectors that are too long are left out."""
+    """Convert rows of `index_vector_put` to parameters of `format_insert`, grouped by number of dimensions.
+
+    Vectors with more than `WIDEST` dimensions are left out.
+    """
     found: dict[int, list[Row]] = {}
     for id_, _, data in rows:
         dimensions = len(data) // _NUMBER_BYTES
@@ -191,7 +195,7 @@ def _unpack_numbers(data: bytes) -> list[float]:
 
 
 async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
-    """Return ids and similarities of the nearest documents, best first. The parameters are those of `index_nearest`."""
+    """Return ids and similarities of the nearest documents, the most similar first. The parameters are those of `index_nearest`."""
     *_, vector, limit = params
     dimensions = len(vector) // _NUMBER_BYTES
     if dimensions > WIDEST:
@@ -213,7 +217,7 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
 
 
 async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
-    """Return the nearest documents by comparing all vectors here, for dimensions that the server cannot compare."""
+    """Return the nearest documents after comparing all vectors in Python. Used if vectors have too many dimensions for the server."""
     *scope, vector, limit = params
     best: list[tuple[float, int]] = []
     last = -1
@@ -225,7 +229,7 @@ async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
 
 
 async def _is_sparse(connection: Connection, dimensions: int, space: int, limit: int) -> bool:
-    """Return True if a space has so small a part of the graph's vectors that a walk would not come across enough of them."""
+    """Return True if so few of the graph's vectors are from this space that a search of the graph would not find enough of them."""
     sql = (
         "SELECT s.talk_documents, c.reltuples::bigint FROM index_spaces AS s, pg_class AS c"
         " WHERE s.number = $1 AND c.oid = $2::text::regclass"
@@ -248,7 +252,7 @@ def _format_graph_search(dimensions: int) -> str:
 
 
 def _format_exact_search(dimensions: int) -> str:
-    """Return a search that compares all vectors: `+ 0` keeps the planner from using the order of the graph."""
+    """Return a search that compares all vectors. `+ 0` keeps the planner from using the graph for the order."""
     return _format_search(
         dimensions, f"index_documents AS d JOIN {_format_table_name(dimensions)} AS n ON n.id = d.id", fence=" + 0"
     )
@@ -269,22 +273,22 @@ class VectorDatabase(Database, Protocol):
     """A database whose server can compare vectors."""
 
     async def create_table(self, dimensions: int) -> None:
-        """Create the table for vectors of this dimension, unless it exists."""
+        """Create the table for vectors with this number of dimensions, unless it exists."""
         ...
 
 
 class PgvectorIndex(LogicIndex):
-    """An index of one tenant (`holdfast.recall.base.Index`) whose vectors the server compares."""
+    """An index of one tenant (`holdfast.recall.base.Index`). The server compares its vectors."""
 
     database: VectorDatabase
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        """Store vectors, after creating the table for their dimension."""
+        """Store vectors, after creating the table for their number of dimensions."""
         await self._prepare(vectors[0].vector if vectors else b"")
         return await super().put_vectors(space, source, model, vectors)
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        """Search for similar vectors, after creating the table for their dimension."""
+        """Search for similar vectors, after creating the table for their number of dimensions."""
         await self._prepare(vector)
         return await super().similar(lookup, model, vector)
 

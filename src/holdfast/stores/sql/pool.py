@@ -1,4 +1,4 @@
-"""A pool of connections to a database server. They are opened on demand; broken ones are discarded."""
+"""A pool of connections to a database server. Connections are opened on demand, and broken ones are discarded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar
 
 IDLE: Final = 300.0
-"""Seconds after which an idle connection is closed."""
+"""Seconds after which an idle connection can be closed."""
 
 
 class PooledConnection(Protocol):
@@ -21,11 +21,11 @@ class PooledConnection(Protocol):
         ...
 
     def kill(self) -> None:
-        """Drop the connection at once, even in the middle of a statement."""
+        """Close the connection at once, even in the middle of a statement."""
         ...
 
     async def close(self) -> None:
-        """Close the connection in an orderly way, after notifying the server."""
+        """Notify the server and close the connection."""
         ...
 
 
@@ -35,20 +35,21 @@ L = TypeVar("L", bound=PooledConnection)
 class Pool(Generic[L]):
     """A pool of at most `size` connections.
 
-    The most recently used idle connection is used first, so that surplus connections stay idle and are closed.
+    Of the idle connections, the most recently used one is taken first. So connections that are not needed stay idle and are
+    closed.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[L]], size: int) -> None:
         self._connect = connect
         self._size = size
         self._count = 0
-        """Number of connections, including those that are being opened."""
+        """Number of open connections, and of those that are being opened."""
         self._idle: list[tuple[float, L]] = []
         self._waiting: deque[asyncio.Future[L | None]] = deque()
         self._closed = False
 
     def take_idle(self) -> L | None:
-        """Return an idle connection for exclusive use until it is released, or None if there is none."""
+        """Return an idle connection, or None if there is none. The caller uses it alone until `release`."""
         while self._idle:
             connection = self._idle.pop()[1]
             if connection.is_usable:
@@ -58,7 +59,7 @@ class Pool(Generic[L]):
         return None
 
     async def acquire(self) -> L:
-        """Return a connection; wait for one if all are in use."""
+        """Return a connection. Open one, or wait if the maximum number is in use."""
         connection = self.take_idle()
         if connection is not None:
             return connection
@@ -69,7 +70,7 @@ class Pool(Generic[L]):
         return await self._open() if connection_or_none is None else connection_or_none
 
     def release(self, connection: L) -> None:
-        """Return a connection to the pool. Close the connection that has been idle longest if its time is up."""
+        """Return a connection to the pool. Also close the connection that has been idle longest, if that was for more than `IDLE`."""
         if self._closed or not connection.is_usable:
             connection.kill()
             self._pass_on(None)
@@ -81,25 +82,25 @@ class Pool(Generic[L]):
             self._idle.pop(0)[1].kill()
 
     def discard_idle(self) -> None:
-        """Discard all idle connections, because one connection was found dead and these may be dead too."""
+        """Discard all idle connections. Used if one connection was found broken, because the others may be broken too."""
         idle, self._idle = self._idle, []
         self._count -= len(idle)
         for _, connection in idle:
             connection.kill()
 
     async def close(self) -> None:
-        """Close the idle connections, and those in use when they are released."""
+        """Close the idle connections now, and those in use as soon as they are released."""
         self._closed = True
         idle, self._idle = self._idle, []
         self._count -= len(idle)
         await asyncio.gather(*(connection.close() for _, connection in idle))
 
     def kill(self) -> None:
-        """Drop the idle connections at once, without notifying the server."""
+        """Close the idle connections at once, without notifying the server."""
         self.discard_idle()
 
     async def _open(self) -> L:
-        """Open a connection that `_count` already includes."""
+        """Open a connection. The caller has already added it to `_count`."""
         try:
             return await self._connect()
         except BaseException:
@@ -107,7 +108,7 @@ class Pool(Generic[L]):
             raise
 
     async def _wait(self) -> L | None:
-        """Wait for a connection that is released; return None if a new one may be opened instead."""
+        """Wait until a connection is released and return it; return None if the caller may open a new one instead."""
         waiting: asyncio.Future[L | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -124,7 +125,7 @@ class Pool(Generic[L]):
             self.release(connection)
 
     def _pass_on(self, connection: L | None) -> bool:
-        """Pass a connection, or None for permission to open one, to the longest waiting caller.
+        """Give a connection to the caller that has waited longest. None instead of a connection permits that caller to open one.
 
         Returns:
             False if no caller was waiting.

@@ -1,13 +1,13 @@
 """The base of SQL databases on a server: a pool, retries, cancellation, and recovery from lost connections.
 
-Each accepted read or write runs in a task of its own. So a caller that is cancelled never leaves a connection in the middle
-of a statement: the answer is discarded, and no other caller can receive it.
+Each accepted read or write runs in a task of its own. So a cancelled caller never leaves a connection in the middle of a
+statement. The answer is discarded, and no other caller can receive it.
 
-A transaction is run again if the server undid it (a deadlock, a race) or the connection broke before the commit. If the
-connection broke during the commit, the transaction may have been committed. The session's row shows which: if it can be
-locked again and still has the version that the attempt saw, nothing was written and nothing can be written any more, so the
-attempt is run again. Otherwise it is run again only with an idempotency key, which also shows the outcome. Without one the
-caller gets the error that the outcome is unknown.
+A transaction is run again if the server rolled it back (a deadlock or a race), or if the connection broke before the commit. If
+the connection broke during the commit, the transaction may have been committed. The session's row can show that it was not: if
+the row can be locked again and still has the version that the attempt saw, nothing was written, and nothing of the attempt can
+be written any more. The attempt is then run again. If the row has another version, it is run again only if it has an
+idempotency key, because the key also shows the outcome. Without a key the caller gets the error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from holdfast.stores.sql.pool import Pool, PooledConnection
 
 T = TypeVar("T")
 ATTEMPTS: Final = 12
-"""Number of times that a transaction is run again if the server undoes it each time."""
+"""Maximum number of times that a transaction is run again after the server rolled it back."""
 UPGRADING: Final = 3600.0
 """Seconds that one statement of a migration may take."""
 POOL: Final = 10
 """Maximum number of connections, unless the URL has the option `pool`."""
 INDEX_POOL: Final = 4
-"""Maximum number of connections of an index that is opened on its own, unless the URL has the option `pool`."""
+"""Maximum number of connections of a database that is opened as an index, unless the URL has the option `pool`."""
 
 
 class Retryable(Exception):  # not an error: an outcome
-    """The server undid the transaction, or it never began. Running it again may succeed."""
+    """The server rolled back the transaction, or the transaction never began. Running it again may succeed."""
 
 
 class ConnectionLost(Retryable):
@@ -52,17 +52,17 @@ class OutcomeUnknown(Exception):  # not an error: an outcome
 
 
 class Connection(PooledConnection, Protocol):
-    """A connection that runs statements by name.
+    """A connection that runs named statements.
 
-    It raises `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's error as the cause.
+    Its methods raise `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's error as the cause.
     """
 
     async def begin(self, *, writing: bool) -> None:
-        """Begin a transaction: read-only on one snapshot, or, if `writing`, one that writes and locks."""
+        """Begin a transaction. If `writing` is False, it is read-only and sees one snapshot."""
         ...
 
     async def query(self, name: str, params: Row) -> Rows:
-        """Run a statement and return its rows. Outside a transaction it commits by itself."""
+        """Run a statement and return its rows. Outside a transaction the statement commits by itself."""
         ...
 
     async def many(self, name: str, rows: list[Row]) -> None:
@@ -70,11 +70,11 @@ class Connection(PooledConnection, Protocol):
         ...
 
     async def commit(self) -> None:
-        """Commit the transaction; its changes are durable then."""
+        """Commit the transaction. Afterwards its changes are durable."""
         ...
 
     async def rollback(self) -> None:
-        """End the transaction and discard its changes."""
+        """Roll back the transaction."""
         ...
 
 
@@ -105,21 +105,21 @@ class Job(Generic[T]):
         self.abandoned = False
         """True if the caller was cancelled."""
         self.seen: tuple[int, int] | None = None
-        """Primary key and version of the session that the current attempt read."""
+        """Primary key and version of the session, as the current attempt read them."""
         self.guard: tuple[int, int] | None = None
-        """`seen` of an earlier attempt whose outcome is unknown."""
+        """The value of `seen` in an earlier attempt whose outcome is unknown."""
         self.unsure = False
-        """True if that earlier attempt may have been committed: the session has changed since."""
+        """True if that earlier attempt may have been committed, because the session has changed since."""
 
     def note_session(self, rows: Rows) -> None:
-        """Remember which session was read, and compare it with an earlier attempt whose outcome is unknown."""
+        """Remember the session that was read, and compare it with the one that an earlier attempt with an unknown outcome read."""
         self.seen = (rows[0][0], rows[0][5]) if rows else None
         self.unsure = self.guard is not None and self.seen != self.guard
 
     def check_step(self, step: Query | Many | None) -> None:
-        """Raise `OutcomeUnknown` if an earlier attempt may have been committed and `step` cannot find out.
+        """Raise `OutcomeUnknown` if an earlier attempt may have been committed, and `step` cannot show whether it was.
 
-        Only the look-up of the idempotency key can. None stands for the end of the steps.
+        Only the statement that looks up the idempotency key can show it. None as `step` means that no statement follows.
         """
         if self.unsure:
             if step is None or step.name != "idempotency_get":
@@ -132,16 +132,18 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     Args:
         name: address of the server without credentials, for messages.
-        statements: compiled statements by name.
+        statements: the compiled statements, by name.
         size: maximum number of connections.
     """
 
     _closed = True
-    """True until `__init__` has finished."""
+    """True before `__init__` has finished, and after `close`."""
 
     def __init__(self, name: str, statements: Mapping[str, str], size: int) -> None:
         self._name = self._place = name
-        """Name of the server in messages. The opener sees its address; after `open`, `_name` no longer contains it."""
+        """Name of the server in messages. While the database is being opened, it is the address; afterwards it is `NAME`, which
+        shows no address.
+        """
         self._statements = statements
         self._pool: Pool[ConnectionT] = Pool(self._connect, size)
         self._turnstile = Turnstile()
@@ -155,10 +157,10 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     @abstractmethod
     async def _upgrade_schema(self, connection: ConnectionT, job: Job[None], attempt: int) -> None:
-        """Bring the schema up to date, or refuse the database."""
+        """Upgrade the schema. Raises an error if the database cannot be used."""
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date."""
+        """Connect, and upgrade the schema."""
         try:
             await self._run_with_retries(Job(do_nothing, writing=True), self._upgrade_schema)
             self._name = NAME
@@ -179,7 +181,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         later_queues: Sequence[Hashable] = (),
         light: bool = False,
     ) -> T:
-        """Run `steps` in a transaction and return their result. `scrub` has no effect: servers clean their files themselves."""
+        """Run `steps` in a transaction and return their result. `scrub` has no effect, since servers clean up their files themselves."""
         return await self._run_shielded(Job(steps, writing=True, queue=queue, later_queues=later_queues, light=light))
 
     async def close(self) -> None:
@@ -201,11 +203,11 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
     async def _run_shielded(
         self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]] | None = None
     ) -> T:
-        """Run `job` and return its result; an attempt that has begun continues even if the caller is cancelled.
+        """Run `job` and return its result. An attempt that has begun continues even if the caller is cancelled.
 
         Args:
             job: the read or write.
-            once: makes one attempt; by default `_run_once`, which runs the steps of `job`.
+            once: makes one attempt; None for `_run_once`, which runs the statements of `job`.
         """
         if self._closed:
             raise StoreClosed
@@ -220,7 +222,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             raise
 
     async def _run_in_turn(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
-        """Run `job` when its turn comes, so that writers of one row do not occupy connections while they wait."""
+        """Wait for the job's turn in its queues, then run it. So writers of one row do not occupy connections while they wait."""
         if job.queue is None:
             return await self._run_with_retries(job, once)
         entered: list[Hashable] = []
@@ -234,7 +236,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 self._turnstile.leave(queue)
 
     async def _run_with_retries(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
-        """Run `job` until it succeeds, fails, or has been undone too often."""
+        """Run `job` until it succeeds or fails, or until the server has rolled it back too often."""
         attempt, give_up = 0, monotonic() + RECONNECTING
         while True:
             if job.abandoned:
@@ -264,7 +266,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return StoreUnavailable(f"{self._name} {why}") if job.guard is None else make_unknown_outcome(self._name)
 
     def _forget_server_state(self) -> None:
-        """Discard idle connections and remembered rows after a loss: the server may have been replaced."""
+        """Discard idle connections and remembered rows after a connection was lost, since the server may have been replaced."""
         self._pool.discard_idle()
 
     async def _connection(self) -> ConnectionT:
@@ -278,7 +280,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             raise StoreUnavailable(f"{self._name}: all connections were busy for {PATIENCE:.0f} seconds") from exc
 
     async def _run_once(self, connection: ConnectionT, job: Job[T], attempt: int) -> T:
-        """Make one attempt at `job`."""
+        """Make one attempt at `job`: run its statements, in a transaction unless it is a single statement."""
         job.seen, job.unsure = None, False
         if job.single:
             return await self._run_steps(connection, job)
@@ -297,7 +299,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return result
 
     async def _run_steps(self, connection: ConnectionT, job: Job[T]) -> T:
-        """Run the steps of `job` and return their result. A write locks the rows that it is going to change."""
+        """Run the statements of `job` and return its result. A write locks the rows that it is going to change."""
         steps, rows = job.steps(), cast(Rows, ())
         try:
             step = next(steps)
@@ -323,7 +325,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
 
 async def run_steps(connection: Connection, steps: Steps[T]) -> T:
-    """Run steps on a connection and return their result, without locks and retries."""
+    """Run an operation's statements on a connection and return its result, without locks and retries."""
     rows = cast(Rows, ())
     try:
         step = next(steps)
@@ -341,7 +343,7 @@ async def run_steps(connection: Connection, steps: Steps[T]) -> T:
 
 @contextmanager
 def forbid_retries(name: str) -> Iterator[None]:
-    """Raise `StoreUnavailable` instead of `Retryable`, for callers that make a single attempt."""
+    """Convert `Retryable` to `StoreUnavailable` in the block, for callers that make a single attempt."""
     try:
         yield
     except Retryable as exc:

@@ -1,8 +1,8 @@
-"""Named statements of the SQL stores, compiled for a dialect when its first store is opened.
+"""Named statements of the SQL stores. They are compiled for a dialect when the first store of the dialect is opened.
 
 `common.sql` declares every statement with its named parameters, and contains the text of statements that at least two dialects
-share. A dialect's `overrides.sql` contains the text of the others. Compiling replaces `:name` with the driver's placeholder. So
-callers pass a plain tuple in the order of the declared parameters, and a call needs no further work.
+share. A dialect's `overrides.sql` contains the text of its other statements. Compiling replaces each `:name` with the driver's
+placeholder. So callers pass a plain tuple in the order of the declared parameters, and nothing is left to do at the call.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _PARAMETER: Final = re.compile(r"(?P<listed>\bIN\s+|\bARRAY)?(?<!:):(?P<name>[a-
 _UPSERT: Final = re.compile(r"ON CONFLICT \((\w+)[^)]*\) DO (?:NOTHING|UPDATE\s+SET (.*))$", re.DOTALL)
 _EXCLUDED: Final = re.compile(r"\bexcluded\.(\w+)")
 LISTS: Final = frozenset({"ints", "texts", "names", "hashes"})
-"""Parameter types that are JSON arrays."""
+"""Types of parameters that are passed as JSON arrays."""
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The syntax of a database for what the shared statements leave open. `{}` is the placeholder of a parameter."""
+    """The syntax of a dialect, where the shared statements leave it open. In its texts, `{}` is a parameter's placeholder."""
 
     placeholder: str
-    """Placeholder of a parameter; `{}` is its number."""
+    """Format of a placeholder. Here `{}` is the number of the parameter."""
     types: Mapping[str, str] = {}
-    """Casts by declared type; types that are missing need no cast."""
+    """Cast by declared type of the parameter; types that are missing here need no cast."""
     lists: Mapping[str, str] = {}
-    """The expression after IN or ARRAY, by declared type of the list."""
+    """The expression after IN or ARRAY, by declared type of the parameter."""
     on_duplicate_key: bool = False
-    """True if upserts are written as in MySQL."""
+    """True if upserts use the MySQL syntax, `ON DUPLICATE KEY UPDATE`."""
 
 
 def _format_json_table(column: str, value: str = "one") -> str:
@@ -84,17 +84,17 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A statement in a file, before it is compiled."""
+    """A statement as declared in a file, before it is compiled."""
 
     parameters: Mapping[str, str]
-    """Names in order, each with its type; the type is empty if none is declared."""
+    """Type of each parameter by name, in order; empty if no type is declared."""
     text: str
-    """Empty if each dialect has its own text."""
+    """The SQL text; empty if each dialect has its own text."""
 
 
 @cache
 def read_declarations(file: str) -> Mapping[str, Declaration]:
-    """Return the statements of a file in this folder, by name."""
+    """Return the declared statements of a file in this folder, by name."""
     parts = _HEADER.split((Path(__file__).parent / file).read_text("utf-8"))[1:]
     return {
         name: Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())
@@ -122,7 +122,7 @@ def load_statements(dialect: str) -> Mapping[str, str]:
 
 
 def _expand(text: str, texts: Mapping[str, str]) -> str:
-    """Replace each `{name}` in a text with the text of that statement."""
+    """Replace each `{name}` in a text with the text of the statement with that name."""
     return _FRAGMENT.sub(lambda found: texts[found[1]], text)
 
 

@@ -1,4 +1,4 @@
-"""Pending migrations of a database, and databases that are refused."""
+"""Find the pending migrations of a database, and refuse databases that this release cannot use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.sql import Migration
 
 TABLE: Final = "holdfast_migrations"
-"""The table of applied migrations: number, name and checksum."""
+"""Name of the table of applied migrations, with the columns number, name and checksum."""
 
 
 def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, str]) -> tuple[Migration, ...]:
@@ -21,7 +21,7 @@ def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, s
         applied: checksums of the applied migrations, by number.
 
     Raises:
-        StoreUnavailable: the database has migrations of a newer release, or different ones under the same numbers.
+        StoreUnavailable: the database has migrations of a later release, or a migration that differs from this release's.
     """
     newest = known[-1].number
     if applied and max(applied) > newest:
@@ -37,5 +37,5 @@ def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, s
 
 
 def make_foreign_error(place: str) -> StoreUnavailable:
-    """Return the error for a database that belongs to another program."""
+    """Return the error for a database that has tables of another program, but none of Holdfast's."""
     return StoreUnavailable(f"{place} belongs to another program: it has tables, but none of Holdfast's")
