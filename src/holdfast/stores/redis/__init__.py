@@ -1,15 +1,19 @@
-"""Sessions in Redis. All keys of a user are in one slot of a cluster, and all keys of a tenant in another.
+"""Sessions in Redis. In a cluster, all keys of a user are in one slot, and all keys of a tenant's own data are in another.
 
-The operations are in modules named like their protocols, such as `sessions`, `log` and `memories`. The other modules:
+The operations are in modules that are named like their protocols, such as `sessions`, `log` and `memories`. The other modules:
 
 | module | subject |
 | --- | --- |
-| `store` | the store that combines all operations |
-| `handle` | the decorators that make methods transactions |
+| `store` | the store, which combines all operations |
+| `handle` | decorators that run methods as transactions |
 | `database` | runs transactions, and commits each write with one script |
 | `nodes`, `connection` | the servers, and connections to them |
 | `address`, `health` | URLs, and checks of the servers' configuration |
 | `keys`, `records` | names of keys, and encodings of values |
 | `outbox` | delivery of changes to a tenant's indexes in a cluster |
 | `convert` | conversion of data of Holdfast 0.1 |
+
+These modules share some terms. The head of a session is its main hash. It has three fields: the guard, which every write
+changes; the record, with the session's small fields; and the profile, with its large fields. News are changes that a write to a
+user's keys makes to the tenant's indexes.
 """

@@ -1,4 +1,4 @@
-"""URLs of Redis stores."""
+"""Parse URLs of Redis stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.stores.url_options import check_options, parse_pool_size
 
 PREFIX: Final = "holdfast"
 POOL: Final = 4
-"""Maximum number of connections to each server, unless the URL sets `pool`. A connection carries many commands at once."""
+"""Maximum number of connections to each server, unless the URL has the option `pool`. Many commands can use a connection at once."""
 PORT: Final = 6379
 OPTIONS: Final = ("allow_eviction", "pool", "prefix", "sslmode")
 SSL_MODES: Final = ("require", "verify-full")
@@ -34,7 +34,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Return the name instead of the fields, so that no log contains the password."""
+        """Return `name` instead of all fields, so that no log contains the password."""
         return self.name
 
     @property
@@ -44,7 +44,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
 
     @property
     def is_cluster(self) -> bool:
-        """True for a cluster."""
+        """True if the URL names a cluster."""
         return self.scheme.endswith("+cluster")
 
     @property
@@ -54,12 +54,12 @@ class RedisAddress(msgspec.Struct, frozen=True):
 
     @property
     def pool(self) -> int:
-        """Maximum number of connections to each server."""
+        """Maximum number of connections to each server: the option `pool`, or `POOL`."""
         return parse_pool_size(self.name, self.options, POOL)
 
     @property
     def allow_eviction(self) -> bool:
-        """True if the servers may evict data when their memory is full."""
+        """True if the URL allows servers that evict data when their memory is full."""
         return self.options.get("allow_eviction") == "true"
 
     @property
@@ -76,7 +76,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> RedisAddress:
-    """Parse `redis://user:password@host:port/number?option=value`.
+    """Parse a URL like `redis://user:password@host:port/number?option=value`.
 
     Raises:
         InvalidRequest: the URL is invalid. The message never contains the password.
@@ -104,7 +104,7 @@ def parse_address(url: str) -> RedisAddress:
 
 
 def format_legacy_name(prefix: str) -> str:
-    """Return the client name that Holdfast 0.1 uses. That of this release contains the layout number instead."""
+    """Return the client name that Holdfast 0.1 uses. This release uses a name with the layout number instead."""
     return f"holdfast:{prefix}"
 
 
@@ -120,7 +120,7 @@ def _parse_endpoint(text: str) -> Endpoint:
 
 
 def _find_problem(address: RedisAddress) -> str | None:
-    """Return what is wrong with a parsed URL, or None."""
+    """Return what is wrong with a parsed URL, or None if it is valid."""
     options = address.options
     if address.is_cluster and address.database:
         return "a cluster only has database 0: remove the number"

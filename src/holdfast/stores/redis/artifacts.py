@@ -1,4 +1,7 @@
-"""Artifacts of a scope, which is a session or a user: sorted sets of names, and of versions by folded name and number."""
+"""Artifacts of a session or user in Redis.
+
+Each scope has two sorted sets: one of its names, and one of its versions, sorted by folded name and number.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
 _PREFIX_END: Final = b"\xff" * 9
-"""Appended to a prefix to form the upper bound of all members with that prefix."""
+"""Appended to a prefix, it gives an upper bound for all members that begin with the prefix."""
 
 
 def resolve_scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
-    """Return the keys of the scope that a method is called for."""
+    """Return the keys of the scope, which is the first argument of a method."""
     if isinstance(scope, UserRef):
         checks.check_scope(scope)
         return handle.database.keys.user(handle.tenant, scope.user_id)
@@ -28,7 +31,7 @@ def resolve_scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
 
 
 class ArtifactMethods(Handle):
-    """Artifacts; see `holdfast.stores.artifacts.ArtifactStore`."""
+    """The methods of `holdfast.stores.artifacts.ArtifactStore`."""
 
     @write_transaction(resolve_scope_keys)
     async def add_artifact(
@@ -129,7 +132,7 @@ class ArtifactMethods(Handle):
 
 
 def make_versions_command(keys: ScopeKeys) -> Command:
-    """Return the command that reads all versions of a scope."""
+    """Return the command that reads all artifact versions of a scope."""
     return (b"ZRANGEBYLEX", keys.versions, b"-", b"+")
 
 
@@ -145,7 +148,7 @@ def _make_versions_after(keys: ScopeKeys, name: str, version: int, limit: int) -
 
 
 def decode_member(member: bytes) -> Artifact:
-    """Decode the version in a member."""
+    """Decode the artifact version in a member of the sorted set of versions."""
     return decode_artifact(member[member.index(b"\0\1") + 2 + 8 :])
 
 
@@ -157,7 +160,7 @@ def _decode_name(member: bytes) -> KnownName:
 
 
 def _check_scope(tx: Transaction, identity: str | None = None) -> None:
-    """Raise `SessionNotFound` if the scope is a session that does not exist or has another identity."""
+    """Raise `SessionNotFound` if the scope is a session that does not exist, or that has another identity."""
     if isinstance(tx.keys, SessionKeys) and (tx.record is None or identity not in {None, tx.record.session.identity}):
         raise SessionNotFound(tx.keys.id)
 
@@ -180,7 +183,11 @@ async def _read_version(tx: Transaction, name: str, version: int) -> bytes:
 
 
 async def _find_retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: int) -> Artifact:
-    """Return the only version after `expect` if it has the same content, as after a retry. Raises `StaleArtifact` otherwise."""
+    """Return the version after `expect` if it is the only one and has the same content as `new`, so that this is a retry.
+
+    Raises:
+        StaleArtifact: in all other cases.
+    """
     if known.newest > expect:
         (members,) = await tx.read(_make_versions_after(tx.keys, new.name, expect, 2))
         found = decode_member(members[0])
@@ -203,7 +210,12 @@ def _remove_versions(tx: Transaction, members: Sequence[bytes]) -> None:
 
 
 def release_contents(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Record that deleted versions no longer use their contents."""
+    """Record that contents are no longer in use, because the versions that used them were deleted.
+
+    Args:
+        tx: the write.
+        members: the deleted members of the sorted set of versions.
+    """
     for member in members:
         blob = decode_member(member).blob
         tx.queue("HDEL", tx.keys.used, blob)

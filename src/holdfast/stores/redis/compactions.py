@@ -1,4 +1,4 @@
-"""Compactions of a session, in a hash by id. A write that may change one of them reads the whole hash."""
+"""Compactions of a session in Redis. They are in one hash by id. A write that may change one of them reads the whole hash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HISTORY: Final = ("superseded", "dropped", "dead")
 
 
 class CompactionMethods(Handle):
-    """Compactions of sessions; see `holdfast.stores.log.LogStore`."""
+    """The methods of `holdfast.stores.log.LogStore` that concern compactions."""
 
     @write_transaction(resolve_session_keys)
     async def drop_compaction(self, tx: Transaction, ref: SessionRef, id: int, *, timestamp: int) -> StoredCompaction:  # noqa: A002 - its name
@@ -49,10 +49,10 @@ class CompactionMethods(Handle):
 
 
 class CompactionChanges:
-    """The changes that a write makes to a session's compactions.
+    """Collects the changes that a write makes to a session's compactions.
 
     Attributes:
-        all: the compactions by id, with the changes so far.
+        all: the compactions by id, with the changes made so far.
     """
 
     def __init__(self, tx: Transaction, is_live: Callable[[int], bool | None]) -> None:
@@ -77,7 +77,8 @@ class CompactionChanges:
         Args:
             tx: the write.
             new: compactions that the write records.
-            is_live: returns True if the write makes an entry live, False if it retires the entry, None if it does neither.
+            is_live: returns True if the write appends an entry as live, False if it retires the entry, and None if it does
+                neither.
             needed: True if the write may change stored compactions.
         """
         changes = cls(tx, is_live)
@@ -96,16 +97,16 @@ class CompactionChanges:
     # -- changes of the log --------------------------------------------------------
 
     def retire(self, first: int) -> None:
-        """Invalidate the compactions that include entries from `first` on, which are being retired."""
+        """Mark compactions as dead if their range includes an entry that is being retired: any from `first` on."""
         self.set_status("dead", [one.id for one in self._list_in_use() if one.last >= first])
         self.revive()
 
     def erase(self, seq: int, shift: int, version: int) -> None:
-        """Invalidate and clear the compactions that include an erased entry.
+        """Remove the texts of compactions whose range includes an erased entry, and mark those in use as dead.
 
         Args:
             seq: the erased entry.
-            shift: change of the running totals of the live path from the entry on.
+            shift: change of the entry's token count, and so of all running totals from the entry on.
             version: the session's version after the write.
         """
         for one in list(self.all.values()):
@@ -118,7 +119,7 @@ class CompactionChanges:
         self._tx.update_record(compactions_from=version)
 
     def set_status(self, status: CompactionStatus, ids: Iterable[int]) -> None:
-        """Set the status of compactions."""
+        """Set the status of the compactions with these ids."""
         for id_ in ids:
             self.all[id_] = evolve(self.all[id_], status=status)
 
@@ -133,7 +134,12 @@ class CompactionChanges:
     # -- new compactions -----------------------------------------------------------
 
     def record(self, new: Sequence[NewCompaction], version: int) -> tuple[StoredCompaction, ...]:
-        """Record new compactions and evict old ones; `version` is the session's version after the write."""
+        """Record new compactions and delete the oldest beyond the limits; return the new ones with their status.
+
+        Args:
+            new: the compactions.
+            version: the session's version after the write.
+        """
         if not new:
             return ()
         assert self._tx.record is not None
@@ -156,9 +162,9 @@ class CompactionChanges:
         return one
 
     def _is_current(self, new: NewCompaction) -> bool:
-        """Return True if the range and the live compaction of the view are unchanged since `new` was created.
+        """Return True if neither the compaction's range nor the view's live compaction has changed since `new` was made.
 
-        Only the end of a log can be retired, so the range is complete if its last entry is still live.
+        Only the end of a log can be retired, so the whole range is live if its last entry is.
         """
         is_live = self._is_live(new.last)
         if not (new.last in self._live_entries if is_live is None else is_live):
@@ -176,7 +182,7 @@ class CompactionChanges:
     # -- writing -------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the changed compactions."""
+        """Queue the commands that write the changed compactions."""
         tx, keys = self._tx, self._tx.keys
         if not self._stored and not self.all:
             return

@@ -1,8 +1,8 @@
-"""A pipelined connection: commands are sent without waiting for earlier replies.
+"""A pipelined connection to a Redis server: it sends commands without waiting for earlier replies.
 
-The commands of all tasks in one step of the event loop are sent together, and replies arrive in order. So if a caller is
-cancelled, its reply is simply dropped. When the connection breaks, each waiting caller gets an exception: `NotExecuted` if its
-command had not been sent, otherwise `OutcomeUnknown`.
+All commands that tasks issue in one iteration of the event loop are sent together. Replies arrive in the order of the commands.
+So if a caller is cancelled, its reply is simply dropped. When the connection breaks, each waiting caller gets an exception:
+`NotExecuted` if its command had not been sent, otherwise `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ except ImportError as exc:  # pragma: no cover  # the tests' environment has it
 Argument = bytes | str | int
 Command = tuple[Argument, ...]
 SLOTS: Final = 16384
-"""Number of slots of a cluster."""
+"""Number of slots in a Redis cluster."""
 WATCH_SECONDS: Final = 1.0
-"""Seconds between two checks for late replies."""
+"""Seconds between two checks for overdue replies."""
 
 
 class NotExecuted(Exception):  # not an error: an outcome
-    """The command was certainly not executed, so it can be sent again."""
+    """The command was not executed, so it can safely be sent again."""
 
 
 class OutcomeUnknown(Exception):  # not an error: an outcome
@@ -43,7 +43,7 @@ class OutcomeUnknown(Exception):  # not an error: an outcome
 
 
 class ErrorReply(Exception):  # not an error: an outcome
-    """The server replied with an error and did not execute the command.
+    """The server replied with an error, and has not executed the command.
 
     Attributes:
         code: the first word of the reply, such as `OOM`.
@@ -61,7 +61,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     port: int
 
     def __str__(self) -> str:
-        """Format it as in a URL."""
+        """Return host and port as in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -82,7 +82,7 @@ class Login(msgspec.Struct, frozen=True):
 
     @property
     def commands(self) -> list[Command]:
-        """The commands that are sent first on each connection."""
+        """The commands that are sent first on a new connection."""
         commands: list[Command] = []
         if self.user is not None:
             commands.append(("AUTH", self.user, self.password or ""))
@@ -93,7 +93,7 @@ class Login(msgspec.Struct, frozen=True):
         return [*commands, ("CLIENT", "SETNAME", self.name)]
 
     def make_tls_context(self) -> ssl.SSLContext | None:
-        """Create the TLS context, or return None for an unencrypted connection."""
+        """Return the TLS settings of the connection; None if it is not encrypted."""
         if not self.encrypted:
             return None
         context = ssl.create_default_context()
@@ -103,14 +103,14 @@ class Login(msgspec.Struct, frozen=True):
 
 
 def compute_slot(tag: bytes) -> int:
-    """Return the slot of a key's hash tag."""
+    """Return the cluster slot of a key with this hash tag."""
     return binascii.crc_hqx(tag, 0) % SLOTS
 
 
 # -- errors ------------------------------------------------------------------
 
 _INNER: Final = re.compile(r"\b(OOM|MISCONF|WRONGTYPE|READONLY|NOREPLICAS|NOPERM|CLUSTERDOWN|MASTERDOWN)\b")
-"""Finds the actual error code in the error of a script."""
+"""Finds the actual error code in an error that a script raised."""
 _MESSAGES: Final = {
     "OOM": "its memory is full (maxmemory); nothing was stored. Free some memory, then retry",
     "MISCONF": "it cannot write to its disk; nothing was stored. Free some space, then retry",
@@ -127,13 +127,13 @@ _MESSAGES: Final = {
     "MASTERDOWN": "it is a replica that has lost its master",
     "TRYAGAIN": "its slots are being moved. Retry later",
 }
-"""Texts that tell the caller, or the operator of the server, what happened and what to do, by error code."""
+"""Error messages by Redis error code. They say what happened and what the caller or the operator of the server can do."""
 TRANSIENT: Final = ("LOADING", "READONLY", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "NOREPLICAS")
-"""Error codes after which another attempt soon may succeed."""
+"""Error codes after which a command may succeed if it is sent again soon."""
 
 
 def parse_error_reply(text: str) -> ErrorReply:
-    """Convert the text of an error reply."""
+    """Convert the text of an error reply to an exception."""
     code = text.partition(" ")[0]
     if code == "ERR" and "without any password" in text:
         return ErrorReply("WRONGPASS", text)
@@ -146,7 +146,7 @@ def parse_error_reply(text: str) -> ErrorReply:
 
 
 def translate_error_reply(exc: ErrorReply, name: str) -> HoldfastError:
-    """Convert an error reply to a `HoldfastError`. Known errors omit the server's text, because it may quote a key."""
+    """Convert an error reply to a `HoldfastError`. For known errors, the server's text is left out, because it may quote a key."""
     message = _MESSAGES.get(exc.code)
     if message is not None:
         return StoreUnavailable(f"{name}: {message} (Redis: {exc.code})")
@@ -159,18 +159,18 @@ def translate_error_reply(exc: ErrorReply, name: str) -> HoldfastError:
 
 
 _Call = tuple[bytes, asyncio.Future[Any]]
-"""A packed command and the future of its reply."""
+"""An encoded command, and the future for its reply."""
 
 
 class PipelinedConnection(asyncio.Protocol):
-    """An open connection, created by `open_connection`."""
+    """An open connection. `open_connection` creates it."""
 
     _transport: asyncio.WriteTransport
     _timer: asyncio.TimerHandle
 
     def __init__(self) -> None:
         self.number = 0
-        """The server's id of the connection."""
+        """The id that the server gave the connection."""
         self.on_end: Callable[[PipelinedConnection], None] = lambda _: None
         """Called when the connection ends."""
         self._reader = Reader(replyError=parse_error_reply)
@@ -210,15 +210,15 @@ class PipelinedConnection(asyncio.Protocol):
 
     @property
     def pending(self) -> int:
-        """Number of commands without a reply."""
+        """Number of commands that have no reply yet."""
         return len(self._queued) + len(self._sent)
 
     async def call(self, *commands: Command) -> Any:
-        """Send commands with no other command in between, and return the reply to the last one.
+        """Send commands with no other command between them, and return the reply to the last one.
 
         Raises:
             NotExecuted: the commands were not sent.
-            OutcomeUnknown: the connection broke after they were sent and before the reply.
+            OutcomeUnknown: the connection broke after the commands were sent and before the reply arrived.
             ErrorReply: the server replied to the last command with an error.
         """
         if self._cause is not None:
@@ -239,7 +239,7 @@ class PipelinedConnection(asyncio.Protocol):
         await asyncio.shield(self._closed)
 
     def kill(self, cause: BaseException) -> None:
-        """Close the connection at once and raise `OutcomeUnknown` or `NotExecuted` for each waiting caller."""
+        """Close the connection at once. Each waiting caller gets `OutcomeUnknown` or `NotExecuted`."""
         if self._cause is not None:
             return
         self._cause = cause
@@ -269,7 +269,7 @@ class PipelinedConnection(asyncio.Protocol):
             self._transport.write(b"".join(packed for packed, _ in batch))
 
     def _watch(self, waiting: asyncio.Future[Any] | None = None, since: float = 0.0) -> None:
-        """Check for late replies; kill the connection if the server has not replied for `PATIENCE` seconds."""
+        """Check for overdue replies, and close the connection if the server has not replied for `PATIENCE` seconds."""
         first = self._sent[0] if self._sent else None
         if first is not waiting:
             since = monotonic()
@@ -285,7 +285,7 @@ async def open_connection(
     """Connect to a server and log in.
 
     Raises:
-        NotExecuted: the server cannot be reached now; another attempt may succeed.
+        NotExecuted: the server cannot be reached at the moment; another attempt may succeed.
         ErrorReply: the server refused the login.
     """
     loop = asyncio.get_running_loop()
@@ -314,8 +314,8 @@ def flatten(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argumen
     """Convert commands to arguments of a script.
 
     Args:
-        commands: the second part of each command is its key. Other arguments of type `Key` are keys too.
-        keys: gets the index of each key, from 1. The arguments contain these indexes in place of the keys.
+        commands: the second part of each command is its key. Arguments of type `Key` are keys too.
+        keys: receives the index of each key, counted from 1. In the result, indexes take the place of the keys.
     """
     flat: list[Argument] = []
     for name, key, *arguments in commands:
@@ -326,4 +326,4 @@ def flatten(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argumen
 
 
 class Key(bytes):
-    """A key among the arguments of a command."""
+    """A key in the arguments of a command."""

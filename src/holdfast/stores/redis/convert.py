@@ -1,9 +1,10 @@
-"""Convert the sessions that Holdfast 0.1 wrote (layouts 1 to 4) to layout 5.
+"""Convert sessions that Holdfast 0.1 wrote (layouts 1 to 4) to layout 5.
 
-Three keys of a session change: the hash `s` becomes `session`, the sorted set `l` of live entries becomes the list `log`, and the
-hashes `c` and `b` of compactions become `compactions`. All other keys are the same in both layouts. The new keys are written and
-compared with the old ones first. When all are correct, the place (all keys with one prefix) is marked as converted, and only then
-the old keys are deleted. An interrupted conversion can be run again: it compares and keeps the sessions that were converted.
+Of a session's keys, four change: the hash `s` becomes `session`, the sorted set `l` of live entries becomes the list `log`, and
+the hashes `c` and `b` of compactions become `compactions`. All other keys stay the same. The new keys are first written and
+compared with the old ones. When all are correct, the store (all keys with one prefix) is marked as converted, and only then are
+the old keys deleted. If a conversion is interrupted, it can be run again. Sessions that are already converted are then only
+compared.
 """
 
 from __future__ import annotations
@@ -35,28 +36,30 @@ LAYOUT: Final = 5
 DONE: Final = "1"
 UNFINISHED: Final = "converting"
 OLD: Final = b"old"
-"""Field in the hash of layouts that exists as long as the place still has keys of 0.1."""
+"""A field in the hash of layouts. It exists as long as the store still has keys of Holdfast 0.1."""
 FENCE: Final = b"converted to layout 5"
-"""A string that replaces a sorted set. Holdfast 0.1 checks this set before each write, so writes of a running 0.1 server fail."""
+"""A string that is stored in place of a sorted set. Holdfast 0.1 checks this set before each write, so writes of a 0.1 server
+that still runs fail.
+"""
 PAGE: Final = 500
 
 
 class Conversion(msgspec.Struct):
-    """Counts of a conversion."""
+    """Counts of what was converted."""
 
     sessions: int = 0
     entries: int = 0
     compactions: int = 0
     damaged: int = 0
-    """Sessions whose record cannot be decoded. They are kept unchanged, are listed as damaged, and can be deleted."""
+    """Number of sessions whose record cannot be decoded. They are kept unchanged and are listed as damaged; they can be deleted."""
     kept: int = 0
-    """Sessions that an earlier run had already converted."""
+    """Number of sessions that an earlier run had already converted."""
     removed: int = 0
-    """Number of deleted keys of 0.1."""
+    """Number of keys of Holdfast 0.1 that were deleted."""
 
 
 class _OldRecord(msgspec.Struct, array_like=True, gc=False):
-    """A session's record of 0.1."""
+    """A session's record as Holdfast 0.1 stored it."""
 
     agent: str | None
     version: int
@@ -84,7 +87,7 @@ _UNCHANGED: Final = (
     *("agent", "version", "created_at", "updated_at", "accessed_at", "status", "ended_at", "end_reason", "ttl"),
     "identity",
 )
-"""Fields of a session with the same name in both releases."""
+"""Fields of a session that have the same name in both releases."""
 _old_record = msgspec.msgpack.Decoder(_OldRecord).decode
 _old_profile = msgspec.msgpack.Decoder(tuple[bytes, bytes, bytes]).decode
 _old_texts = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, bytes]).decode
@@ -103,13 +106,13 @@ async def convert(
     keep_old: bool = False,
     progress: Callable[[Conversion], None] = lambda _: None,
 ) -> Conversion:
-    """Convert the place at `url` if it has data of Holdfast 0.1.
+    """Convert the store at `url` if it has data of Holdfast 0.1; return counts of what was converted.
 
     Args:
         url: URL of a Redis store.
-        dry_run: only count the data to convert.
-        keep_old: keep the keys of 0.1; the next run without it deletes them.
-        progress: called every `PAGE` sessions and at the end.
+        dry_run: if True, only count the data to convert.
+        keep_old: if True, keep the keys of 0.1. The next run without this option deletes them.
+        progress: called with the counts every `PAGE` sessions, and at the end.
 
     Raises:
         StoreUnavailable: a server of 0.1 is connected, or the converted data differ from the original.
@@ -123,14 +126,14 @@ async def convert(
 
 
 async def read_layouts(nodes: Nodes, keys: Keys) -> dict[int, str]:
-    """Return the checksums of a place's layouts, by number."""
+    """Return the checksums of a store's layouts, by number."""
     return {
         int(name): value.decode() for name, value in (await _read_fields(nodes, keys.layout)).items() if name.isdigit()
     }
 
 
 async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> None:
-    """Raise `StoreUnavailable` for a place with unconverted data of 0.1, or one that a server of 0.1 uses."""
+    """Raise `StoreUnavailable` if the store has data of 0.1 that are not converted, or if a server of 0.1 uses the store."""
     if layouts and layouts.get(LAYOUT) != DONE and max(layouts) <= LAYOUT:
         state = "the conversion of its data of Holdfast 0.1 is not finished"
         if LAYOUT not in layouts:
@@ -140,7 +143,7 @@ async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> 
 
 
 async def check_alone(nodes: Nodes, prefix: str) -> None:
-    """Raise `StoreUnavailable` if a server of 0.1 is connected, as far as this user may read the list of clients."""
+    """Raise `StoreUnavailable` if a server of 0.1 is connected. The check is skipped if this user may not list the clients."""
     name = f" name={format_legacy_name(prefix)} ".encode()
     for endpoint, answer in (await nodes.call_all("CLIENT", "LIST")).items():
         if not isinstance(answer, ErrorReply) and name in answer:
@@ -164,7 +167,7 @@ class _Converter:
         self._done = Conversion()
 
     async def run(self, *, dry_run: bool, keep_old: bool) -> Conversion:
-        """Run the remaining steps of the conversion."""
+        """Run the steps of the conversion that are left."""
         layouts = await read_layouts(self._nodes, self._keys)
         has_old = (await self._call(self._keys.layout, b"HEXISTS", OLD)) == 1
         if not layouts or max(layouts) > LAYOUT or (layouts.get(LAYOUT) == DONE and not has_old):
@@ -195,7 +198,7 @@ class _Converter:
         return await self._nodes.call(key, (name, key, *arguments))
 
     async def _list_heads(self) -> AsyncIterator[bytes]:
-        """Yield the head key of each session of 0.1, each once."""
+        """Yield the key of each session's hash `s`, each once."""
         seen: set[bytes] = set()
         async for key in self._nodes.scan(f"{self._prefix}:{{*}}:s:*"):
             if key not in seen:
@@ -207,7 +210,7 @@ class _Converter:
             self._progress(self._done)
 
     async def _convert_session(self, head: bytes) -> None:
-        """Convert a session, and compare the result."""
+        """Convert a session, and compare the result with the original."""
         old = await _read_fields(self._nodes, head)
         new_head = _make_old_key(head, b"session")
         converted = await _read_fields(self._nodes, new_head)
@@ -249,7 +252,7 @@ class _Converter:
             at += PAGE
 
     async def _is_converted(self, head: bytes, compactions: dict[bytes, bytes]) -> bool:
-        """Return True if the new log and compactions equal the old ones."""
+        """Return True if the new log and compactions are equal to the old ones."""
         at, log = 0, _make_old_key(head, b"log")
         async for page in self._read_live_entries(head):
             if await self._call(log, b"LRANGE", at, at + PAGE - 1) != page:
@@ -262,7 +265,10 @@ class _Converter:
         )
 
     async def _fence_old_servers(self) -> None:
-        """Make writes fail on 0.1 servers that are disconnected now and would reconnect without opening the place again."""
+        """Make writes of 0.1 servers fail.
+
+        Needed for servers that are disconnected during the conversion, because they reconnect without opening the store again.
+        """
         for name in await self._call(self._keys.tenants, b"ZRANGE", 0, -1):
             tenant = self._keys.tenant(name.decode())
             fenced = f"{tenant.base}:gone".encode()
@@ -271,19 +277,19 @@ class _Converter:
             await self._call(fenced, b"SET", FENCE)
 
     async def _remove_old_keys(self) -> None:
-        """Delete the converted keys of 0.1."""
+        """Delete the keys of 0.1 that were converted."""
         async for key in self._nodes.scan(f"{self._prefix}:{{*}}:[slcb]:*"):
             self._done.removed += await self._call(key, b"UNLINK")
 
 
 def _make_old_key(head: bytes, name: bytes) -> bytes:
-    """Return another old key of the session that has this head key."""
+    """Return the key of a session that has `name` instead of `s`."""
     base, _, place = head.rpartition(b":s:")
     return base + b":" + name + b":" + place
 
 
 def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
-    """Return the fields of a session's new head, and whether its record is damaged. A damaged record is kept unchanged."""
+    """Return the fields of a session's new head, and True if its record is damaged. A damaged record is kept unchanged."""
     fields = {name: value for name, value in old.items() if name in (b"g", b"i", b"r")}
     identity = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
     tenant, user_id, id_, withdrawn = unpack_list(identity)

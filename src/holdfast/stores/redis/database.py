@@ -1,10 +1,12 @@
-"""Run operations on Redis: a read sees one snapshot, a write is one script.
+"""Run operations on Redis: a read sees one snapshot, and a write commits with one script.
 
-A write uses what it read, or what this process remembers from its previous write. It commits with a script that does nothing
-unless the session's guard is still the one that was read. Every write sets a new, unique guard: the number of the user's write
-and a mark of the attempt. So an attempt is executed at most once, however late it arrives, and the guard shows afterwards
-whether it was executed. If another process has written since, only an idempotency key can show that; without one the outcome is
-unknown.
+Each session, owner of memories or other scope has a guard, a value that every write replaces by a new, unique one. A write
+bases its changes on what it has read, or on what this process remembers from its previous write. The script that commits it
+does nothing if the guard has changed since.
+
+A guard consists of the number of the user's write and a mark of the attempt. So an attempt is executed at most once, however
+late it arrives, and if its outcome is unknown, the guard shows whether it was executed. If another process has written in the
+meantime, only an idempotency key can show that. Without a key the outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -47,33 +49,33 @@ from holdfast.stores.redis.records import (
 
 T = TypeVar("T")
 MAX_ARGUMENTS: Final = 1000
-"""Maximum number of arguments of one command; a script accepts several thousand."""
+"""Maximum number of arguments in one command. A script call may have several thousand."""
 MOST_TENANTS: Final = 10_000
-"""Maximum number of tenants that a process remembers as listed."""
+"""Number of tenants after which this process forgets which ones it has added to the list of tenants."""
 _STALE: Final = -1
-"""Reply of the commit script if the guard has changed."""
+"""The reply of the commit script if the guard has changed."""
 _COMMIT = load_script("live", "news", "commit")
 _COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
-"""The commit script for writes that also change shared state."""
+"""The commit script for writes that also change state that sessions share."""
 _FETCH = load_script("live", "fetch")
 _DISCARD = load_script("discard")
 _SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
-"""Reads that are not Redis commands but functions of the script."""
+"""Reads that are functions of our script and not Redis commands."""
 _SORTED: Final = frozenset(
     b"x m r a z d mp mv mr ms md recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
     b" api_ids memory_owners tenants".split()
 )
-"""Name parts of keys that are sorted sets; `log` is a list, all others are hashes."""
+"""Names of keys that are sorted sets. The key `log` is a list, and all others are hashes."""
 Head = Sequence[Any]
-"""Guard, record and profile of the guarded data. The record is bytes if it was just read, and decoded if it is remembered."""
+"""Guard, record and profile of a session or other scope. The record is bytes if it was just read, and decoded if it is remembered."""
 
 
 class _Undecidable(Exception):  # not an error: an outcome
-    """Another process has written since an attempt with an unknown outcome, so the outcome cannot be found out."""
+    """It is not possible to find out whether an attempt succeeded, because another process has written since."""
 
 
 class _AttemptSucceeded(Exception):  # not an error: an outcome
-    """An attempt with an unknown outcome has turned out to be successful."""
+    """An attempt whose outcome was unknown has succeeded."""
 
     def __init__(self, number: bytes, result: Any, news: Sequence[News]) -> None:
         super().__init__()
@@ -83,16 +85,16 @@ class _AttemptSucceeded(Exception):  # not an error: an outcome
 
 
 class _Conflict(Exception):  # not an error: an outcome
-    """Another writer was faster."""
+    """Another writer was faster, so the operation must be run again."""
 
 
 def make_head_command(keys: ScopeKeys) -> Command:
-    """Return the command that reads guard, record and profile."""
+    """Return the command that reads guard, record and profile from a head."""
     return (b"HMGET", keys.head, b"g", b"r", b"p")
 
 
 class Job:
-    """An operation, with its state across several attempts."""
+    """A read or write, with its state across several attempts."""
 
     __slots__ = (
         "attempts",
@@ -111,19 +113,19 @@ class Job:
         self.keys = keys
         self.work = work
         self.key = key
-        """The idempotency key of the operation."""
+        """The idempotency key of the operation, or None."""
         self.head: Head | None = None
         self.is_remembered = False
-        """True if the head is remembered from the previous write, not read."""
+        """True if the head is the one that this process remembers from its previous write, and was not read."""
         self.is_optimistic = True
-        """True to skip reads whose results the commit checks anyway, such as a check that the idempotency key is new."""
+        """True if reads can be skipped whose expected results the commit checks, such as a check that the idempotency key is new."""
         self.committing = False
-        """True as soon as something may have been written."""
+        """True once a commit was sent, so that something may have been written."""
         self.give_up = monotonic() + PATIENCE
         self.attempts: dict[bytes, tuple[Any, Sequence[News]]] = {}
-        """Results and news of the attempts with an unknown outcome, by mark."""
+        """Result and news of each attempt whose outcome is unknown, by mark."""
         self.seen: set[bytes | None] = set()
-        """The guards that these attempts have read."""
+        """The guards that the attempts in `attempts` have read."""
 
     def reset(self) -> None:
         """Make the next attempt read everything again."""
@@ -131,13 +133,14 @@ class Job:
 
 
 class Transaction:
-    """One attempt at an operation: what it has read and what it will write.
+    """One attempt at an operation: the data that it has read, and the commands that it will write with.
 
     Attributes:
-        keys: keys of the guarded data: a session, an owner of memories, or a user or tenant with artifacts or state.
-        commands: the writes, in order. The first one fails if the server is full.
-        checks: key, field and value of hash fields that must not have changed.
-        news: changes for the tenant's indexes: kind, name, arguments.
+        keys: keys of the session or other scope whose guard is checked: an owner of memories, or a user or tenant with
+            artifacts or state. None if the write has no guard.
+        commands: the writing commands, in order. The first one fails if the server's memory is full.
+        checks: key, field and value of hash fields that must be unchanged at the commit.
+        news: changes of the tenant's indexes: kind, name, arguments.
         tenant_commands: commands for the tenant's slot that are sent before the commit.
         obsolete: fields and values that can be removed from the tenant's hash of memory ids after the commit.
     """
@@ -152,29 +155,29 @@ class Transaction:
         self.tenant_commands: list[Command] = []
         self.obsolete: list[Argument] = []
         self.marks: list[Argument] = []
-        """Index entries of new log entries; see `matching`."""
+        """Entries to add to the index of digests, for new log entries; see `matching`."""
         self.tenant: TenantKeys | None = None
-        """The tenant whose indexes are changed by a write without a guard."""
+        """For a write without a guard: the tenant whose indexes the write changes."""
         self.rounds = 0
         self.guard: bytes | None = None
         self.base: Record | None = None
-        """The session's record before the changes; None if there is no session."""
+        """The session's record as it was read; None if there is no session."""
         self.record: Record | None = None
         self.profile: bytes | None = None
         self.is_new = False
-        """True if a new session replaces the one that was read."""
+        """True if the write stores a new session, or lists an owner of memories that is new."""
         self.moved_to: SessionKeys | None = None
         if job.head is not None:
             self._open(job.head)
 
     @property
     def is_cluster(self) -> bool:
-        """True in a cluster, where users and their tenant may be on different servers."""
+        """True for a cluster, in which a user and the tenant may be on different servers."""
         return self.database.nodes.is_cluster
 
     @property
     def is_guess(self) -> bool:
-        """True if the attempt relies on a remembered head, or on an assumption that only the commit checks."""
+        """True if the attempt relies on a remembered head, or on an assumption that is checked only by the commit."""
         return self.job.is_remembered or (self.job.is_optimistic and bool(self.checks))
 
     @property
@@ -185,7 +188,7 @@ class Transaction:
     # -- reading ---------------------------------------------------------------
 
     async def read(self, *commands: Command) -> list[Any]:
-        """Return the replies to commands, and load the head if it is not loaded yet."""
+        """Return the replies to commands. Also read the head, if that was not done yet."""
         if self.keys is None or self.job.head is not None:
             self.rounds += 1
             return await self.database.fetch(commands) if commands else []
@@ -197,7 +200,7 @@ class Transaction:
         return answers
 
     async def read_fields(self, key: bytes, names: Sequence[Argument]) -> dict[Any, bytes]:
-        """Return those fields of a hash that exist, by name and in the order of `names`."""
+        """Return those fields of a hash that exist, by name in the order of `names`."""
         values = [value for some in await self.read(*split_command(b"HMGET", key, names)) for value in some]
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
@@ -206,14 +209,14 @@ class Transaction:
         self.base = self.record = decode_record(self.keys, record) if type(record) is bytes else record
 
     async def read_session(self, *commands: Command) -> tuple[Session, list[Any]]:
-        """Return the session and the replies to commands. Raises `SessionNotFound`."""
+        """Return the session, and the replies to `commands`. Raises `SessionNotFound`."""
         answers = await self.read(*commands) if commands or self.job.head is None else []
         if self.record is None:
             raise SessionNotFound(self.keys.id)
         return build_session(self.record, self.profile), answers
 
     async def is_consistent(self) -> bool:
-        """Return True if all reads belong to one snapshot, because the guard has not changed."""
+        """Return True if the guard is still the one that was read, so that all reads belong to one snapshot."""
         if self.rounds == 0 or self.keys is None:
             return True
         (guard,) = await self.database.fetch(((b"HGET", self.keys.head, b"g"),))
@@ -222,26 +225,26 @@ class Transaction:
     # -- writing ---------------------------------------------------------------
 
     def queue(self, name: str | bytes, key: bytes, *arguments: Argument) -> None:
-        """Queue a write command for the commit."""
+        """Add a command to those that the commit executes."""
         self.commands.append((name, key, *arguments))
 
     def check(self, key: bytes, field: Argument, value: bytes | None) -> None:
-        """Require at commit that a field of a hash still has the value that was read; None means that it did not exist."""
+        """Make the commit fail if a field of a hash has another value than `value`. None means that the field must not exist."""
         self.checks.append((key, field, value))
 
     def add_news(self, kind: bytes, name: bytes, *arguments: bytes | int) -> None:
-        """Add a change of the tenant's indexes. It replaces an earlier one of the same kind and name."""
+        """Add a change of the tenant's indexes. It replaces an earlier change with the same kind and name."""
         self.news.append((kind, name, arguments))
 
     def update_record(self, **fields: Any) -> None:
-        """Set fields of the session's record. Raises `StoreCorrupt` if the record could not be decoded."""
+        """Set fields of the session's record. Raises `StoreCorrupt` if the stored record cannot be decoded."""
         assert self.record is not None
         if self.record.session.damaged:
             raise StoreCorrupt("its record is damaged and cannot be decoded")
         self.record = msgspec.structs.replace(self.record, **fields)
 
     def save_session(self, session: Session, *, profile: bool = False) -> None:
-        """Write the session's fields; the large ones only if `profile` is True."""
+        """Write the session's fields. The large fields are written only if `profile` is True."""
         encoded = encode_profile(session) if profile else self.profile
         if encoded != self.profile:
             self.profile = encoded
@@ -251,16 +254,16 @@ class Transaction:
         self.update_record(session=strip_profile(session))
 
     def insert_session(self, session: Session) -> None:
-        """Write a new session under the guarded keys."""
+        """Write a new session under `keys`."""
         if self.moved_to is not None:
             self._detach_moved()
         self.is_new, self.profile, self.record = True, None, Record(strip_profile(session))
         self.save_session(session, profile=True)
 
     def _detach_moved(self) -> None:
-        """Complete the move of a withdrawn session, because a new session takes over its old keys.
+        """Complete the move of a withdrawn session to its new keys, because a new session takes over the old ones.
 
-        The withdrawn session gets its own guard under its new keys.
+        The withdrawn session gets a guard of its own under the new keys.
         """
         moved, self.moved_to = self.moved_to, None
         assert moved is not None
@@ -269,7 +272,7 @@ class Transaction:
         self._add_session_news(moved, self.record, b"-", b"w")
 
     def complete(self) -> bytes:
-        """Queue the writes that are made once per transaction; return the encoded record, empty if it is unchanged."""
+        """Queue the commands that every write of a session needs; return the encoded record, empty if it is unchanged."""
         if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.is_new):
             return b""
         record = b""
@@ -292,7 +295,7 @@ class Transaction:
         return record
 
     def _update_indexes(self) -> None:
-        """Queue the changes of the user's and the tenant's indexes of sessions."""
+        """Queue the changes of the indexes of sessions, those of the user and those of the tenant."""
         keys, base, record, moved = self.keys, self.base, self.record, self.moved_to
         before, after = _compute_flag(base, keys.withdrawn), _compute_flag(record, keys.withdrawn)
         if moved is not None:
@@ -320,7 +323,7 @@ def _get_times(record: Record) -> tuple[int, int, int | None]:
 
 
 def _compute_flag(record: Record | None, withdrawn: str) -> bytes:
-    """Return the flag that says which of the tenant's indexes contain a session, as `news.s` in `news.lua` expects it."""
+    """Return the flag that tells `news.s` in `news.lua` which of the tenant's indexes contain the session."""
     if record is None:
         return b"-"
     if withdrawn:
@@ -333,20 +336,20 @@ def _compute_flag(record: Record | None, withdrawn: str) -> bytes:
 
 
 def encode_identity(keys: SessionKeys) -> bytes:
-    """Encode tenant, user, id and withdrawal of a session, as stored in its head after its number."""
+    """Encode tenant, user, id and withdrawal of a session, as its head contains them after the session's number."""
     return pack((keys.tenant, keys.user_id, keys.id, keys.withdrawn))
 
 
 def split_command(name: bytes, key: bytes, fields: Sequence[Argument]) -> list[Command]:
-    """Split a command with many fields into commands of at most `MAX_ARGUMENTS` fields."""
+    """Return commands with at most `MAX_ARGUMENTS` fields each, instead of one command with many fields."""
     return [(name, key, *fields[at : at + MAX_ARGUMENTS]) for at in range(0, len(fields), MAX_ARGUMENTS)]
 
 
 class Database:
-    """An open store: runs the reads and writes of all its handles."""
+    """An open store. It runs the reads and writes of all its handles."""
 
     _closed = True
-    """True until `__init__` has finished."""
+    """True before `__init__` has finished, and after `close`."""
 
     def __init__(self, nodes: Nodes, keys: Keys, remembered: SessionCache[Head]) -> None:
         self.keys = keys
@@ -366,7 +369,7 @@ class Database:
     # -- reading -----------------------------------------------------------------
 
     async def read(self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Return the result of `work`, with all reads on one snapshot."""
+        """Run `work` and return its result. All its reads see one snapshot."""
         self._enter()
         try:
             give_up = monotonic() + PATIENCE
@@ -389,7 +392,7 @@ class Database:
             self._leave()
 
     async def fetch(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies to commands; commands of one slot read the same snapshot."""
+        """Return the replies to commands. Those in the same slot see the same snapshot."""
         if len(commands) == 1 or not self.nodes.is_cluster:
             return await self._fetch_slot(commands)
         groups: dict[bytes, list[int]] = {}
@@ -413,7 +416,7 @@ class Database:
         return answers
 
     async def _run_work(self, transaction: Transaction) -> Any:
-        """Run the transaction's work, and translate errors of encoding and decoding."""
+        """Run the transaction's work. Errors of encoding and decoding become `InvalidRequest` and `StoreCorrupt`."""
         try:
             return await transaction.job.work(transaction)
         except OverflowError as exc:
@@ -422,7 +425,7 @@ class Database:
             raise StoreCorrupt(f"{self.nodes.name}: the stored data are damaged: {exc}") from exc
 
     async def tidy(self, tenant: str) -> None:
-        """Deliver what crashed processes left in the tenant's outboxes. A single server has no outboxes."""
+        """Deliver the news that crashed processes left in the outboxes of the tenant's users. A single server has no outboxes."""
         if self.nodes.is_cluster:
             await self.outbox.tidy(tenant)
 
@@ -431,11 +434,11 @@ class Database:
     async def write(
         self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]], *, key: str | None = None
     ) -> T:
-        """Run `work`, commit, and return its result. The changes are as durable as the server is configured to be.
+        """Run `work`, commit, and return its result. The changes are as durable as the server's configuration makes them.
 
         Args:
-            keys: keys of the guarded data; None if `work` protects its changes with checks.
-            work: the operation. It is called again with a new transaction if another writer was faster.
+            keys: keys of the session or other scope whose guard the commit checks; None if `work` makes its own checks.
+            work: the operation. If another writer was faster, it is called again with a new transaction.
             key: idempotency key of the operation.
         """
         self._enter()
@@ -463,7 +466,7 @@ class Database:
             task.exception()  # marked as retrieved: the caller may have been cancelled
 
     async def _run_in_turn(self, job: Job) -> Any:
-        """Run the job when its turn comes, because concurrent writers of one session would only conflict."""
+        """Wait for the job's turn, then run it. Without turns, concurrent writers of one session would only conflict."""
         if job.keys is None:
             return await self._run(job)
         await self._turnstile.enter(job.keys.head)
@@ -475,7 +478,7 @@ class Database:
             self._turnstile.leave(job.keys.head)
 
     async def _run(self, job: Job) -> Any:
-        """Make attempts at the job until one succeeds or fails for good."""
+        """Make attempts at the job until one succeeds, or fails for good."""
         while True:
             try:
                 return await self._attempt(job)
@@ -516,14 +519,18 @@ class Database:
     async def resolve_attempts(self, job: Job, guard: bytes | None) -> None:
         """Find out from the current guard whether one of the attempts with an unknown outcome succeeded.
 
+        Returns if it is certain that none of them did.
+
         Raises:
-            _AttemptSucceeded: one did.
+            _AttemptSucceeded: one of them succeeded.
             _Undecidable: another process has written since, and the job has no idempotency key.
         """
         number, _, mark = (guard or b"").rpartition(b".")
         if mark in job.attempts:
             raise _AttemptSucceeded(number, *job.attempts[mark])
-        if guard in job.seen:  # none succeeded; a late one will be refused because the next attempt sets a new guard
+        if (
+            guard in job.seen
+        ):  # no attempt succeeded; one that arrives late is refused, as the next attempt sets a new guard
             return
         if job.key is None:
             raise _Undecidable
@@ -531,7 +538,7 @@ class Database:
             job.attempts.clear()
 
     async def _commit(self, job: Job, transaction: Transaction, result: Any) -> None:
-        """Commit a transaction. Raises `_Conflict` if something has changed and the job must be run again."""
+        """Commit a transaction. Raises `_Conflict` if data that it depends on have changed, so that the job must be run again."""
         mark = next(self._marks)
         record = transaction.complete()
         guarded = job.keys is not None
@@ -562,12 +569,12 @@ class Database:
             job.head, job.is_optimistic = answer[1], True
 
     async def _deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
-        """Deliver the news of a write to the tenant's indexes in a cluster, where the commit cannot include them."""
+        """In a cluster, deliver the news of a write to the tenant's indexes. On a single server the commit includes them."""
         if self.nodes.is_cluster and news:
             await self.outbox.deliver(scope, number, news)
 
     async def _discard(self, tenant: str, obsolete: Sequence[Argument]) -> None:
-        """Remove obsolete memory ids and owners from the tenant's keys."""
+        """Remove obsolete ids of memories, and obsolete owners, from the tenant's keys."""
         keys = self.keys.tenant(tenant)
         for at in range(0, len(obsolete), MAX_ARGUMENTS):
             try:
@@ -578,7 +585,7 @@ class Database:
                 return
 
     async def _prepare(self, transaction: Transaction) -> None:
-        """Write the data that the tenant's slot must have before the commit."""
+        """Write the data that must be in the tenant's slot before the commit."""
         await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in transaction.tenant_commands))
         tenant = transaction.keys.tenant
         if transaction.is_new and tenant not in self._tenants:
@@ -622,7 +629,7 @@ class Database:
         return listed, [*head, types, record, len(checks), *checked, *flat]
 
     def _remember(self, transaction: Transaction, guard: bytes) -> None:
-        """Remember the session's head for its next write."""
+        """Remember the session's head, so that this process's next write need not read it."""
         if isinstance(transaction.keys, SessionKeys) and transaction.record and transaction.moved_to is None:
             head = (guard, transaction.record, transaction.profile)
             self._remembered.put(transaction.keys.head, head, len(transaction.profile or b""))
@@ -662,13 +669,13 @@ class Database:
 
 
 def get_key(command: Command) -> bytes:
-    """Return the key of a command."""
+    """Return a command's key."""
     key = command[1]
     assert isinstance(key, bytes)
     return key
 
 
 def _get_key_type(key: bytes) -> str:
-    """Return the letter of a key's type: list, sorted set or hash."""
+    """Return the letter for a key's type: `l` for a list, `z` for a sorted set, `h` for a hash."""
     part = key.rpartition(b"}:")[2].partition(b":")[0] if b"}:" in key else key.rpartition(b":")[2]
     return "l" if part == b"log" else "z" if part in _SORTED else "h"

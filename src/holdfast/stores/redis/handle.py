@@ -1,4 +1,4 @@
-"""The base of a tenant's handle on Redis, and decorators that run its methods as transactions."""
+"""The base of a tenant's handle on Redis, and decorators that run a handle's methods as transactions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 _Work = Callable[[Transaction], Awaitable[T]]
 _KeysOf = Callable[["Handle", Any], ScopeKeys | None]
-"""Returns the keys of the data that a method guards, from the method's first argument."""
+"""Returns the keys of the data that a method reads or writes, given the method's first argument."""
 
 
 class Handle:
-    """A handle of one tenant; subclasses in the modules next to this one implement the parts of the store."""
+    """A handle of one tenant. Subclasses in the other modules of this package implement the parts of the store."""
 
     tenant: str
     database: Database
@@ -33,7 +33,7 @@ class Handle:
         return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
     def _make_scope_keys(self, user_id: str | None) -> ScopeKeys:
-        """Return the keys that a user's sessions share, or if `user_id` is None, those that all the tenant's sessions share."""
+        """Return the keys of data that all sessions of a user share, or if `user_id` is None, that all sessions of the tenant share."""
         return self.database.keys.user(self.tenant, user_id or "")
 
     @property
@@ -41,7 +41,7 @@ class Handle:
         return self.database.keys.tenant(self.tenant)
 
     async def run(self, keys: ScopeKeys | None, work: _Work[T], *, write: bool, key: str | None = None) -> T:
-        """Run `work` in a transaction and return its result; see `Database.read` and `Database.write`."""
+        """Run `work` in a transaction and return its result. The arguments are those of `Database.read` and `Database.write`."""
         if self._closed:
             raise StoreClosed
         database = self.database
@@ -53,7 +53,7 @@ class Handle:
             raise
 
     async def _tidy(self) -> TenantKeys:
-        """Update the tenant's indexes with the writes of crashed processes, and return the tenant's keys."""
+        """Add the writes of crashed processes to the tenant's indexes; return the tenant's keys."""
         await self.database.tidy(self.tenant)
         return self._tenant_keys
 
@@ -63,7 +63,7 @@ def _resolve_no_keys(_handle: Handle, _subject: object) -> None:
 
 
 def resolve_session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
-    """Return the keys of the session that a method is called for."""
+    """Return the keys of the session, which is the first argument of a method."""
     checks.check_ref(ref)
     return handle._make_session_keys(ref)  # noqa: SLF001 - of this module
 
@@ -71,7 +71,7 @@ def resolve_session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
 class _Transactional:
     """A decorator that runs a method as a transaction.
 
-    The transaction is the method's first parameter, which callers omit.
+    The method's first parameter is the transaction. Callers leave it out.
     """
 
     def __init__(self, keys_of: _KeysOf, *, write: bool) -> None:
@@ -95,25 +95,25 @@ class _Transactional:
 
 
 def read_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
-    """Return a decorator for methods that read one snapshot.
+    """Return a decorator for methods that read; all reads see one snapshot.
 
     Args:
-        keys_of: returns the keys of the data to read, from the method's first argument.
+        keys_of: returns the keys of the data to read, given the method's first argument.
     """
     return _Transactional(keys_of, write=False)
 
 
 def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
-    """Return a decorator for methods that write. They are called again if another writer was faster.
+    """Return a decorator for methods that write. The method is called again if another writer was faster.
 
     Args:
-        keys_of: returns the keys of the guarded data, from the method's first argument.
+        keys_of: returns the keys of the data whose guard the commit checks, given the method's first argument.
     """
     return _Transactional(keys_of, write=True)
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
-    """Return the sessions that exist; another process may have deleted some of them a moment ago."""
+    """Return those sessions that exist. Another process may have deleted some of them a moment ago."""
     heads = await tx.database.fetch([make_head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
     return [build_session(decode_record(one, record), profile) for one, (_, record, profile) in found]

@@ -1,4 +1,4 @@
-"""Checks of a server's configuration: its version, its durability, and whether it may evict data."""
+"""Check a server's configuration: its version, its durability, and that it does not evict data."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from holdfast.stores.redis.connection import Endpoint, ErrorReply
 from holdfast.stores.redis.nodes import Nodes
 
 OLDEST: Final = (6, 2)
-"""The first version that supports the commands of the scripts."""
+"""The first version of Redis that supports the commands in the scripts."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """Version and configuration of a server. A value is None if the server does not report it."""
+    """Version and configuration of a server. A field is None if the server does not report it."""
 
     endpoint: Endpoint
     version: str | None
     policy: str | None
     """`maxmemory-policy`: which keys the server evicts when its memory is full."""
     maxmemory: int | None
-    """Limit in bytes; 0 means no limit."""
+    """Memory limit in bytes; 0 means no limit."""
     used: int | None
-    """Used memory in bytes."""
+    """Memory in use, in bytes."""
     appendonly: bool | None
     appendfsync: str | None
     save: str | None
-    """When the server writes snapshots; empty means never."""
+    """The intervals at which the server writes snapshots; empty if it writes none."""
     replicas: int | None
     cluster: bool | None
     """True if the server belongs to a cluster."""
 
     @property
     def can_evict(self) -> bool:
-        """True if the server may evict keys without an expiry. No key of a store has one."""
+        """True if the server may evict keys that have no expiry. The keys of a store have none."""
         return (self.policy or "").startswith("allkeys")
 
     @property
@@ -47,7 +47,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def possible_loss(self) -> str:
-        """The data that a crash can lose, in words."""
+        """Description of the data that can be lost in a crash."""
         if self.appendonly:
             return _LOSS.get(self.appendfsync or "", "everything that the operating system had not written yet")
         if self.appendonly is None:
@@ -63,7 +63,7 @@ _LOSS: Final = {
 
 
 async def load_health(nodes: Nodes) -> list[Health]:
-    """Return the health of every server that has data."""
+    """Return the health of each server that has data."""
     settings = {
         name: await nodes.call_all("CONFIG", "GET", name)
         for name in ("maxmemory-policy", "appendonly", "appendfsync", "save")
@@ -78,7 +78,7 @@ async def load_health(nodes: Nodes) -> list[Health]:
 
 
 def _parse_setting(answer: Any) -> str | None:
-    """Return the value of a setting, or None if the server does not report it."""
+    """Return the value in the reply to CONFIG GET; None if the server does not report the setting."""
     return None if isinstance(answer, ErrorReply) or len(answer) < 2 else answer[1].decode()
 
 
@@ -106,13 +106,13 @@ def _make_health(endpoint: Endpoint, info: dict[str, str], settings: dict[str, s
 
 
 def check_health(found: list[Health], name: str, *, clustered: bool, allow_eviction: bool) -> None:
-    """Raise `StoreUnavailable` for servers that may evict data, are too old, or do not match the scheme of the URL.
+    """Raise `StoreUnavailable` if a server may evict data, is too old, or does not match the scheme of the URL.
 
     Args:
         found: health of the servers.
         name: name of the store, for messages.
         clustered: True if the URL names a cluster.
-        allow_eviction: True if the URL allows eviction.
+        allow_eviction: True if the URL allows servers that evict data.
     """
     for one in found:
         problem = _find_problem(one, clustered=clustered, allow_eviction=allow_eviction)

@@ -1,7 +1,8 @@
 """Names of keys, and the encoding of names and numbers in members of sorted sets.
 
-A key is `prefix:{tag}:letter…`. The tag identifies a tenant and a user, or a tenant. It is a hash of both with their lengths, so
-that no bytes in an identifier can produce another user's keys or break out of the braces that a cluster hashes by.
+A key has the form `prefix:{tag}:letter…`. The tag identifies a tenant and one of its users, or the tenant alone. It is a hash
+of their names and lengths. So no bytes in an identifier can lead to another user's keys, or close the braces by which a cluster
+finds a key's slot.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from holdfast.domain.memory import Owner
 
 _OFFSET: Final = 1 << 63
 _END: Final = b"\0\1"
-"""Ends an encoded name. A NUL inside a name is followed by 0xff, which never occurs in UTF-8. So names sort by their bytes, and no
-encoded name is a prefix of another one."""
+"""Ends an encoded name. A NUL inside a name is followed by 0xff, which never occurs in UTF-8. So names are sorted by their
+bytes, and no encoded name is a prefix of another one.
+"""
 
 
 def _hash(kind: bytes, *names: str) -> str:
-    """Return a hash of 128 bits of some names, in base64."""
+    """Return a 128-bit hash of names, in base64."""
     hasher = blake2b(digest_size=16, person=kind)
     for name in names:
         data = name.encode()
@@ -32,20 +34,20 @@ def _hash(kind: bytes, *names: str) -> str:
 
 
 def encode_name(name: str) -> bytes:
-    """Encode a name as the beginning of a member, so that members sort by the bytes of the name."""
+    """Encode a name as the beginning of a member. The members are then sorted by the bytes of the name."""
     return name.encode().replace(b"\0", b"\0\xff") + _END
 
 
 def decode_names(member: bytes) -> list[str]:
-    """Decode the names in a member."""
+    """Decode the names at the beginning of a member."""
     return [part.replace(b"\0\xff", b"\0").decode() for part in member.split(_END)[:-1]]
 
 
 def encode_number(number: int) -> bytes:
-    """Encode an integer of 64 bits as the beginning of a member, so that members sort by its value.
+    """Encode a 64-bit integer as the beginning of a member. The members are then sorted by its value.
 
     Raises:
-        OverflowError: the number has more than 64 bits.
+        OverflowError: the number does not fit into 64 bits.
     """
     return (number + _OFFSET).to_bytes(8, "big")
 
@@ -59,7 +61,10 @@ def decode_number(member: bytes) -> int:
 
 
 class ScopeKeys:
-    """The keys of a scope, which has artifacts or state: a session or a user, in the user's slot, or the tenant in the tenant's slot."""
+    """The keys of a scope, which can have artifacts or state.
+
+    The scope is a session or a user, whose keys are in the user's slot, or the tenant, whose keys are in the tenant's slot.
+    """
 
     def __init__(self, base: str, tenant: str, user_id: str, letter: str, place: str) -> None:
         self.tenant = tenant
@@ -83,7 +88,7 @@ class ScopeKeys:
         self.marks = self.key("d")
 
     def key(self, name: str) -> bytes:
-        """Return a key in the same slot."""
+        """Return the key with this name in the same slot."""
         return f"{self.tag}:{name}".encode()
 
 
@@ -111,16 +116,17 @@ class SessionKeys(ScopeKeys):
 
     @property
     def dependents(self) -> tuple[bytes, ...]:
-        """All keys of the session, except its head."""
+        """All keys of the session, without its head."""
         log = (self.log, self.retired, self.views, self.keyed, self.calls)
         media = (self.media, self.media_uses)
         return (*log, *media, self.compactions, self.lives, self.names, self.versions)
 
 
 class OwnerKeys(ScopeKeys):
-    """The keys of an owner's memories, in the slot of the user or the tenant.
+    """The keys of an owner's memories. They are in the user's slot if the owner is a user, otherwise in the tenant's slot.
 
-    In the head, g is the guard, m the totals, and f the floor of versions and numbers after a deletion.
+    Fields of the head: `g` is the guard, `m` are the totals, and after a deletion, `f` is the highest version or number used
+    before.
     """
 
     def __init__(self, base: str, tenant: str, owner: Owner) -> None:
@@ -139,7 +145,7 @@ class OwnerKeys(ScopeKeys):
         self.diary = self.key("md" + place)
 
     def signals_key(self, memory: int) -> bytes:
-        """Return the key of a memory's signals, sorted by number."""
+        """Return the key of a memory's signals, which are sorted by their number."""
         return self.signals + b":%d" % memory
 
 
@@ -150,7 +156,7 @@ class TenantKeys:
         *("index", "recent", "named", "withdrawn", "idle", "owned", "expiring", "endings", "due", "used"),
         *("departed", "late"),
     )
-    """The indexes that follow writes to users' slots, in the order in which scripts get their keys."""
+    """Names of the indexes that change with writes to users' slots, in the order in which scripts receive their keys."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -191,17 +197,17 @@ class TenantKeys:
         return f"{self.base}:{name}".encode()
 
     def parts(self, blob: str) -> bytes:
-        """Return the key of the hash with the parts of a content."""
+        """Return the key of the hash that has the parts of a content."""
         return f"{self.base}:blob:{_hash(b'blob', blob)}".encode()
 
     @property
     def indexes(self) -> tuple[bytes, ...]:
-        """The Redis keys of the indexes named in `INDEXES`, in the same order."""
+        """The Redis keys of the indexes in `INDEXES`, in the same order."""
         return tuple(getattr(self, name) for name in self.INDEXES)
 
 
 class Keys:
-    """Creates the keys below one prefix."""
+    """Creates the keys of a store, which all begin with its prefix."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -231,7 +237,7 @@ class Keys:
 
 
 def extract_hash_tag(key: bytes) -> bytes:
-    """Return the part of a key that determines its slot in a cluster: the text within braces, or the whole key."""
+    """Return the part of a key that determines its slot in a cluster: the text within braces, or the whole key if it has none."""
     begin = key.find(b"{")
     end = key.find(b"}", begin + 1)
     return key[begin + 1 : end] if begin >= 0 and end > begin + 1 else key

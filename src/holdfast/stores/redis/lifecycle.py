@@ -1,4 +1,4 @@
-"""The lifecycle of sessions: use without a write, ends, and the notification of hooks."""
+"""The lifecycle of sessions in Redis: their use without a write, their end, and the notification of hooks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _resolve_ending_keys(handle: Handle, ending: Ending) -> ScopeKeys:
 
 
 class LifecycleMethods(Handle):
-    """The lifecycle of sessions; see `holdfast.stores.lifecycle.LifecycleStore`."""
+    """The methods of `holdfast.stores.lifecycle.LifecycleStore`."""
 
     @write_transaction(resolve_session_keys)
     async def touch(self, tx: Transaction, ref: SessionRef, *, timestamp: int) -> None:
@@ -68,7 +68,7 @@ class LifecycleMethods(Handle):
     async def endings_of(
         self, tx: Transaction, user_id: str, *, after: str = "", limit: int = 100
     ) -> tuple[Ending, ...]:
-        """Return ends of a user's sessions; reads all ends of the tenant, because there are few at any time."""
+        """Return recorded endings of a user's sessions. Reads all endings of the tenant, of which there are few at any time."""
         checks.check_id(user_id, "user_id")
         checks.check_limit(limit)
         keys = await self._tidy()
@@ -144,7 +144,7 @@ class LifecycleMethods(Handle):
 
 
 def end_session(tx: Transaction, session: Session, ending: Ending) -> None:
-    """End a session, and record the end if hooks must be notified of it."""
+    """End a session. If hooks must be notified, also record the ending."""
     ended = {"status": "closed", "ended_at": ending.ended_at, "end_reason": ending.reason}
     withdrawn = ending.id if ending.withdrawn else session.withdrawn
     tx.save_session(evolve(session, version=session.version + 1, withdrawn=withdrawn, **ended))
@@ -155,7 +155,7 @@ def end_session(tx: Transaction, session: Session, ending: Ending) -> None:
 
 
 def _withdraw(tx: Transaction, ending: Ending) -> None:
-    """Withdraw a session from its name: move all its keys to others, so that the name is free."""
+    """Withdraw a session: move its data to other keys, so that its name is free."""
     old = tx.keys
     new = tx.moved_to = tx.database.keys.session(old.tenant, old.user_id, old.id, ending.id)
     remove_marks(tx)

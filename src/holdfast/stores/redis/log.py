@@ -1,4 +1,4 @@
-"""Append to logs and read them. The live path is a list, and retired entries are a sorted set by `seq`."""
+"""Append to logs and read them, in Redis. The live entries are in a list, and retired entries in a sorted set by `seq`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.session_changes import advance_session, fill_unset, refuse_stale, resolve_claim
 
 LOOKBACK: Final = 16
-"""Number of entries that are read per round trip when searching from the end."""
+"""Number of entries that are read per round trip when a log is searched backwards."""
 
 
 class LogMethods(Handle):
-    """The log of sessions; see `holdfast.stores.log.LogStore`."""
+    """The methods of `holdfast.stores.log.LogStore`, without those that concern compactions."""
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         keys = resolve_session_keys(self, ref)
@@ -196,7 +196,7 @@ class LogMethods(Handle):
 def make_live_range(
     keys: SessionKeys, start: int = 0, stop: int | None = None, limit: int | None = None, *, descending: bool = False
 ) -> Command:
-    """Return the command that reads a range of the live path."""
+    """Return the command that reads a range of the live entries."""
     bounds = (
         records.check_int64(start),
         -1 if stop is None else records.check_int64(stop),
@@ -271,13 +271,13 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
 
 
 def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None:
-    """Return True if a write makes an entry live, False if it retires the entry, None if it does neither.
+    """Return True if a write appends an entry as live, False if it retires the entry, and None if it does neither.
 
     Args:
         seq: the entry.
-        cut: the write retires live entries from this `seq` on; None if it retires none.
-        start: the first entry that the write appends.
-        stop: the end of the appended entries, exclusive.
+        cut: the lowest `seq` that the write retires; None if it retires nothing.
+        start: `seq` of the first entry that the write appends.
+        stop: the exclusive end of the appended entries.
     """
     if seq >= start:
         return seq < stop
@@ -285,7 +285,7 @@ def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None
 
 
 async def _replay(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
-    """Return the result of the first write with `key`; None if there was none."""
+    """Return the result of the earlier write with this idempotency key; None if there was none."""
     found = None if tx.job.is_optimistic else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
         tx.check(tx.keys.keyed, key, None)
@@ -307,7 +307,7 @@ async def _replay(tx: Transaction, session: Session, key: str, fingerprint: byte
 
 
 async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
-    """Return how many live entries are retired when retiring from `before` on, and the tail without them."""
+    """Return how many live entries have a `seq` of at least `before`, and the log's tail without them."""
     if before is None or tail.last_seq < before:
         return 0, tail
     start = max(before, 0)
@@ -328,7 +328,13 @@ async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int,
 
 
 async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
-    """Return the last live entry whose kind is not in `passed`; `page` has the last entries, newest first."""
+    """Return the last live entry whose kind is not in `passed`; None if there is none.
+
+    Args:
+        tx: the transaction.
+        page: the last `LOOKBACK` live entries of the range to search, newest first.
+        passed: kinds of entries to skip, as they are stored.
+    """
     while True:
         for data in page:
             if records.decode_entry_head(data)[1] not in passed:
@@ -341,7 +347,7 @@ async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[
 
 
 def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[bytes]) -> None:
-    """Append entries to the log. Entries that are already retired, as in an import, are added to the retired ones."""
+    """Append entries to the log. Entries that are already retired, as in an import, are stored with the retired ones."""
     live: list[bytes] = []
     for entry, payload in zip(written, payloads, strict=True):
         data = records.encode_entry(entry, payload)
@@ -355,7 +361,7 @@ def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[
 
 
 def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
-    """Record model calls, each after the earlier ones of its turn."""
+    """Record model calls. Each is stored after the earlier calls of its turn."""
     for call in calls:
         assert tx.record is not None
         record = tx.record
@@ -368,7 +374,10 @@ def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
 
 
 async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> None:
-    """Save the views that are still valid: built after the last change of the log, and with their live compaction included."""
+    """Save those views of a write that are still valid.
+
+    A view is valid if it was built after the last change of existing entries, and if it includes its live compaction.
+    """
     assert tx.record is not None
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     saved: dict[bytes, bytes] = {}
@@ -383,7 +392,7 @@ async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Seq
 
 
 async def _trim_views(tx: Transaction, saved: Mapping[bytes, bytes]) -> None:
-    """Evict the views that were saved the longest ago, beyond `VIEWS_KEPT`."""
+    """Delete the oldest saved views beyond `VIEWS_KEPT`."""
     (number,) = await tx.read((b"HLEN", tx.keys.views))
     if number + len(saved) <= VIEWS_KEPT:
         return

@@ -1,10 +1,11 @@
-"""Find digests in the logs of a user.
+"""Find digests in the logs of a user, in Redis.
 
-Each user has a sorted set as the index of digests. A member consists of a session's number and a place in its log, and its score
-is the key of the digest of that entry. So a look-up takes the same time regardless of the size of the set, and a session can be
-removed by the prefix of its members.
+For each user, a sorted set is the index of digests. A member consists of a session's number and the position of an entry in its
+log. The member's score is the key of the entry's digest. So a search takes about the same time however large the set is, and a
+session can be removed by the prefix of its members.
 
-Each user also has a hash of the origins of entries: the ranges of a session as JSON, by name of the session.
+For each user, a hash contains the origins of entries. A field is the name of a session, and its value has the session's ranges
+as JSON.
 """
 
 from __future__ import annotations
@@ -27,21 +28,24 @@ from holdfast.stores.redis.keys import ScopeKeys, decode_names
 from holdfast.stores.redis.records import HEAD_BYTES, decode_entry_head, decode_record
 
 USUAL: Final = 16
-"""Number of places of a digest that are read first; more are read only if needed."""
+"""Number of positions of a digest that are read first. More are read only if they are needed."""
 _PLACE_BYTES: Final = 6
 _DROPPED_BITS: Final = 12
-"""Bits that are dropped from a key of 64 bits. With one bit that marks aliases, the rest is an integer that a score holds
-exactly."""
+"""Number of bits by which a 64-bit key is shortened. One bit is then added that marks aliases. The result is an integer that a
+score can hold exactly.
+"""
 _END_PLACE: Final = b"\xff" * _PLACE_BYTES
-"""Place of the member for the end of a live path. A session has one such member, whose score changes with the log."""
+"""Position in the member for a session's last visible live message. Each session has one such member. Its score changes when
+the log does.
+"""
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]
-"""Place in the log, and id of the session."""
+"""Position of an entry in its log, and id of the session."""
 _decode_origins: Final = msgspec.json.Decoder(list[Origin]).decode
 
 
 class MatchingMethods(Handle):
-    """Digests in logs, and origins of entries; see `holdfast.stores.matching.MatchingStore`."""
+    """The methods of `holdfast.stores.matching.MatchingStore`."""
 
     async def sightings(
         self,
@@ -93,7 +97,7 @@ class MatchingMethods(Handle):
 
     @read_transaction()
     async def sharing(self, tx: Transaction, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """Return the origins of sessions that have entries of `source`; reads the origins of all forks of the user."""
+        """Return the origins of sessions that contain entries first written in `source`. Reads the origins of all forks of the user."""
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
         shared = self._make_scope_keys(user_id).shared
@@ -105,20 +109,20 @@ class MatchingMethods(Handle):
 
 
 class _Search(NamedTuple):
-    """A search for places of digests."""
+    """A search for entries with given digests."""
 
     tx: Transaction
     keys: ScopeKeys
     head: bytes | None
-    """Head key of the only session to search; None to search all sessions."""
+    """Key of the head of the only session to search; None: search all sessions of the user."""
     limit: int
     alias: bool
     ends: bool
 
     async def find_last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
-        """Return the index of the last key that is found, and its sightings; -1 if none is found.
+        """Return the index of the last key that is found, and the entries that have its digest; -1 and no entries if none is found.
 
-        The sightings do not include other digests with the same score.
+        The entries are empty if the key is found only for other digests with the same score.
         """
         at, places, more = await self._find_places(keys, min(USUAL, self.limit) if self.alias else USUAL)
         if at < 0:
@@ -130,7 +134,7 @@ class _Search(NamedTuple):
         return at, found
 
     async def _find_places(self, keys: Sequence[int], limit: int) -> tuple[int, list[_Place], bool]:
-        """Return the index of the last key that is found, its newest places, and whether there may be more places."""
+        """Return the index of the last key that is found, its newest positions, and True if there may be more positions."""
         scores = [compute_score(key, alias=self.alias) for key in reversed(keys)]
         head: Argument = 0 if self.head is None else Key(self.head)
         command: Command = (b"find_places", self.keys.marks, Key(self.keys.numbers), limit, head, *scores)
@@ -176,12 +180,12 @@ def _make_sighting(session: Session, mark: int, seq: int, digest: bytes, *, live
 
 
 def compute_score(key: int, *, alias: bool) -> int:
-    """Return the score of a digest or an alias. Other digests may have the same score."""
+    """Return the score of a digest's or an alias's key. Different keys may have the same score."""
     return key >> _DROPPED_BITS << 1 | alias
 
 
 def _encode_place(seq: int, *, alias: bool) -> bytes:
-    """Encode the place in a log that follows the session's number in a member."""
+    """Encode the position in a log, which follows the session's number in a member."""
     return (seq << 1 | alias).to_bytes(_PLACE_BYTES, "big")
 
 
@@ -193,7 +197,7 @@ def _decode_seq(member: bytes) -> int:
 
 
 def mark_entry(tx: Transaction, entry: Entry) -> None:
-    """Index an entry by its digest and its alias, if it has them. Entries of withdrawn sessions are not indexed."""
+    """Add an entry's digest and alias to the index, if it has them. Entries of withdrawn sessions are not added."""
     if tx.keys.withdrawn:
         return
     scope = make_scope(tx.keys.tenant, tx.keys.user_id)
@@ -204,7 +208,7 @@ def mark_entry(tx: Transaction, entry: Entry) -> None:
 
 
 def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
-    """Index a session by the last visible message of its live path; this replaces the previous one."""
+    """Add the digest of a session's last visible live message to the index. It replaces the previous one."""
     if not tx.keys.withdrawn and digest != before:
         key = make_end_key(make_scope(tx.keys.tenant, tx.keys.user_id), digest)
         tx.marks += (compute_score(key, alias=False), _END_PLACE)

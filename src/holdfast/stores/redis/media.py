@@ -1,7 +1,8 @@
-"""Media of a session: contents by SHA-256, and their uses by entries.
+"""Media of a session in Redis: contents that entries refer to, in a hash by SHA-256.
 
-The hash of uses has two kinds of fields. The field `seq` of an entry contains the SHA-256 of each content that the entry refers to,
-concatenated. The field of each SHA-256 contains the number of entries that refer to the content, and its size.
+A second hash counts the references. It has two kinds of fields. If the field is the `seq` of an entry, its value lists the
+SHA-256 of each content that the entry refers to. If the field is a SHA-256, its value contains the number of entries that refer
+to the content, and the size of the content.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 _HASH_BYTES: Final = 32
 Uses = dict[bytes, tuple[int, int]]
-"""Number of entries that refer to a content, and its size in bytes, by SHA-256."""
+"""By SHA-256 of a content: the number of entries that refer to it, and its size in bytes."""
 _decode_use = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
 async def load_media_uses(
     tx: Transaction, new: Sequence[NewEntry], brought: Mapping[bytes, bytes], *, install: bool = False
 ) -> Uses:
-    """Return the stored uses of the contents that new entries refer to.
+    """Return the stored uses of the contents to which new entries refer.
 
     Args:
         tx: the write.
         new: the new entries.
-        brought: contents that come with them, by SHA-256.
+        brought: contents that are part of the write, by SHA-256.
         install: True if the session is new and has no contents yet.
 
     Raises:
@@ -48,7 +49,15 @@ async def load_media_uses(
 def store_media(
     tx: Transaction, new: Sequence[NewEntry], written: Sequence[Entry], uses: Uses, brought: Mapping[bytes, bytes]
 ) -> None:
-    """Store new contents and the uses by the written entries; `uses` is the result of `load_media_uses`."""
+    """Store new contents, and the references of the written entries.
+
+    Args:
+        tx: the write.
+        new: the entries that the caller passed.
+        written: the same entries as they were written.
+        uses: the uses before the write, from `load_media_uses`.
+        brought: contents that are part of the write, by SHA-256.
+    """
     after = dict(uses)
     for new_entry, entry in zip(new, written, strict=True):
         named = list(dict.fromkeys(list_media(new_entry)))
@@ -64,7 +73,7 @@ def store_media(
 
 
 async def read_uses(tx: Transaction, seq: int) -> Uses:
-    """Return the uses of the contents that an entry refers to."""
+    """Return the uses of the contents to which an entry refers."""
     (named,) = await tx.read((b"HGET", tx.keys.media_uses, seq))
     if not named:
         return {}
@@ -74,7 +83,13 @@ async def read_uses(tx: Transaction, seq: int) -> Uses:
 
 
 def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
-    """Remove an entry's references, and delete contents that have no other; `uses` is the result of `read_uses`."""
+    """Delete an entry's references, and the contents to which no other entry refers.
+
+    Args:
+        tx: the write.
+        seq: the entry.
+        uses: the uses before the write, from `read_uses`.
+    """
     if uses:
         tx.queue("HDEL", tx.keys.media_uses, seq)
     for sha256, (count, size) in uses.items():
@@ -86,6 +101,6 @@ def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
 
 
 def compute_totals(flat: Sequence[bytes]) -> tuple[int, int]:
-    """Return the number of a session's contents and their bytes, from its whole hash of uses."""
+    """Return the number of a session's contents and their total bytes. `flat` is the whole hash of references."""
     uses = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
     return len(uses), sum(size for _, size in uses)

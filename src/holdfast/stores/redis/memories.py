@@ -1,11 +1,11 @@
-"""Memories of users, agents and tenants.
+"""Memories of users, agents and tenants in Redis.
 
-The memories of one owner are stored together, guarded by the owner's head. The tenant's keys list all owners, and the owner of
-each memory id.
+The memories of one owner are stored together. The guard in the owner's head protects them. The tenant's keys contain the list
+of all owners, and the owner of each memory by id.
 
-A user's memories are in the user's slot; those of an agent and of the tenant are in the tenant's slot. If the tenant's slot is on
-another server, it gets new ids before the write, and deleted ones after it. So it may list memories that do not exist, and readers
-check for that.
+A user's memories are in the user's slot. Those of an agent or of the tenant are in the tenant's slot. If the tenant's slot is
+on another server than the user's, new ids are added to it before the write, and deleted ids are removed from it afterwards. So
+the tenant's keys may list memories that do not exist, and readers check for that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from holdfast.stores.redis.records import ENDLESS, check_int64, decode_object, p
 _END: Final = b"\xff" * 9
 _TOKEN_BYTES: Final = 6
 _LISTED: Final = b"\0"
-"""Prefix of the fields, in the hash of memory ids, that mark owners as listed. No memory id begins with it."""
+"""Prefix of fields in the hash of memory ids which show that an owner is listed. No memory id begins with it."""
 
 
 class _OwnerTotals(NamedTuple):
-    """The stored counters of an owner: version, number of memories, next numbers, and time of the last change."""
+    """The stored counters of an owner: version, number of memories, the next numbers, and the time of the last change."""
 
     version: int = 0
     memories: int = 0
@@ -47,13 +47,13 @@ class _OwnerTotals(NamedTuple):
 
 
 def resolve_owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
-    """Return the keys of the owner that a method is called for."""
+    """Return the keys of the owner, who is the first argument of a method."""
     memory_checks.check_owner(owner)
     return handle.database.keys.owner(handle.tenant, owner)
 
 
 class MemoryMethods(Handle):
-    """Memories; see `holdfast.stores.memories.MemoryStore`."""
+    """The methods of `holdfast.stores.memories.MemoryStore`."""
 
     @read_transaction(resolve_owner_keys)
     async def memories(
@@ -187,7 +187,7 @@ class MemoryMethods(Handle):
     async def memory_owners(
         self, tx: Transaction, *, after: Owner | None = None, limit: int = 100
     ) -> tuple[tuple[Owner, int], ...]:
-        """Return listed owners and the time of their last change, without owners whose first write was never completed."""
+        """Return owners and the time of their last change. Listed owners whose first write was never completed are left out."""
         if after is not None:
             memory_checks.check_owner(after)
         checks.check_limit(limit)
@@ -212,7 +212,8 @@ class MemoryMethods(Handle):
     async def drop_memories(self, tx: Transaction, owner: Owner) -> int:
         """Delete all memories of an owner.
 
-        The floor of versions and numbers is kept, so that none is used again. Its key contains only a hash of the owner.
+        The highest version or number used is kept, so that none is used again. It is stored under a key that has only a hash of
+        the owner's name.
         """
         totals, floor = await _load_totals(tx)
         if totals is None:
@@ -239,7 +240,7 @@ class MemoryMethods(Handle):
 
 
 async def _find_numbers(tx: Transaction, query: MemoryQuery) -> tuple[bytes | None, list[int]]:
-    """Return the owner's head, and the numbers of the requested memories in order."""
+    """Return the owner's encoded totals, and the numbers of the requested memories in order."""
     keys, after = tx.keys, query.after
     head: Command = (b"HGET", keys.head, b"m")
     if query.ids is not None or query.numbers is not None or (query.since or 0) > 0:
@@ -257,7 +258,7 @@ def _clamp(number: int) -> int:
 
 
 async def _select(tx: Transaction, head: Command, query: MemoryQuery) -> tuple[bytes | None, list[int]]:
-    """Return the owner's head, and the numbers of memories that match a query by ids, numbers or `since`, in order."""
+    """Return the owner's encoded totals, and the numbers of memories that match a query by ids, numbers or `since`, in order."""
     keys, since = tx.keys, min(query.since or 0, ENDLESS)
     if query.ids is not None:
         stored, *parts = await tx.read(head, *split_command(b"HMGET", keys.ids, keep_possible_ids(query.ids)))
@@ -281,7 +282,7 @@ async def _select(tx: Transaction, head: Command, query: MemoryQuery) -> tuple[b
 
 
 async def _read_rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
-    """Return number, version and body of those memories that exist."""
+    """Return number, version and encoded memory of those memories that exist."""
     if not numbers:
         return []
     parts = (*split_command(b"HMGET", tx.keys.metas, numbers), *split_command(b"HMGET", tx.keys.bodies, numbers))
@@ -291,7 +292,7 @@ async def _read_rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int,
 
 
 def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[tuple[Memory, ...], tuple[int, ...]]:
-    """Return the memories that can be decoded, and the numbers of the others."""
+    """Return the memories that can be decoded, and the numbers of those that cannot."""
     memories: list[Memory] = []
     damaged: list[int] = []
     for number, version, body in rows:
@@ -306,10 +307,12 @@ def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[
 
 
 async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_OwnerTotals | None, int]:
-    """Return the owner's counters, None if nothing is stored, and the floor of its numbers and versions.
+    """Return the owner's counters, and the highest version or number that was used before the owner was last dropped.
+
+    The counters are None if nothing is stored for the owner.
 
     Raises:
-        StaleMemories: the owner has another version than `expect`.
+        StaleMemories: the owner's version is not `expect`.
     """
     stored, floor = await tx.read((b"HGET", tx.keys.head, b"m"), (b"HGET", tx.keys.head, b"f"))
     totals = None if stored is None else _OwnerTotals(*unpack_list(stored))
@@ -323,8 +326,8 @@ async def _find_owners(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, i
     """Look up the memories that a write refers to.
 
     Returns:
-        The numbers of the owner's memories by id, the ids that belong to other owners, and the tenant's fields of ids that the
-        owner does not have.
+        The numbers of the owner's memories by id; the ids that belong to other owners; and for ids that the owner does not
+        have, the fields in the tenant's hash of memory ids.
     """
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
@@ -356,12 +359,12 @@ def _encode_owner(owner: Owner) -> bytes:
 
 
 def _queue_for_tenant(tx: Transaction, *command: Any) -> None:
-    """Queue a command for the tenant's slot: with the write, or before it if the tenant is on another server."""
+    """Queue a command for the tenant's slot. It is sent with the write, or before the write if the tenant may be on another server."""
     tx.tenant_commands.append(command) if _is_tenant_remote(tx) else tx.queue(*command)
 
 
 def _list_owner(tx: Transaction) -> None:
-    """List an owner in the tenant's keys, before it has any memories."""
+    """Add an owner to the tenant's list of owners, before the owner has any memories."""
     tenants, member = _get_tenant_keys(tx), _encode_owner(tx.keys.owner)
     tx.is_new = True
     if _is_tenant_remote(tx):  # the mark comes first: `drop_memories` reads it to see if the owner was listed again
@@ -414,7 +417,7 @@ async def _forget_memories(tx: Transaction, forgotten: Mapping[str, int], status
 
 
 async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
-    """Remove ids from the tenant's hash: with the write, or after it if the tenant is on another server."""
+    """Remove ids from the tenant's hash: with the write, or after the write if the tenant may be on another server."""
     key = _get_tenant_keys(tx).memory_ids
     if not _is_tenant_remote(tx):
         for command in split_command(b"HDEL", key, ids):
@@ -427,7 +430,10 @@ async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
 async def _add_signals(
     tx: Transaction, totals: _OwnerTotals, delta: MemoryDelta, own_numbers: Mapping[str, int]
 ) -> int:
-    """Write recalls of existing memories; delete recalls that are old or over the limit. Return the number of written recalls."""
+    """Write signals of existing memories; return how many were written.
+
+    Signals that are older than `delta.signals_before` are deleted, and those beyond `SIGNALS_KEPT` per memory.
+    """
     keys, before = tx.keys, delta.signals_before
     if before is not None:
         (found,) = await tx.read((b"ZRANGE", keys.recalled, 0, -1))
@@ -447,7 +453,7 @@ async def _add_signals(
 
 
 def _add_diary_entries(tx: Transaction, totals: _OwnerTotals, entries: Sequence[DiaryEntry]) -> None:
-    """Write diary entries, and delete those over the limit."""
+    """Write diary entries, and delete the oldest beyond the limit."""
     for seq, one in enumerate(entries, totals.next_entry):
         tx.queue("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
     if entries:

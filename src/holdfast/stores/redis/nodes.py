@@ -1,8 +1,8 @@
-"""The servers of a store: routing by key, a few connections to each server, and retries.
+"""The servers of a store: find the server of a key, open a few connections to each server, and retry commands.
 
-Commands that were certainly not executed are sent again: for a while to a server that cannot be reached or is loading, and to the
-new server of a slot that has moved. Commands that may have been executed when a connection broke are sent again only if that does
-no harm.
+A command that was certainly not executed is sent again: for a while, if the server cannot be reached or is loading its data; or
+to the new server, if the slot has moved. A command that may have been executed when the connection broke is sent again only if
+that does no harm.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from holdfast.stores.redis.connection import (
 from holdfast.stores.redis.keys import extract_hash_tag
 
 BUSY: Final = 64
-"""If a connection has this many commands without a reply, another one is opened."""
+"""If all connections to a server have this many commands without a reply, another connection is opened."""
 MOST_REDIRECTS: Final = 8
-"""Number of redirects that a command follows before it pauses."""
+"""Number of redirects that a command follows before it waits."""
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A script and its SHA-1, by which servers remember it."""
+    """A Lua script, and its SHA-1, by which servers that have loaded it know it."""
 
     text: bytes
     sha: bytes
@@ -53,18 +53,18 @@ class Script(msgspec.Struct, frozen=True):
 
 @cache
 def load_script(*names: str) -> Script:
-    """Return the script that consists of some files, one after the other."""
+    """Return a script that consists of the given files, one after the other."""
     folder = Path(__file__).parent / "scripts"
     text = b"\n".join((folder / f"{name}.lua").read_bytes() for name in names)
     return Script(text, sha1(text).hexdigest().encode())  # noqa: S324  # Redis identifies scripts by SHA-1
 
 
 class Nodes:
-    """One server, or the servers of a cluster.
+    """The server of a store, or the servers of a cluster.
 
     Args:
         address: the parsed URL.
-        remembered: heads of sessions; cleared whenever a connection is lost.
+        remembered: cache of session heads. It is cleared whenever a connection is lost.
     """
 
     def __init__(self, address: RedisAddress, remembered: SessionCache[Any]) -> None:
@@ -78,13 +78,13 @@ class Nodes:
         self._opening: dict[Endpoint, asyncio.Task[PipelinedConnection]] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._dead: dict[Endpoint, list[int]] = {}
-        """Ids of broken connections by server. The server is asked to kill them, so that it executes no late commands of them."""
+        """Ids of broken connections, by server. The server is asked to close them, so that it does not execute their commands later."""
         self._closed = False
 
     # -- commands --------------------------------------------------------------
 
     async def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, once: bool) -> Any:
-        """Run a script and return its reply. All keys must be in one slot; see `call` for `once`."""
+        """Run a script and return its reply. All keys must be in one slot. `once` is described in `call`."""
         rest = (len(keys), *keys, *arguments)
         try:
             return await self.call(keys[0], ("EVALSHA", script.sha, *rest), once=once)
@@ -95,12 +95,12 @@ class Nodes:
         """Send a command and return its reply.
 
         Args:
-            key: key that determines the server.
+            key: the key by which the server is found.
             command: the parts of the command.
-            once: do not send the command again if it may have been executed.
+            once: if True, do not send the command again if it may have been executed.
 
         Raises:
-            OutcomeUnknown: with `once`, if the command may have been executed.
+            OutcomeUnknown: with `once`: the command may have been executed.
             ErrorReply: the server does not know the script.
             HoldfastError: the server refused the command, or cannot be reached.
         """
@@ -128,7 +128,7 @@ class Nodes:
                 await self._refresh()
 
     def _raise_error_reply(self, exc: ErrorReply, *, late: bool) -> None:
-        """Raise the error of a reply, unless another attempt may succeed."""
+        """Raise the error of a reply. Return if another attempt may succeed."""
         if exc.code == "NOSCRIPT":
             raise exc
         if late or exc.code not in TRANSIENT:
@@ -139,11 +139,11 @@ class Nodes:
             raise StoreUnavailable(f"{self.name} cannot be reached: {exc}") from exc.__cause__
 
     async def call_all(self, *command: Argument) -> dict[Endpoint, Any]:
-        """Send a command to every server that has slots and return the replies; an error is returned as an `ErrorReply`."""
+        """Send a command to every server that has slots; return the replies. An error is returned as an `ErrorReply`."""
         return {endpoint: await self._call_server(endpoint, command) for endpoint in await self._list_servers()}
 
     async def scan(self, pattern: str) -> AsyncIterator[bytes]:
-        """Yield the matching keys of all servers. A key may be repeated."""
+        """Yield the keys of all servers that match the pattern. A key may be yielded more than once."""
         for endpoint in await self._list_servers():
             cursor: bytes | int = 0
             while cursor != b"0":
@@ -168,7 +168,7 @@ class Nodes:
     # -- routing ---------------------------------------------------------------
 
     async def _find_server(self, key: bytes) -> Endpoint:
-        """Return the server that has `key`; load the map of slots if the server is not known."""
+        """Return the server that has `key`. Load the map of slots if the server of the slot is unknown."""
         if not self.is_cluster:
             return self._seeds[0]
         slot = compute_slot(extract_hash_tag(key))
@@ -188,7 +188,7 @@ class Nodes:
         return sorted({one for one in self._slots if one}, key=str)
 
     def _follow_redirect(self, exc: ErrorReply) -> Endpoint:
-        """Return the server in a redirect such as `MOVED 3999 10.0.0.7:6381`. A `MOVED` updates the map of slots."""
+        """Return the server that a redirect such as `MOVED 3999 10.0.0.7:6381` names. A `MOVED` also updates the map of slots."""
         slot, address = str(exc).split()[-2:]
         host, _, port = address.rpartition(":")
         endpoint = Endpoint(host.strip("[]") or self._seeds[0].host, int(port))
@@ -198,7 +198,7 @@ class Nodes:
         return endpoint
 
     async def _refresh(self) -> None:
-        """Load the map of slots; concurrent callers share one request."""
+        """Load the map of slots. Concurrent callers share one request."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._load_slots())
         await asyncio.shield(self._refreshing)
@@ -227,7 +227,10 @@ class Nodes:
     # -- connections -----------------------------------------------------------
 
     async def _get_connection(self, endpoint: Endpoint) -> PipelinedConnection:
-        """Return the least busy connection to a server; open one if there is none, and start another if all are busy."""
+        """Return the least busy connection to a server.
+
+        If there is none, open one. If all are busy, start to open another one for later commands.
+        """
         connections = self._connections.get(endpoint)
         if not connections:
             return await asyncio.shield(self._start_opening(endpoint))
@@ -274,14 +277,14 @@ class Nodes:
             self._forget_remembered()
 
     async def close(self) -> None:
-        """Wait for outstanding replies, then close the connections."""
+        """Wait for outstanding replies, then close all connections."""
         self._closed = True
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=PATIENCE)
         await asyncio.gather(*(one.close() for some in self._connections.values() for one in some))
 
     def kill(self) -> None:
-        """Drop all connections at once."""
+        """Close all connections at once."""
         self._closed = True
         for connection in [one for some in self._connections.values() for one in some]:
             connection.kill(NotExecuted("the store was never closed"))
@@ -292,6 +295,6 @@ def _compute_load(connection: PipelinedConnection) -> int:
 
 
 def _ignore_failure(task: asyncio.Task[PipelinedConnection]) -> None:
-    """Mark the exception of an opening as retrieved, because its caller may have been cancelled."""
+    """Mark the task's exception as retrieved, because the caller that would retrieve it may have been cancelled."""
     if not task.cancelled():
         task.exception()

@@ -1,9 +1,12 @@
-"""Delivery of changes to a tenant's indexes in a cluster, where a user and the tenant may be on different servers.
+"""Deliver changes to a tenant's indexes in a cluster, where a user and the tenant may be on different servers.
 
-The script that writes for a user puts the changes of the tenant's indexes (news) into the user's outbox, with the number of the
-write. Then the news are applied to the indexes, which ignore news older than their contents, and are removed from the outbox.
-If a process crashes in between, the news stay in the outbox. Other processes find them, because the user is marked in the
-tenant's keys before the first write. The mark is removed only when the outbox is empty and has not been renewed for an hour.
+A write to a user's keys also causes changes of the tenant's indexes, called news. The script that commits the write stores them
+in the user's outbox, together with the number of the write. Afterwards the news are applied to the indexes and removed from the
+outbox. An index ignores news that are older than what it contains.
+
+If a process crashes in between, the news stay in the outbox. Other processes find them there, because every user who may have
+news is marked in the tenant's keys before the write. The mark is removed once the outbox is empty, and at least an hour after
+it was last set.
 """
 
 from __future__ import annotations
@@ -22,26 +25,26 @@ from holdfast.stores.redis.nodes import Nodes, load_script
 from holdfast.stores.redis.records import pack, unpack_list
 
 MARKED_SECONDS: Final = 600.0
-"""Seconds for which a process does not mark a user again."""
+"""Seconds after marking a user during which this process does not mark the user again."""
 KEPT: Final = 3600
-"""Minimum seconds for which a user stays marked."""
+"""Minimum number of seconds for which a user stays marked."""
 MOST: Final = 10_000
-"""Maximum number of users that a process remembers as marked."""
+"""Maximum number of users that this process remembers as marked."""
 TIDYING: Final = 300.0
-"""Seconds between two checks for news that crashed processes left."""
+"""Minimum seconds between two checks of a tenant for news that crashed processes left."""
 PAGE: Final = 200
 
 _MARK = load_script("mark")
 _UNMARK = load_script("unmark")
 _APPLY = load_script("news", "apply")
 _APPLY_WITH_STATE = load_script("news", "state", "apply")
-"""The script for news that change the tenant's state."""
+"""The script that applies news, some of which change the tenant's state."""
 _DISCARD = load_script("discard")
 _SETTLE = load_script("settle")
 _STATE: Final = b"v"
-"""The kind of news that change the tenant's state. Unlike others they may be applied only once, and each has a unique name."""
+"""The kind of news that change the tenant's state. They may be applied only once, unlike others, so each has a unique name."""
 News = tuple[bytes, bytes, tuple[bytes | int, ...]]
-"""Kind, name and arguments; see `news.lua`."""
+"""One change of the tenant's indexes: kind, name and arguments, as `news.lua` describes them."""
 
 
 class Outbox:
@@ -55,12 +58,12 @@ class Outbox:
         self._tidying: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        """By tenant, the last delayed delivery of changes of its state."""
+        """By tenant, the task that delivers delayed changes of its state; the newest one if there are several."""
 
     # -- a write -----------------------------------------------------------------
 
     async def mark_user(self, scope: ScopeKeys) -> None:
-        """Mark the user in the tenant's keys before a write, unless that was done recently."""
+        """Mark the user in the tenant's keys before a write, unless this process did so recently."""
         name, now = (scope.tenant, scope.user_id), monotonic()
         if self._marked.get(name, 0.0) > now - MARKED_SECONDS:
             return
@@ -73,8 +76,8 @@ class Outbox:
     async def deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         """Deliver the news of a write to the tenant's indexes.
 
-        The write is already committed, so this raises nothing. If the tenant's server cannot be reached, a background task delivers
-        the news later. Changes of the tenant's state wait until earlier, delayed changes are delivered.
+        The write is already committed, so this method raises no error. If the tenant's server cannot be reached, a background
+        task delivers the news later. Changes of the tenant's state also wait until earlier, delayed changes were delivered.
         """
         changes = any(kind == _STATE for kind, *_ in news)
         before = self._waiting.get(scope.tenant) if changes else None
@@ -98,7 +101,7 @@ class Outbox:
     async def _persist(
         self, scope: ScopeKeys, number: bytes, news: Sequence[News], before: asyncio.Task[None] | None
     ) -> None:
-        """Deliver news later, after the delivery `before`. If this process ends first, another process finds them."""
+        """Deliver news later, after the delivery `before` has ended. If this process ends first, another process finds the news."""
         if before is not None:
             await asyncio.wait([before])
         try:
@@ -135,14 +138,14 @@ class Outbox:
         return task
 
     async def close(self) -> None:
-        """Wait for the background tasks."""
+        """Wait for the background deliveries."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     # -- news of crashed processes -------------------------------------------------
 
     async def tidy(self, tenant: str) -> None:
-        """Deliver the news that crashed processes left in the tenant's outboxes, unless that was checked recently."""
+        """Deliver the news that crashed processes left in the outboxes of the tenant's users, unless that was checked recently."""
         if self._tidied.get(tenant, -TIDYING) > monotonic() - TIDYING:
             return
         if tenant not in self._tidying:
@@ -164,7 +167,7 @@ class Outbox:
         self._tidied[tenant] = monotonic()
 
     async def _deliver_outboxes(self, tenant: str, users: Sequence[str]) -> list[str]:
-        """Deliver the contents of some users' outboxes; return the users whose outbox was empty."""
+        """Deliver the news in some users' outboxes; return the users whose outboxes were empty."""
         scopes = [self._keys.user(tenant, user) for user in users]
         found = await asyncio.gather(*(self._nodes.call(scope.outbox, (b"HGETALL", scope.outbox)) for scope in scopes))
         for scope, flat in zip(scopes, found, strict=True):
@@ -182,6 +185,6 @@ class Outbox:
 
 
 def encode_news(news: News) -> bytes:
-    """Encode news as stored in an outbox after the number of the write."""
+    """Encode news as an outbox stores them after the number of the write."""
     kind, name, rest = news
     return pack([kind, name, *rest])

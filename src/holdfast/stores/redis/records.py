@@ -1,4 +1,4 @@
-"""Encode and decode the stored values. Fields that scripts read come first, with a fixed width."""
+"""Encode and decode the stored values. Fields that scripts read come first and have a fixed width."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from holdfast.stores.log import SavedView
 from holdfast.stores.redis.keys import SessionKeys
 
 ENDLESS: Final = 2**62
-"""Upper bound that means "no limit"."""
+"""An upper bound that means "no limit"."""
 _LONGEST: Final = (1 << 63) - 1
 pack = msgspec.msgpack.Encoder().encode
-"""Encode any value as MessagePack. Raises `OverflowError` for a number of more than 64 bits."""
+"""Encode any value as MessagePack. Raises `OverflowError` for a number that does not fit into 64 bits."""
 _ids = msgspec.json.Decoder(tuple[str, ...]).decode
 unpack_list = msgspec.msgpack.Decoder(list[Any]).decode
 to_json = msgspec.json.Encoder().encode
@@ -37,14 +37,14 @@ _from_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def check_int64(number: int) -> int:
-    """Return the number unchanged. Raises `OverflowError` if it has more than 64 bits."""
+    """Return the number. Raises `OverflowError` if it does not fit into 64 bits."""
     if not -_LONGEST - 1 <= number <= _LONGEST:
         raise OverflowError(number)
     return number
 
 
 def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[str, Any] | None:
-    """Decode a JSON object; return the default if there is none, or it is damaged."""
+    """Decode a JSON object; return `default` if there is no object or it is damaged."""
     try:
         return default if data is None else _from_object(data)
     except msgspec.MsgspecError:
@@ -55,25 +55,28 @@ def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[st
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
-    """A session without its large fields, plus other values that nearly every write changes. New fields are added at the end."""
+    """The stored record of a session: its small fields, and some other values that nearly every write changes.
+
+    New fields are added at the end.
+    """
 
     session: Session
     compactions_from: int = 0
-    """Compactions that were built before this version get the status "dead" when they are recorded."""
+    """A compaction that was built before this version of the session is recorded as dead."""
     next_compaction: int = 1
     live: dict[str, tuple[int, int]] = {}
-    """The live compaction of each view: its id, and the session's version when it was recorded."""
+    """By view, the id of its live compaction, and the session's version when that was recorded."""
     next_call: int = 0
     last_turn: int = 0
-    """The highest turn of a recorded model call."""
+    """The highest turn of all recorded model calls."""
     calls_mixed: bool = False
-    """True if calls are out of order: one was recorded after a call of a later turn."""
+    """True if the order of calls is not that of their turns: a call was recorded after one of a later turn."""
     artifacts: bool = False
     """True if the session may have artifacts."""
 
     @property
     def expires_at(self) -> int | None:
-        """The time when the session expires by its own ttl, or None if it has none."""
+        """Time at which the session expires by its own ttl; None if it has none."""
         session = self.session
         return min(session.accessed_at + session.ttl, _LONGEST) if session.ttl else None
 
@@ -87,11 +90,11 @@ _LARGE: Final[tuple[tuple[str, Any, Any], ...]] = (
     ("state_turns", msgspec.json.Decoder(dict[str, int]).decode, {}),
     ("metadata", _from_object, {}),
 )
-"""The fields of a session that are stored in its profile instead of its record, with their decoders and defaults."""
+"""The fields of a session that are stored in its profile instead of its record: name, decoder and default."""
 
 
 def decode_record(keys: SessionKeys, data: bytes) -> Record:
-    """Decode a session's record; return an empty one, marked as damaged, if it cannot be decoded."""
+    """Decode a session's record. If it cannot be decoded, return an empty record that is marked as damaged."""
     try:
         return _record(data)
     except msgspec.MsgspecError:
@@ -101,21 +104,21 @@ def decode_record(keys: SessionKeys, data: bytes) -> Record:
 
 
 def strip_profile(session: Session) -> Session:
-    """Return a session without the fields of its profile. Raises `OverflowError` for times of more than 64 bits."""
+    """Return a session without its large fields. Raises `OverflowError` for times that do not fit into 64 bits."""
     check_int64(session.updated_at)
     check_int64(session.accessed_at)
     return evolve(session, system_messages=(), state={}, state_turns={}, metadata={}, damaged=())
 
 
 def encode_profile(session: Session) -> bytes | None:
-    """Encode the large fields of a session; return None if all are empty."""
+    """Encode the large fields of a session, its profile; return None if all are empty."""
     if not (session.system_messages or session.state or session.metadata):
         return None
     return pack([to_json(getattr(session, name)) for name, *_ in _LARGE])
 
 
 def build_session(record: Record, profile: bytes | None) -> Session:
-    """Combine record and profile into a session. Fields that cannot be decoded are empty and listed in `Session.damaged`."""
+    """Return the session with the fields of record and profile. Fields that cannot be decoded are empty and named in `Session.damaged`."""
     if profile is None:
         return record.session
     fields: dict[str, Any] = {}
@@ -137,7 +140,7 @@ def build_session(record: Record, profile: bytes | None) -> Session:
 
 
 class _Entry(msgspec.Struct, array_like=True, gc=False):
-    """The part of an encoded entry that follows its head."""
+    """The part of an encoded entry that follows the head."""
 
     turn_id: int
     unit_back: int
@@ -153,19 +156,19 @@ class _Entry(msgspec.Struct, array_like=True, gc=False):
 
 _HEAD: Final = struct.Struct(">QQB16s")
 HEAD_BYTES: Final = _HEAD.size
-"""Size of an entry's head: `seq`, running total, kind, digest."""
+"""Number of bytes of an entry's head, which contains `seq`, running total, kind and digest."""
 _RETIRED: Final = struct.Struct(">Q")
-"""The prefix of a retired entry: the `seq` of the entry that retired it."""
+"""Format of a retired entry's prefix: the `seq` of the entry that retired it."""
 RETIRED_BYTES: Final = _RETIRED.size
 KINDS: Final[tuple[Kind, ...]] = ("system", "user", "assistant", "calls", "result")
-"""A kind is stored as its index here."""
+"""The kinds of entries. A kind is stored as its index here."""
 CALLS, RESULT = 3, 4
 _NUMBER_OF: Final = {kind: number for number, kind in enumerate(KINDS)}
 _entry = msgspec.msgpack.Decoder(_Entry).decode
 
 
 def encode_entry(entry: Entry, payload: bytes) -> bytes:
-    """Encode an entry with its encoded message."""
+    """Encode an entry; `payload` is its encoded message."""
     metadata = None if entry.metadata is None else to_json(entry.metadata)
     fields = (entry.agent, entry.importance, int(entry.pinned), int(entry.erased), metadata, payload)
     rest = (entry.turn_id, entry.seq - entry.unit, entry.timestamp, entry.tokens, *fields)
@@ -178,7 +181,7 @@ def encode_entry(entry: Entry, payload: bytes) -> bytes:
 
 
 def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
-    """Decode an entry. Raises `StoreCorrupt`, with the `seq` of the entry in the message."""
+    """Decode an entry. If it is damaged, raise `StoreCorrupt` with the entry's `seq` in the message."""
     retired_by = None
     if retired:
         (retired_by,) = _RETIRED.unpack_from(data)
@@ -207,7 +210,7 @@ def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
 
 
 def change_entry(data: bytes, *, retired: bool = False, **fields: Any) -> bytes:
-    """Return an encoded entry with changed fields and the same head."""
+    """Return an encoded entry with some fields changed. Its head stays the same."""
     begin = HEAD_BYTES + (RETIRED_BYTES if retired else 0)
     return data[:begin] + pack(evolve(_entry(memoryview(data)[begin:]), **fields))
 
@@ -218,13 +221,13 @@ def decode_entry_field(data: bytes, name: str, *, retired: bool = False) -> Any:
 
 
 def decode_entry_head(data: bytes) -> tuple[int, int, bytes]:
-    """Decode `seq`, kind and digest of a live entry."""
+    """Decode `seq`, kind and digest of an encoded live entry."""
     seq, _, kind, digest = _HEAD.unpack_from(data)
     return seq, kind, digest
 
 
 def encode_retired_by(by: int) -> bytes:
-    """Encode the prefix of a retired entry: the `seq` of the entry that retired it."""
+    """Encode the prefix of a retired entry; `by` is the `seq` of the entry that retired it."""
     return _RETIRED.pack(by)
 
 
@@ -234,12 +237,12 @@ _seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
 def encode_view(view: SavedView, saved_at: int) -> bytes:
-    """Encode a saved view. Frontier, kept entries and time come first; a script reads the first two."""
+    """Encode a saved view. Frontier, kept entries and time come first, because a script reads the first two."""
     return b"%d %s %d\n" % (view.frontier, to_json(view.keep) if view.keep else b"", saved_at) + view.state
 
 
 def parse_view_order(data: bytes) -> tuple[int, int]:
-    """Return the time when a view was saved and its frontier; `(0, -1)` for a damaged view or one of an older release."""
+    """Return the time when a view was saved, and its frontier; `(0, -1)` if the view is damaged or from an older release."""
     try:
         frontier, _, saved_at = data.partition(b"\n")[0].split(b" ")
         return int(saved_at), int(frontier)
@@ -248,7 +251,7 @@ def parse_view_order(data: bytes) -> tuple[int, int]:
 
 
 def decode_view(data: bytes | None) -> SavedView | None:
-    """Decode a saved view; return None for a damaged one, which will be built again from the log."""
+    """Decode a saved view; return None if it is damaged. It is then built again from the log."""
     if data is None:
         return None
     head, _, state = data.partition(b"\n")
@@ -265,11 +268,11 @@ decode_compaction = msgspec.msgpack.Decoder(tuple[int, StoredCompaction]).decode
 
 
 _CALL: Final = ("timestamp", "model", *ModelCall.__struct_fields__[2:])
-"""Fields of a stored model call, in order. New fields are added at the end."""
+"""The stored fields of a model call, in order. New fields are added at the end."""
 
 
 def encode_call(number: int, call: ModelCall) -> bytes:
-    """Encode a model call. Its number comes first, so that the calls of a turn are sorted."""
+    """Encode a model call. Its number comes first, so that the calls of a turn are sorted by number."""
     return struct.pack(">Q", number + (1 << 63)) + _pack_fields(call, _CALL)
 
 
@@ -290,12 +293,12 @@ def _pack_fields(one: msgspec.Struct, names: Sequence[str], **others: Any) -> by
 
 
 def encode_ending(ending: Ending) -> bytes:
-    """Encode an end that hooks must be notified of."""
+    """Encode an ending that hooks must be notified of."""
     return _pack_fields(ending, _ENDING, withdrawn=int(ending.withdrawn), hooks=to_json(ending.hooks))
 
 
 def decode_ending(data: bytes) -> Ending:
-    """Decode an end. A damaged list of hooks becomes empty, so that the session is not kept forever."""
+    """Decode an ending. A damaged list of hooks is treated as empty, so that the session can be deleted."""
     fields = dict(zip(_ENDING, unpack_list(data), strict=True))
     try:
         hooks = _ids(fields["hooks"])
@@ -305,11 +308,11 @@ def decode_ending(data: bytes) -> Ending:
 
 
 def encode_artifact(one: Artifact) -> bytes:
-    """Encode a version of an artifact."""
+    """Encode an artifact version."""
     return _pack_fields(one, _ARTIFACT, metadata=to_json(one.metadata) if one.metadata else None)
 
 
 def decode_artifact(data: bytes) -> Artifact:
-    """Decode a version of an artifact. Damaged metadata become empty."""
+    """Decode an artifact version. Damaged metadata are treated as empty."""
     fields = dict(zip(_ARTIFACT, unpack_list(data), strict=True))
     return Artifact(**{**fields, "metadata": decode_object({}, fields["metadata"]) or {}})

@@ -1,6 +1,7 @@
-"""Create, read, change, replace, remove and list sessions.
+"""Create, read, change, replace, remove and list sessions, in Redis.
 
-Each session is a hash, and sorted sets list them. A page of a list is found by rank, so it costs the same at any depth.
+Each session is a hash, and is a member of sorted sets that serve as lists. A page of a list is found by rank, so a page takes
+the same time wherever it is in the list.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from holdfast.stores.session_changes import check_version, install_session, make
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
-"""Number of members that are read per round trip if some of them may not match."""
+"""Number of members that are read per round trip if some of them may not match the filters."""
 SCANNED: Final = 5000
-"""Number of members that one run of a script checks, so that it does not block other clients for long."""
+"""Number of members that one run of a script checks. The limit keeps the script from blocking other clients for long."""
 
 
 def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
@@ -48,7 +49,7 @@ def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
 
 
 class SessionMethods(Handle):
-    """Sessions; see `holdfast.stores.sessions.SessionStore`."""
+    """The methods of `holdfast.stores.sessions.SessionStore`."""
 
     @write_transaction(_resolve_new_keys)
     async def create(self, tx: Transaction, new: NewSession) -> Session:
@@ -218,7 +219,7 @@ class SessionMethods(Handle):
 
 
 def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Delete a session with all its data; `members` are its versions of artifacts."""
+    """Delete a session with all its data; `members` are the encoded versions of its artifacts."""
     keys = tx.keys
     release_contents(tx, members)
     for key in (*keys.dependents, keys.head):
@@ -232,11 +233,11 @@ def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
 
 
 class _Pages(NamedTuple):
-    """Reads the sessions of a list page by page.
+    """Reads the sessions of a list in pages.
 
     Attributes:
-        key: the sorted set of the sessions.
-        by_status: the requested status, if the tenant's indexes can select by it.
+        key: key of the sorted set of sessions.
+        by_status: the requested status, if the tenant's indexes can select sessions by it.
     """
 
     handle: Handle
@@ -248,7 +249,7 @@ class _Pages(NamedTuple):
     descending: bool
 
     async def iterate(self, last: Session | None, *, filtered: bool) -> Any:
-        """Yield the sessions after `last`, which may have moved or been deleted since it was read."""
+        """Yield the sessions after `last`. That session may have moved or been deleted since it was read."""
         begin: int | None = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
         while begin is not None:
             members, begin = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
@@ -257,7 +258,7 @@ class _Pages(NamedTuple):
                 yield session
 
     async def _read_page(self, begin: int, size: int) -> tuple[Sequence[bytes], int | None]:
-        """Return the members of a page and the rank where the next page begins, or None at the end."""
+        """Return the members of a page, and the rank at which the next page begins; None if there is no next page."""
         if self.by_status is not None:
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
             others = (Key(tenant.idle), Key(tenant.owned), Key(tenant.expiring))
@@ -278,7 +279,7 @@ class _Pages(NamedTuple):
         return found
 
     async def _find_rank_after(self, member: bytes, score: int) -> int:
-        """Return the rank after a session. If it does not exist any more, find its place by time and name."""
+        """Return the rank that follows a session. If the session is gone, use the position that its time and name would have."""
         found = await self._find_rank(member)
         if found is not None:
             return found + 1
@@ -298,7 +299,7 @@ def _encode_member(session: Session) -> bytes:
 
 
 def _compute_status(session: Session, now: int | None, idle_since: int | None) -> str:
-    """Return a session's status as shown in lists, where expired sessions appear as closed."""
+    """Return a session's status as lists show it: a session that has expired is `closed`."""
     if session.status != "active":
         return session.status
     if session.ttl:

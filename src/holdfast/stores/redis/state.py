@@ -1,8 +1,10 @@
-"""State that sessions share: a hash of JSON values for each user and each tenant. Its empty field has version, bytes and number of keys.
+"""State that sessions share, in Redis: a hash of JSON values for each user and each tenant.
 
-A write of a session first checks that its changes of the state are possible. The script that commits the write applies them to the
-current values, so writers of one scope do not wait for each other. If the changes are not possible any more, the write is computed
-again.
+The field with the empty name contains the version, the bytes and the number of keys.
+
+A write to a session first checks that its changes of shared state are possible. The script that commits the write then applies
+them to the values as they are at that moment, so writers of one scope do not wait for each other. If the changes are not
+possible any more, the write is computed again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from holdfast.stores.state import ScopedState
 
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 _LIMITS: Final = (STATE_VALUE_BYTES, STATE_BYTES - 1, STATE_KEYS)
-"""Limits in the units of `state.lua`, where the keys and values of a scope count one byte less than its JSON object."""
+"""Limits as `state.lua` counts them: one byte less for a whole scope than its JSON object has."""
 _ID_BYTES: Final = 12
 _decode = msgspec.json.Decoder().decode
 
@@ -46,7 +48,7 @@ def _resolve_state_keys(handle: Handle, user_id: str | None) -> ScopeKeys:
 
 
 class StateMethods(Handle):
-    """State that sessions share; see `holdfast.stores.state.StateStore`."""
+    """The methods of `holdfast.stores.state.StateStore`."""
 
     @read_transaction()
     async def state(
@@ -132,7 +134,7 @@ def _decode_state(version: int, fields: Mapping[bytes, bytes]) -> ScopedState:
 
 
 async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
-    """Queue the changes of shared state in a session's write. Raises `InvalidRequest`, `TooLarge`."""
+    """Queue the changes that a session's write makes to shared state. Raises `InvalidRequest`, `TooLarge`."""
     parts = split_by_scope(delta) if delta else {}
     for scope in _SHARED:
         if scope not in parts:
@@ -155,7 +157,7 @@ async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> 
 
 
 def _encode_operations(changes: Mapping[str, Change | bytes]) -> list[bytes | int]:
-    """Encode changes as arguments of `state.lua`; a value of type bytes is already JSON."""
+    """Encode changes as arguments of `state.lua`. A value of type bytes is already encoded as JSON."""
     flat: list[bytes | int] = []
     for name, change in changes.items():
         flat += (name.encode(), compute_weight(name, b""), *_encode_operation(name, change))

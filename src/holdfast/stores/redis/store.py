@@ -1,4 +1,4 @@
-"""The Redis store: one server, or a cluster."""
+"""The Redis store, on one server or a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAYOUTS: Final = (
     Migration(4, "memories", "", "1"),
     Migration(LAYOUT, "lists", "", "1"),
 )
-"""The layouts of a place, which correspond to the migrations of SQL databases."""
+"""The layouts of a store's keys. They correspond to the migrations of SQL databases."""
 
 
 class RedisStore(
@@ -59,7 +59,7 @@ class RedisStore(
 
     @staticmethod
     async def read_applied_migrations(url: str) -> dict[int, str]:
-        """Return the checksums of applied layouts by number, without changing the place."""
+        """Return the checksums of the store's layouts, by number. Reads only."""
         address = parse_address(url)
         nodes, keys = Nodes(address, SessionCache()), Keys(address.prefix)
         try:
@@ -69,11 +69,11 @@ class RedisStore(
             await nodes.close()
 
     convert = staticmethod(convert)
-    """Convert data of Holdfast 0.1; see `holdfast.stores.redis.convert`."""
+    """Converts data of Holdfast 0.1; see `holdfast.stores.redis.convert`."""
 
     @classmethod
     async def open(cls, url: str, *, tenant: str) -> Self:
-        """Open the place at `url`, and deliver the news that crashed processes left."""
+        """Open the store at `url`, and deliver the news that crashed processes left."""
         checks.check_id(tenant, "tenant")
         address = parse_address(url)
         remembered: SessionCache[Head] = SessionCache()
@@ -86,7 +86,7 @@ class RedisStore(
                 nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED}
             )
             await check_converted(nodes, keys, layouts)
-            if missing:  # with one command, because a place with only some of the layouts counts as one of 0.1
+            if missing:  # with one command, because a store with only some of the layouts is taken for one of 0.1
                 noted = [part for layout in missing for part in (str(layout.number), layout.checksum)]
                 await nodes.call(keys.layout, (b"HSET", keys.layout, *noted))
         except BaseException:
@@ -122,7 +122,7 @@ class RedisStore(
 
 
 async def inspect_servers(url: str) -> list[health.Health]:
-    """Return version and configuration of the servers at `url`, without changing anything. Raises `StoreUnavailable`."""
+    """Return version and configuration of the servers at `url`. Reads only. Raises `StoreUnavailable`."""
     nodes = Nodes(parse_address(url), SessionCache())
     try:
         return await health.load_health(nodes)

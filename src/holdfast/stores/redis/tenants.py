@@ -1,6 +1,6 @@
-"""Data of a tenant that belong to no session: leases, calibration data of models, API keys, and contents of artifacts.
+"""Data of a tenant that belong to no session, in Redis: leases, calibration data of models, API keys, contents of artifacts.
 
-Each write checks that the values it depends on have not changed since they were read, so no lock is needed.
+No lock is needed, because each write checks that the values it depends on have not changed since they were read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from holdfast.stores.redis.keys import decode_number, encode_number
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
 
 _STALE: Final = 3_600_000
-"""Milliseconds after which an expired lease is deleted, so that a caller whose clock is ahead does not delete leases in use."""
+"""Milliseconds after its expiry at which a lease is deleted. The delay keeps a caller whose clock is fast from deleting leases in use."""
 _KEY_FIELDS: Final = ApiKey.__struct_fields__
-"""Fields of a stored API key, in order. New fields are added at the end."""
+"""The stored fields of an API key, in order. New fields are added at the end."""
 
 
 class TenantMethods(Handle):
-    """Leases, calibration data, API keys and contents; see `holdfast.stores.tenants.TenantStore`."""
+    """The methods of `holdfast.stores.tenants.TenantStore` and `KeyStore`, and those of `ArtifactStore` for contents."""
 
     durable = True
 
@@ -152,7 +152,7 @@ class TenantMethods(Handle):
 
     @write_transaction()
     async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
-        """Set a time field of an API key if `applies` returns True for the stored key; return the key after the change."""
+        """Set a time field of an API key, if `applies` returns True for the stored key. Return the key as it is afterwards."""
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
         if stored is None:
@@ -215,5 +215,5 @@ def _encode_key(key: ApiKey) -> bytes:
 
 
 def _decode_key(stored: bytes) -> ApiKey:
-    """Decode an API key. Keys of older releases have fewer fields."""
+    """Decode an API key. Keys from older releases have fewer fields."""
     return ApiKey(**dict(zip(_KEY_FIELDS, unpack_list(stored), strict=False)))
