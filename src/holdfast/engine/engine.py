@@ -198,14 +198,7 @@ class Engine:
             old = self.life.get_lapsed(ref)
             if old is None:
                 raise
-            new = NewSession(
-                id=ref.id,
-                user_id=ref.user_id,
-                timestamp=self.clock(),
-                agent=old.agent,
-                system_messages=old.system_messages,
-                ttl=old.ttl,
-            )
+            new = NewSession.from_session(old, timestamp=self.clock(), state={}, metadata={})
             new = await add_initial_state(self.store, new, self.roster.agents.get(new.agent or ""))
             with suppress(SessionExists):
                 await self.store.create(new)

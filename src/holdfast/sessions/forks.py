@@ -89,15 +89,12 @@ async def copy_entries(
         await store.share(ref, session.identity)
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
     origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
-    new = NewSession(
-        id=engine.new_id() if new_id is None else new_id,
-        user_id=ref.user_id,
+    new = NewSession.from_session(
+        session,
         timestamp=engine.clock(),
-        agent=session.agent,
-        system_messages=session.system_messages,
+        id=engine.new_id() if new_id is None else new_id,
         state=state,
         metadata={**metadata, "forked_from": origin},
-        ttl=session.ttl,
     )
     shared = copy_origins(get_ranges(origins, session.identity), [one.seq for one in entries], new.identity)
     new = evolve(new, origins=shared)

@@ -140,16 +140,13 @@ async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent
         usage=session.usage,
         calls=tuple(await read_calls(store, session)),
     )
-    new = NewSession(
+    new = NewSession.from_session(
+        session,
+        timestamp=session.accessed_at,
         id=target.id,
         user_id=target.user_id,
-        timestamp=session.accessed_at,
         identity=session.identity,
         agent=session.agent if isinstance(agent, UnsetType) else agent,
-        system_messages=session.system_messages,
-        state=session.state,
-        metadata=session.metadata,
-        ttl=session.ttl,
         past=past,
         origins=tuple((await store.origins(ref.user_id, [ref.id])).get(ref.id, ())),
     )

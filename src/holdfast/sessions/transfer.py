@@ -172,17 +172,7 @@ def _iterate_messages(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]
 
 
 def _make_new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
-    new = NewSession(
-        id=ref.id,
-        user_id=ref.user_id,
-        timestamp=now,
-        agent=read.agent,
-        system_messages=read.system_messages,
-        state=read.state,
-        metadata=read.metadata,
-        ttl=read.ttl,
-        past=read.past,
-    )
+    new = NewSession.from_session(read, timestamp=now, id=ref.id, user_id=ref.user_id, past=read.past)
     if not read.origins:
         return new
     shared = copy_origins(read.origins, range(len(read.messages)), new.identity)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -25,6 +25,9 @@ from holdfast.domain.messages import Message
 from holdfast.domain.origins import Origin
 from holdfast.domain.session import Ending, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.stores.log import Appended
+
+OWN_FIELDS: Final = ("agent", "system_messages", "state", "metadata", "ttl")
+"""A session's own fields: callers set and change them, and copies of the session get them."""
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,18 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     """For `replace` only: times, end, usage and model calls of the session before it is installed; None: none."""
     origins: tuple[Origin, ...] = ()
     """For `replace` only, if the session is a copy: the ranges of copied entries, see `holdfast.domain.origins`."""
+
+    @classmethod
+    def from_session(cls, session: msgspec.Struct, *, timestamp: int, **changes: Any) -> Self:
+        """Create one with the user, the id and the own fields of an existing session.
+
+        Args:
+            session: the session, or another struct with these fields, such as an import.
+            timestamp: time of the call, in milliseconds since the epoch.
+            changes: fields that get other values than those of the session. The identity is new unless it is given.
+        """
+        copied = {name: getattr(session, name) for name in ("id", "user_id", *OWN_FIELDS)}
+        return cls(timestamp=timestamp, **(copied | changes))
 
     @property
     def ref(self) -> SessionRef:

@@ -87,13 +87,15 @@ async def _create_child(turn: Turn, context: ToolContext, responder: Responder, 
     engine = turn.engine
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
     parent |= {SHARED: True} if is_shared(turn) else {}
-    new = NewSession(
-        id=make_child_id(engine.new_id()),
-        user_id=context.user_id,
+    new = NewSession.from_session(
+        turn.session,
         timestamp=engine.clock(),
+        id=make_child_id(engine.new_id()),
         agent=agent,
+        system_messages=(),
         state=dict(turn.session.state),
         metadata={PARENT: parent},
+        ttl=None,
     )
     return await engine.store.create(await add_initial_state(engine.store, new, responder.agent))
 

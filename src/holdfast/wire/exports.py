@@ -28,6 +28,7 @@ from holdfast.durations import LATEST_TIME
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import MOST, check_whole, is_number, is_whole
+from holdfast.stores.sessions import OWN_FIELDS
 from holdfast.wire.artifacts import ArtifactObject
 from holdfast.wire.openai import dump_model, parse_message, parse_messages, read_medium, split_system, to_entry_json
 from holdfast.wire.sessions import SessionObject
@@ -393,8 +394,10 @@ def is_same(new: Imported, old: Imported) -> bool:
         new: The import.
         old: The existing session, exported and parsed.
     """
-    alike = ("agent", "system_messages", "state", "metadata", "ttl", "messages")
-    if any(getattr(new, name) != getattr(old, name) for name in alike) or new.has_retired != old.has_retired:
+    if (
+        any(getattr(new, name) != getattr(old, name) for name in (*OWN_FIELDS, "messages"))
+        or new.has_retired != old.has_retired
+    ):
         return False
     if not all(map(_has_same_fields, new.fields, old.fields)) or not _has_same_erased(new, old):
         return False
