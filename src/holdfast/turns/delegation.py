@@ -1,8 +1,8 @@
-"""Run an agent that another one calls like a tool: a whole turn in a separate session, linked to the calling one.
+"""Run an agent that another agent calls like a tool: a whole turn in a separate session, linked to the calling session.
 
     call -> create a session -> respond -> return changes of its state with the result -> end the session
 
-That session belongs to the same user. Its id is of a special form, so that no transcript is matched with it, and it is
+The new session belongs to the same user. Its id has a special form, so that no transcript is matched with it. It is
 deleted together with the calling session.
 """
 
@@ -38,18 +38,18 @@ _NOTHING: Final = "the agent said nothing"
 
 
 async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
-    """Have another agent do a task in a separate session, and return its reply.
+    """Run a task with another agent in a separate session, and return the agent's reply.
 
     Args:
         turn: the calling turn.
-        context: of the call. The context's state receives the agent's changes of session state, and the context
-            records the created session.
+        context: the context of the tool call. Its state receives the agent's changes of session state. The id of the
+            created session is recorded in it.
         agent: the agent's name.
         request: the task.
 
     Raises:
         InvalidRequest: the agent cannot be called from here, or its failure message replaced the reply.
-        HoldfastError: its turn failed.
+        HoldfastError: the agent's turn failed.
     """
     responder = turn.roster.find_responder(agent=agent)
     if turn.depth >= AGENT_DEPTH:
@@ -83,7 +83,10 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
 
 
 async def _create_child(turn: Turn, context: ToolContext, responder: Responder, agent: str) -> Session:
-    """Create the session of one call, with a copy of the caller's session state and a reference to the call."""
+    """Create the session in which a called agent works.
+
+    It contains a copy of the calling session's own state, and a reference to the call.
+    """
     engine = turn.engine
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
     parent |= {SHARED: True} if is_shared(turn) else {}
@@ -112,9 +115,9 @@ async def _run_turn(turn: Turn) -> str:
 
 
 async def _end_child(turn: Turn, ref: SessionRef) -> None:
-    """End the session of an agent's call. If that fails, the session expires by itself.
+    """End the session in which a called agent worked. If that fails, the session expires by itself.
 
-    If the calling session was deleted meanwhile, the called session is deleted too, because no log refers to it.
+    If the calling session was deleted meanwhile, this session is deleted too, because no log refers to it.
     """
     engine = turn.engine
     try:
@@ -133,6 +136,6 @@ async def _is_gone(engine: Engine, session: Session) -> bool:
 
 
 def _find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changed keys of a state; None means that the key was deleted."""
+    """Return the changed keys of a state with their new values. None as a value means that the key was deleted."""
     changed = {key: value for key, value in after.items() if key not in before or not is_same_json(before[key], value)}
     return {**changed, **{key: None for key in before if key not in after}}

@@ -1,9 +1,12 @@
-"""Decide which agent answers: the requested one, the one that answered last in its place, or the one that takes over during the turn.
+"""Decide which agent answers.
+
+It is one of three: the requested agent, the agent that answered last in its place, or an agent that takes over during
+the turn.
 
     resume -> build_call -> call_model -> run_tools (transfer) -> hand_over -> build_call …
 
-The agent that answered last is read from the end of the live log and stored nowhere else, so it stays right after an
-edit, a rewind, a fork, or a crash during a turn.
+The agent that answered last is read from the end of the live log, and is stored nowhere else. So it is correct even
+after an edit, a rewind, a fork, or a crash during a turn.
 """
 
 from __future__ import annotations
@@ -25,21 +28,23 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
 
 _PAGE: Final = 16
-"""Entries that are read first if nothing is cached of the session."""
+"""Number of entries that are read first if the session is not cached."""
 _SPEECHES: Final = frozenset({"greeting", "command", "silence"})
-"""Sources of messages outside of turns, which never transfer the conversation."""
+"""Sources of messages that agents say outside of turns. Such a message never transfers the conversation."""
 
 
 # -- the next turn ---------------------------------------------------------------
 
 
 async def resume(turn: Turn, session: Session, plan: Plan) -> None:
-    """Let the agent that answered last below the requested one answer again. Called before the turn writes anything.
+    """Let the agent that answered last answer again, if it belongs to the team of the requested agent.
+
+    Called before the turn writes anything.
 
     Args:
-        turn: about to open.
-        session: its current state.
-        plan: what the turn's messages do to the log.
+        turn: the turn, which is about to open.
+        session: its session as last read.
+        plan: the changes that the turn's messages make to the log.
 
     Raises:
         InvalidRequest: that agent cannot answer the request; see `check_body`.
@@ -75,7 +80,10 @@ async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session,
 
 
 async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
-    """Yield the live entries before the turn's own, newest first: from the cache, then a bounded number from the store."""
+    """Yield the live entries before the turn's own messages, newest first.
+
+    They come from the cache, and after that from the store, but only a bounded number.
+    """
     stop, warm = plan.retire_from, turn.engine.warm.get(turn.request.ref)
     if stop is None and warm is not None and warm.is_at(session) and warm.last:
         yield reversed(warm.last)
@@ -93,12 +101,13 @@ async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator
 
 
 def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
-    """Return the agent that has the conversation according to these entries, newest first; None if they do not show it.
+    """Return the name of the agent that has the conversation, according to some entries; None if they do not show it.
 
     Args:
         team: the agents of the session.
-        newest: live entries.
-        unfinished: True if the request belongs to the last turn of the log: it brings a result, or is repeated.
+        newest: live entries, newest first.
+        unfinished: True if the request belongs to the last turn of the log, because it contains a tool result or is
+            repeated.
     """
     for entry in newest:
         metadata = entry.metadata or {}
@@ -125,10 +134,10 @@ async def transfer(turn: Turn, name: str) -> None:
 
     Args:
         turn: the turn of the agent that transfers the conversation.
-        name: the other agent, which it can reach.
+        name: the name of the other agent. The agent of the turn may transfer to it.
 
     Raises:
-        InvalidRequest: that agent cannot take over; the message is written for the model.
+        InvalidRequest: that agent cannot take over. The message is written for the model.
     """
     team = turn.request.responder.team
     assert team is not None, "only an agent of a team can transfer the conversation"
@@ -151,7 +160,10 @@ async def transfer(turn: Turn, name: str) -> None:
 
 
 def hand_over(turn: Turn) -> bool:
-    """Let the registered agent answer, and return whether there is one. The results of the transfer are in the log."""
+    """Let the registered agent answer from now on. Return False if none is registered.
+
+    The results of the transfer are already in the log.
+    """
     if turn.handover.next is None:
         return False
     (responder, learned), turn.handover.next = turn.handover.next, None
@@ -169,7 +181,10 @@ def _make_responder(turn: Turn, team: Team[Agent], name: str) -> Responder:
 
 
 def may_share_key(turn: Turn, responder: Responder) -> bool:
-    """Return True if the caller's own key may be sent with an agent's calls: only to the provider that it was meant for."""
+    """Return True if the caller's own key may be sent with an agent's calls.
+
+    The key may be sent only to the provider that it was meant for.
+    """
     if not turn.request.headers:
         return True
     if responder.steps:

@@ -1,10 +1,10 @@
-"""The last reply of a log, and what is kept of it if only a part was heard.
+"""Find the last reply of a log, and cut it if only a part of it was heard.
 
-A chat request can report this too: with a voice record of that reply with `interrupted`, or with its field `interrupt`.
-The reply is then corrected in the same write that adds the user's new words.
+A chat request can report that only a part was heard: by a voice record of the reply with `interrupted`, or by the
+request's field `interrupt`. The reply is then corrected in the same write that adds the user's new message.
 
-Only upstreams of `vendor: custom` receive voice records, next to Chat Completions' own fields. A prompt's hash never
-includes these fields: they are added when a request is sent.
+Only upstreams of `vendor: custom` receive voice records, in addition to the fields of Chat Completions. The hash of a
+prompt never includes the fields of voice records, because they are added when the request is sent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from holdfast.wire.voice import INTERRUPTABLE, make_metadata
 
 
 class LastReply(msgspec.Struct, frozen=True):
-    """The last reply of a log, and the entries after it, in order."""
+    """The last reply of a log, and the entries after the reply, in order."""
 
     rounds: Sequence[ReplyRound]
     later: Sequence[Entry]
@@ -49,16 +49,16 @@ class LastReply(msgspec.Struct, frozen=True):
 async def find_last_reply(
     store: Store, session: Session, *, unsaid: bool = False, stop: int | None = None
 ) -> LastReply:
-    """Return the last reply, reading only the reply and what follows it.
+    """Return the last reply of a log. Only the reply and the entries after it are read.
 
     Args:
         store: the store.
-        session: its current state.
-        stop: the reply must come before this `seq`; None: anywhere.
-        unsaid: True if a turn was stopped; if it had said nothing, there is no reply.
+        session: the session as last read.
+        unsaid: True if a turn was stopped. If that turn has not said anything, the result contains no reply.
+        stop: only a reply before this `seq` is returned; None: the last reply of the log.
 
     Raises:
-        NoReply: it is too far back.
+        NoReply: there are too many entries after the last reply.
     """
     if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
         return LastReply((), ())
@@ -81,16 +81,16 @@ async def find_last_reply(
 
 
 def _is_part_of_reply(entry: Entry, following: Entry) -> bool:
-    """Return True if an entry belongs to the reply of `following`: tools that ran before it in the same turn."""
+    """Return True if `entry` belongs to the reply that contains the next entry: a call or result of the same turn."""
     return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
 def find_cut(session: Session, last_reply: LastReply, heard: HeardReport, now: int) -> Cut | None:
-    """Return how to cut the last reply; None if it stays whole, or there is none.
+    """Return the change that cuts the last reply to its heard part; None if the reply stays unchanged, or there is none.
 
     Raises:
-        NoReply: its content was erased, so the heard part cannot be determined.
-        HeardMismatch: it does not begin with the reported content.
+        NoReply: the content of the reply was erased, so the heard part cannot be determined.
+        HeardMismatch: the reply does not begin with the reported content.
     """
     if not last_reply.rounds:
         return None
@@ -109,13 +109,15 @@ class SentMessages(msgspec.Struct, frozen=True):
     """The messages of a request in the form in which they are compared with the log."""
 
     messages: tuple[Message, ...]
-    """Interrupted replies are whole, as the log may still have them; those of which nothing was heard are left out."""
+    """The messages. Interrupted replies contain their whole generated text, because the log may still contain it.
+    Replies of which nothing was heard are left out."""
     own: tuple[Mapping[str, object], ...]
     heard: Mapping[int, Message]
-    """The heard part of interrupted replies, by index in `messages`; it is written if the log has no such reply."""
+    """The heard part of each interrupted reply, by its index in `messages`. The heard part is written if the log does
+    not contain the reply."""
     mode: Mode
     interruption: HeardReport | None = None
-    """What the request reports about the last reply without including it in its messages."""
+    """The request's report about a last reply that is not among its messages; None: no such report."""
 
 
 def separate_heard(
@@ -124,13 +126,13 @@ def separate_heard(
     mode: Mode,
     interruption: HeardReport | None = None,
 ) -> SentMessages:
-    """Separate the generated text from the heard text in voice records of interrupted replies.
+    """Separate the heard text from the generated text in voice records of interrupted replies.
 
     Args:
-        messages: of a request, without leading system messages.
-        own: Holdfast's own fields of each; empty if there are none.
-        mode: how the request wants them to be read.
-        interruption: what the request reports about the last reply in a separate field.
+        messages: the messages of a request, without leading system messages.
+        own: Holdfast's own fields of each message; empty if no message has any.
+        mode: the `session_mode` of the request.
+        interruption: the report about the last reply in a separate field of the request; None: no such report.
     """
     if interruption is not None and mode == "auto" and not any(message.role == "assistant" for message in messages):
         mode = "delta"  # it refers to a reply that it does not send, so its messages follow that reply
@@ -172,22 +174,22 @@ def is_interrupting(request: TurnRequest) -> bool:
 
 
 def _find_last_reply_in(request: TurnRequest) -> int:
-    """Return the index of the request's last assistant message; -1 if it has none."""
+    """Return the index of the last assistant message in a request; -1 if there is none."""
     places = (at for at in range(len(request.incoming) - 1, -1, -1) if request.incoming[at].role == "assistant")
     return next(places, -1)
 
 
 async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
-    """Return the plan with the last reply cut to what the user heard of it, if the request reports that.
+    """Return the plan, extended by a cut of the last reply if the request reports how much of that reply was heard.
 
     Args:
         turn: the turn of the request.
-        session: the state that the plan was made for.
-        plan: what the request's messages do to the log.
+        session: the session for which the plan was made.
+        plan: the changes that the request's messages make to the log.
 
     Raises:
-        NoReply: the field `interrupt` refers to a reply that is not the last one, or there is none.
-        HeardMismatch: the reply does not begin with the `content` of that field.
+        NoReply: the field `interrupt` refers to a reply that is not the last one, or there is no reply.
+        HeardMismatch: the reply does not begin with the `content` in the field `interrupt`.
     """
     request = turn.request
     heard = request.interruption or _find_heard(request, plan)
@@ -214,7 +216,7 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
 
 
 def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
-    """Return what a voice record reports about the last reply, if the log has that reply."""
+    """Return the report of a voice record about the last reply; None if there is no report, or the log lacks the reply."""
     if not request.heard:  # the usual case, and a request may have 100,000 messages
         return None
     at = _find_last_reply_in(request)
@@ -225,7 +227,11 @@ def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
 
 
 def _check_reply(last_reply: LastReply, heard: HeardReport, session: Session) -> None:
-    """Raise `NoReply` if there is no reply, or it belongs to another turn."""
+    """Check that there is a reply, and that it belongs to the reported turn.
+
+    Raises:
+        NoReply: there is no reply, or it belongs to another turn.
+    """
     if not last_reply.rounds:
         raise NoReply(f"session {session.id!r} has no reply to interrupt")
     turn_id = last_reply.rounds[-1].head.turn_id
@@ -234,11 +240,15 @@ def _check_reply(last_reply: LastReply, heard: HeardReport, session: Session) ->
 
 
 REQUEST_FIELDS: Final = frozenset({"turn_id", "timestamp", INTERRUPTABLE})
-"""Fields of a request that only upstreams of `vendor: custom` know; others would refuse the request because of them."""
+"""Fields of a request that only upstreams of `vendor: custom` know. Other upstreams would refuse a request with them."""
 
 
 def check_interruptable(body: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` if `interruptable` is neither true nor false."""
+    """Check that `interruptable` in a request is true or false, if it is present.
+
+    Raises:
+        InvalidRequest: it has another value.
+    """
     value = body.get(INTERRUPTABLE)
     if value is not None and not isinstance(value, bool):
         raise InvalidRequest(f"{INTERRUPTABLE} must be true or false, not {value!r}"[:300], param=INTERRUPTABLE)
@@ -247,14 +257,14 @@ def check_interruptable(body: Mapping[str, Any]) -> None:
 def address_model(
     body: dict[str, Any], llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
 ) -> dict[str, Any]:
-    """Return a request in the form that its model accepts, with or without voice records.
+    """Return a request in the form that its model accepts, with or without the fields of voice records.
 
     Args:
-        body: the Chat Completions request; its `messages` are those of `built`, in order.
+        body: the Chat Completions request. Its `messages` are those of `built`, in order.
         llm: the model.
         built: the working set.
         turn_id: the turn that the reply belongs to.
-        now: returns milliseconds since the epoch; only called for voice records.
+        now: function that returns milliseconds since the epoch. It is called only for voice records.
     """
     plain = {name: value for name, value in body.items() if name not in REQUEST_FIELDS}
     if not llm.records:
@@ -269,14 +279,20 @@ def address_model(
 
 
 def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
-    """Return a record's fields other than the message. Messages of other agents have no source of their own."""
+    """Return the fields that a voice record has in addition to its message.
+
+    A message of another agent that is shown in the user's role has no source.
+    """
     is_other_agent = entry.message.role == "assistant" and role != "assistant"
     metadata = {"agent": entry.agent} if is_other_agent else make_metadata(entry)
     return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
 
 
 def _is_interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
-    """Return False if the request says so, or if the last reply in the prompt must not be interrupted."""
+    """Return the request's own value for `interruptable`.
+
+    If it has none, return False if the last reply in the prompt must not be interrupted, else True.
+    """
     requested = body.get(INTERRUPTABLE)
     if requested is not None:
         return requested is not False

@@ -1,4 +1,4 @@
-"""A turn for users of the library, who call the model themselves."""
+"""Turns of users of the library, who call the model themselves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from holdfast.wire.sendable import Sendable, to_message
 
 
 class LibraryTurn:
-    """A turn as a block: `async with session.turn("…") as turn`. Its messages are in the log before the block begins."""
+    """A turn as a block: `async with session.turn("…") as turn`.
+
+    The messages of the turn are in the log before the block begins.
+    """
 
     def __init__(self, begin: Callable[[], Turn]) -> None:
         self._begin = begin
@@ -47,7 +50,7 @@ class LibraryTurn:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write what was added, even if the caller is cancelled, and end the turn."""
+        """Write the added messages, even if the caller is cancelled, and end the turn."""
         try:
             self._open.end()
             await self._open.settle()
@@ -61,9 +64,9 @@ class OpenTurn:
     """A turn in progress.
 
     Attributes:
-        messages: the working set, ready to send; rebuilt by `next`.
-        state: the session's state, a mapping; changes are written together with added messages, by `next` and at the
-            end of the turn. Await `load_state` before reading `user:` and `app:` keys; writing them needs no
+        messages: the working set, ready to send. `next` builds it again.
+        state: the session's state as a mapping. Changes are written together with added messages, by `next` and at the
+            end of the turn. Await `load_state` before reading `user:` and `app:` keys. Writing these keys needs no
             preparation.
     """
 
@@ -87,31 +90,34 @@ class OpenTurn:
 
     @property
     def agent(self) -> str | None:
-        """The agent that answers: the session's, or the one below it that answered last; None: no agent."""
+        """Name of the agent that answers; None: no agent.
+
+        It is the session's agent, or the agent of its team that answered last.
+        """
         return self._turn.agent
 
     @property
     def working_set(self) -> WorkingSet:
-        """The working set of the next call, with what it was built from."""
+        """The working set for the next call, with the data from which it was built."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         return built
 
     def add(self, message: Sendable, *, usage: Any = None) -> None:
-        """Add a reply or a tool result, which `next` or the end of the turn writes.
+        """Add a reply or a tool result. It is written by `next`, or at the end of the turn.
 
         Args:
-            message: a dict, a message of an SDK, or text, which counts as an assistant's.
-            usage: of a reply: the usage that the provider reported, in Chat Completions format, as a dict or the SDK's
+            message: a dict, a message of an SDK, or a text, which becomes an assistant's message.
+            usage: for a reply, the usage that the provider reported, in Chat Completions format, as a dict or the SDK's
                 object. It is added to the session's usage, and calibrates token counts.
 
         Raises:
-            InvalidMessage: it is not a valid message.
+            InvalidMessage: the message is not valid.
             SecretBlocked: a user's message contains a secret, and the guard refuses secrets.
             InvalidRequest: the turn has ended.
-            TurnInterrupted: another turn interrupted this one: earlier messages are written when the block ends, this
-                message is not.
-            TurnLost: another server took the session over; messages that were not written yet are lost.
+            TurnInterrupted: another turn interrupted this one. This message is not written; messages added before are
+                written when the block ends.
+            TurnLost: another server took the session over. Messages that were not written yet are lost.
         """
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
@@ -128,16 +134,20 @@ class OpenTurn:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 
     async def load_state(self) -> State:
-        """Read the state that the session shares with others into `state`, and return it. `next` reads it again."""
+        """Read the state that the session shares with other sessions into `state`, and return `state`.
+
+        From then on, `next` also reads the shared state again.
+        """
         await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)
         return self.state
 
     async def next(self) -> list[dict[str, Any]]:
-        """Write what was added, and build the working set for the next call: for turns with tools.
+        """Write the added messages, and return the working set for the next call. For turns with tools.
 
         Raises:
-            TurnInterrupted, TurnLost: as in `add`.
-            InvalidRequest: the store refuses the changes of `state`; the messages are in the log without them.
+            TurnInterrupted: another turn interrupted this one, as in `add`.
+            TurnLost: another server took the session over, as in `add`.
+            InvalidRequest: the store refuses the changes of `state`. The messages are in the log without them.
         """
         self._turn.lock.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
@@ -148,24 +158,27 @@ class OpenTurn:
         return self.messages
 
     def end(self) -> None:
-        """End the turn; nothing can be added afterwards."""
+        """Mark the turn as ended. Nothing can be added afterwards."""
         self._ended = True
         self.state.seal()
 
     @property
     def interrupted(self) -> bool:
-        """True if another turn waits for this one to stop; from then on `add` and `next` raise errors."""
+        """True if another turn waits for this one to stop. From then on, `add` and `next` raise errors."""
         return self._turn.lock.interrupted
 
     async def settle(self) -> None:
-        """Write what is left even if the caller is cancelled. Raises the errors of `flush`."""
+        """Write everything that is not written yet, even if the caller is cancelled. Raises the errors of `flush`."""
         await self._turn.settle(self.flush(last=True))
 
     async def flush(self, *, last: bool = False) -> None:
-        """Write added messages and state changes; the `last` write ends the turn.
+        """Write added messages and state changes.
+
+        Args:
+            last: True if this is the last write, which ends the turn.
 
         Raises:
-            InvalidRequest: the store refuses the changes of the state; the messages are written without them.
+            InvalidRequest: the store refuses the state changes. The messages are written without them.
         """
         added, self._added = self._added, []
         delta = self.state.take()
@@ -192,7 +205,7 @@ class OpenTurn:
     async def _write_without_state(
         self, added: Sequence[Message], calls: Sequence[ModelCall], delta: dict[str, Change], *, last: bool
     ) -> None:
-        """Write only the messages, after the store refused changes of the state."""
+        """Write only the messages, after the store refused the state changes."""
         if not added:
             return
         try:
@@ -206,7 +219,10 @@ class OpenTurn:
         self.state.give_back(delta)
 
     def _make_calls(self, added: Sequence[Message]) -> list[ModelCall]:
-        """Return the call that a reply among `added` came from, if it is the first one after its working set."""
+        """Return the record of the model call that a reply in `added` came from; an empty list if there is no such reply.
+
+        For each working set, a call is recorded only for the first reply after it.
+        """
         built = self._turn.working_set
         if built is None or built is self._called:
             return []
@@ -217,7 +233,7 @@ class OpenTurn:
         return []
 
     def explain(self) -> str:
-        """Return what the last working set contains and leaves out, and why, one line per run of messages."""
+        """Return a text about the last working set: what it contains and leaves out, and why. One line per run of messages."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
@@ -248,7 +264,11 @@ class OpenTurn:
         )
 
     def explanation(self) -> dict[str, Any]:
-        """Return how the last working set was built: strategy, budget arithmetic, frontier, compactions, prefix, hash, decisions."""
+        """Return how the last working set was built, as JSON data.
+
+        The data contain strategy, budget arithmetic, compactions, prefix, hash, decisions, and the frontier: the `seq`
+        before which messages are no longer sent verbatim.
+        """
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         counted = built.describe_count(self._turn.provider_count).to_wire()

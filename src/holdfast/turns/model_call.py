@@ -1,15 +1,16 @@
-"""Call a model once: send the prompt, again if that helps, and record the call with the prompt's hash.
+"""Make one model call: send the prompt, again if that helps, and record the call with the prompt's hash.
 
     build_call -> (settle -> call -> recover)*
 
 **Failover.** Before any part of a reply was received, a prompt that is too long is built smaller, and a model that does
-not answer is replaced by a fallback. Each model has a view of its own: its window, its counter, its dialect. The prompt
-for a fallback is built from the log as for any turn, so the usual model's view is neither used nor changed.
+not answer is replaced by a fallback. Each model has a view of its own, with its window, its token counter and its
+dialect. The prompt for a fallback is built from the log as for any turn, so the view of the usual model is neither used
+nor changed.
 
-**Refused messages.** A provider answers 400 to a whole prompt because of one message: a broken image, a part that it
-does not know. If its error names the message, or one call without the most likely message succeeds, that message is
-left out of prompts for this upstream, and the log records that, until a caller includes the message again. The current
-user message is never left out: the client gets the error instead.
+**Refused messages.** A provider may answer 400 to a whole prompt because of one message, for example a broken image or
+an unknown part. Holdfast finds the message if the error names it, or if one call without the most likely message
+succeeds. The message is then left out of prompts for this upstream. The log records that, until a caller includes the
+message again. The current user message is never left out: the client gets the error instead.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"
-"""Option in a request's `stream_options` that asks for progress of tools; it is not sent upstream."""
+"""Option in a request's `stream_options` that asks for reports on the progress of tools. It is not sent upstream."""
 _MODEL_NAME = 100
-"""Characters of a model's name, as reported by its provider, that are recorded."""
+"""Maximum length in characters of the model's name in a record. The provider reports the name."""
 
 
 async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """Call the model and yield its chunks as they arrive.
 
-    A prompt that the model finds too long is built smaller and sent again; if the model does not answer, its fallbacks
+    A prompt that the model finds too long is built smaller and sent again. If the model does not answer, its fallbacks
     are called. Neither is done after part of the reply was received.
 
     Raises:
-        ContextTooLong: every prompt was too long for the model; the error says which were tried.
+        ContextTooLong: every prompt was too long for the model. The error says which sizes were tried.
         ModelError: no model answered, or the reply broke off.
         InvalidRequest: the model's client cannot send the request.
     """
@@ -103,9 +104,9 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 
 async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the first chunks of a reply, up to one with content; empty if the stream has none.
+    """Read the first chunks of a reply, up to the first one with content; an empty list if the stream has no chunks.
 
-    Some upstreams send a role, or a filter's verdict, before they find a prompt too long.
+    Some upstreams send a role, or a filter's verdict, before they find that a prompt is too long.
     """
     opening: list[dict[str, Any]] = []
     while len(opening) < MODEL_TRAILING_CHUNKS and (chunk := await turn.lock.read(chunks)) is not END:
@@ -116,7 +117,10 @@ async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> li
 
 
 def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
-    """Log a failure and record it for the upstream. The upstream's message is not logged, because it may quote the conversation."""
+    """Log a failure, and record it for the upstream.
+
+    The upstream's message is not logged, because it may quote the conversation.
+    """
     if not isinstance(error, ModelError):
         return
     error.handed = bool(turn.request.headers)
@@ -128,7 +132,7 @@ def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) 
 
 
 async def _build_body(turn: Turn) -> dict[str, Any]:
-    """Return the body of one call with the working set."""
+    """Return the request body of one call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
     fields = turn.request.body
@@ -149,7 +153,7 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
 
 
 def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
-    """Return the record of a model call: what was sent, and the usage that the provider reported."""
+    """Return the record of a model call: the prompt that was sent, and the usage that the provider reported."""
     built = turn.working_set
     assert built is not None, "the working set is built first"
     tokens = read_usage(usage)
@@ -172,25 +176,25 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
 
 
 def make_cache_key(session: Session) -> str:
-    """Return a key for a session's prompts in a provider's cache that does not reveal tenant, user or session."""
+    """Return a key for a session's prompts in a provider's cache. It does not reveal tenant, user or session."""
     identity = msgspec.json.encode([session.tenant, session.user_id, session.id])
     return f"hf-{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
 
 
 STEPS_DOWN = 3
-"""Attempts to make a prompt smaller because the provider found it too long."""
+"""Maximum number of times that a prompt is built smaller because the provider found it too long."""
 PASSED_OVER: Final = "passed_over"
-"""The code of an upstream that was skipped because it is cooling down."""
+"""Code for an upstream that was not called because it is cooling down."""
 OF_KEY: Final = frozenset({401, 402, 403})
-"""Statuses that refuse a key, because of its permissions or payment."""
+"""HTTP statuses with which a provider refuses a key, because of its permissions or payment."""
 OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
-"""Statuses that only the server's owner can fix, by correcting the configuration of an upstream."""
+"""HTTP statuses that only the server's owner can fix, by correcting the configuration of an upstream."""
 
 
 def fails_over(error: HoldfastError) -> bool:
     """Return True if another model may be called after `error`, because the request itself is not at fault.
 
-    If the caller's own key is refused, the caller must fix it.
+    If the caller's own key was refused, the result is False, because the caller must fix that.
     """
     if isinstance(error, ModelUnavailable | ModelProtocolError | ContextTooLong):
         return True
@@ -199,7 +203,7 @@ def fails_over(error: HoldfastError) -> bool:
 
 
 async def build_call(turn: Turn) -> None:
-    """Build the prompt of the turn's next call, for a fallback if the model's upstream is cooling down."""
+    """Build the prompt of the turn's next call. If the model's upstream is cooling down, build it for a fallback."""
     own = turn.request.responder
     if len(turn.responders) > 1 and not _is_available(turn, own):
         if await _switch_to_stand_in(turn, own, ()):
@@ -209,7 +213,7 @@ async def build_call(turn: Turn) -> None:
 
 
 async def _switch_to_stand_in(turn: Turn, own: Responder, tried: Sequence[Responder]) -> bool:
-    """Build the prompt for another model in place of one that is cooling down, and return whether there is one."""
+    """Build the prompt for another model, because the upstream of `own` is cooling down. Return False if there is none."""
     for responder in _find_stand_ins(turn, [*tried, own]):
         if _is_available(turn, responder) and await _build_for(turn, responder) is None:
             turn.roster.find_upstream(own.llm).failovers += 1
@@ -219,26 +223,26 @@ async def _switch_to_stand_in(turn: Turn, own: Responder, tried: Sequence[Respon
 
 
 class _Failed(NamedTuple):
-    """A model that did not answer."""
+    """A model that did not answer, and its error."""
 
     responder: Responder
     error: HoldfastError
-    """Without its traceback, whose frames hold the prompt."""
+    """The error, without its traceback, because the frames of a traceback keep the prompt in memory."""
 
 
 class Recovery:
-    """One call of a turn, across failures until a model answers."""
+    """The attempts of one call, across failures, until a model answers."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._refused: list[int] = []
-        """Size in tokens of each prompt that the model rejected as too long."""
+        """Size in tokens of each prompt that the model refused as too long."""
         self._asked: list[Responder] = []
         self._failed: list[_Failed] = []
         self.refusals = Refusals(turn)
 
     async def settle(self) -> None:
-        """Decide which model is called next: a fallback if this one's upstream is cooling down by now."""
+        """Decide which model is called next: the current one, or a fallback if its upstream is cooling down by now."""
         turn, own = self._turn, self._turn.request.responder
         if len(turn.responders) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
             return
@@ -247,10 +251,12 @@ class Recovery:
             await build_prompt(turn)
 
     async def recover(self, error: ModelError | InvalidRequest) -> HoldfastError | None:
-        """Prepare another call after an error and return None, or return the error that ends the call.
+        """Prepare another attempt after an error.
 
-        That is the error of the usual model if it failed, otherwise that of the first one that did, with the others
-        named.
+        Returns:
+            None if another attempt is prepared, else the error that ends the call. That is the error of the usual model
+            if that model failed, else the error of the first model that failed. The message also names the errors of
+            the other models.
         """
         final: HoldfastError = error
         if isinstance(error, ModelError) and await self.refusals.leave_out_refused(error):
@@ -263,7 +269,7 @@ class Recovery:
         return None if await self._ask_next(final) else self._explain_failure(final)
 
     async def _make_smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
-        """Build a smaller prompt and return None, or return the error if that is impossible."""
+        """Build a smaller prompt and return None. If that is impossible, return the error."""
         turn = self._turn
         assert turn.working_set is not None, "a prompt was refused"
         self._refused.append(turn.working_set.total_tokens)
@@ -276,7 +282,10 @@ class Recovery:
         return None
 
     async def _ask_next(self, error: HoldfastError) -> bool:
-        """Build the prompt for the next model, and return False if there is none. Upstreams that are cooling down come last."""
+        """Build the prompt for the next model. Return False if there is none.
+
+        Models whose upstreams are cooling down come last.
+        """
         turn, own = self._turn, self._turn.request.responder
         # A request that one fallback refuses may be valid for the next.
         if len(turn.responders) == 1 or not (fails_over(error) or own is not turn.responders[0]):
@@ -313,7 +322,10 @@ class Recovery:
 
 
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
-    """Build the prompt again with what the refusal showed about the window, and a tenth smaller than the refused prompt."""
+    """Build the prompt again, at least a tenth smaller than the refused one.
+
+    The model's calibration first learns from the refusal.
+    """
     refused, llm = turn.working_set, turn.request.responder.llm
     assert refused is not None, "a prompt was refused"
     assert refused.request.budget is not None, "a turn's prompt has a budget"
@@ -327,7 +339,10 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 
 
 def _find_stand_ins(turn: Turn, tried: Sequence[Responder]) -> list[Responder]:
-    """Return the other models that may be called, in order. A caller's own key is sent only to the provider that it was meant for."""
+    """Return the other models that may be called, in order.
+
+    A caller's own key is sent only to the provider that it was meant for.
+    """
     place = get_upstream_origin(turn.responders[0].llm.client)
     handed = bool(turn.request.headers)
     return [
@@ -343,13 +358,13 @@ def _is_available(turn: Turn, responder: Responder) -> bool:
 
 
 async def _has_more_room(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
-    """Return True if a model has a larger context window than `own`, which refused every prompt."""
+    """Return True if a model has a larger context window than `own`, which refused every prompt as too long."""
     window = refusal.context_limit or own.llm.compute_budget().context_window
     return responder.llm.compute_budget(learned=await turn.engine.learning.get(responder.llm)).context_window > window
 
 
 async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
-    """Build the prompt for another model, and return None, or the error if that is impossible."""
+    """Build the prompt for another model and return None. If that is impossible, return the error."""
     await _speak_as(turn, responder)
     try:
         check_body(responder, turn.request.body, turn.learned)
@@ -364,14 +379,14 @@ async def _speak_as(turn: Turn, responder: Responder) -> None:
 
 
 def _note_failed(turn: Turn, responder: Responder, code: str, status: int | None) -> None:
-    """Record for the response that a model did not answer, once per model, code and status."""
+    """Record in the turn, for the response, that a model did not answer: once per model, code and status."""
     failure = {"model": responder.llm.name, "code": code, "status": status}
     if failure not in turn.failed:
         turn.failed.append(failure)
 
 
 def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastError:
-    """Return the same error without its traceback, with another `message` if one is given."""
+    """Return a copy of an error without its traceback. If a `message` is given, it replaces the error's own message."""
     made: Any = type(error).__new__(type(error), str(error) if message is None else message)
     vars(made).update(vars(error))
     return made  # type: ignore[no-any-return]
@@ -379,9 +394,10 @@ def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastErr
 
 _STATUS: Final = frozenset({400, 415, 422})
 _SCANNED: Final = 4_000
-"""Characters of an error that are searched for the position of a message."""
+"""Number of characters of an error that are searched for the position of a message."""
 _NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+content(?:\.?\[|\.|', ?)(\d{1,6}))?")
-"""`messages[3]` and `messages.[3].content.[0]` (OpenAI), `messages.3.content.0` (Anthropic), `'messages', 3, 'content'` (vLLM)."""
+"""Pattern for the position of a message in an error. The forms are `messages[3]` and `messages.[3].content.[0]`
+(OpenAI), `messages.3.content.0` (Anthropic), and `'messages', 3, 'content'` (vLLM)."""
 _OF_MESSAGES: Final = re.compile(
     r"message|content|image|audio|video|media|document|pdf|\bfile|base64|mime|decod|\burl\b|\bparts?\b|\brole\b|filter|moderat",
     re.IGNORECASE,
@@ -395,27 +411,28 @@ _CODE: Final = re.compile(r"[a-z0-9_.-]{3,60}", re.IGNORECASE)
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A message that a call is made without."""
+    """A message that is left out of a call because the upstream may have refused it."""
 
     seq: int
     reason: str
     named: bool
-    """True if the error named it; otherwise this call is the turn's only probe."""
+    """True if the error named the message. False if the call is a probe; a turn makes at most one probe."""
 
 
 class Refusals:
-    """The refused messages that one turn has found out about."""
+    """The messages of one turn's prompts that upstreams refused."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._suspect: Suspect | None = None
         self._misnamed: set[int] = set()
-        """Messages that errors named although they were already left out."""
+        """`seq` of messages that errors named although they were already left out."""
 
     async def leave_out_refused(self, error: ModelError) -> bool:
-        """Build the prompt again without the message that caused the error, and return True.
+        """Build the prompt again without the message that caused the error. Return True if that was done.
 
-        Returns False if the error is about something else or the current user message, or if a probe was made already.
+        Return False if the error is about something else or about the current user message, or if a probe was made
+        already.
         """
         turn = self._turn
         probed, self._suspect = self._suspect, None
@@ -438,7 +455,7 @@ class Refusals:
         return True
 
     async def confirm(self) -> None:
-        """Record the refused message in the log, because the call without it was answered. Never fails."""
+        """Record the refused messages in the log, because the call without them was answered. Never fails."""
         suspect, self._suspect = self._suspect, None
         if suspect is None:
             return
@@ -481,12 +498,12 @@ class Refusals:
         return await self._guess_suspect(error)
 
     async def _guess_suspect(self, error: ModelRejected) -> Suspect | None:
-        """Return the message that a probe leaves out; None if the error is about something else."""
+        """Return the message that a probe leaves out; None if the error is not about a message."""
         seq = await self._find_likeliest() if _is_about_messages(error, _read_words(error)) else None
         return None if seq is None else Suspect(seq, _read_reason(error), named=False)
 
     async def _find_places(self, at: int, block: int | None) -> Sequence[int]:
-        """Return which messages of the working set the upstream's message `at` was made of."""
+        """Return which messages of the working set were sent as the upstream's message number `at`, as indexes."""
         turn = self._turn
         built, llm = turn.working_set, turn.request.responder.llm
         assert built is not None, "a prompt was refused"
@@ -503,10 +520,11 @@ class Refusals:
         return ()
 
     async def _find_likeliest(self) -> int | None:
-        """Return a suspicious message that is newer than the last answered prompt; media and unknown parts come first.
+        """Return the `seq` of the message that the provider most likely refused; None if there is no suspicious message.
 
-        Return the oldest suspect, unless user messages follow the suspects: each of them means that an earlier turn's
-        probe did not help, so the next suspect is tried.
+        Suspicious are messages that are newer than the last answered prompt. Those with media or unknown parts come
+        first. The oldest one is returned, unless user messages follow. Each of these means that the probe of an earlier
+        turn did not help, so the next suspicious message is returned instead.
         """
         turn = self._turn
         built = turn.working_set
@@ -524,13 +542,13 @@ class Refusals:
 
 
 def _is_odd(entry: Entry) -> bool:
-    """Return True for a message that contains anything but text and calls."""
+    """Return True if a message contains anything but text and calls."""
     content = entry.message.content
     return isinstance(content, tuple) and any(part.type not in TEXT_PARTS for part in content)
 
 
 def _is_moved(message: dict[str, Any]) -> bool:
-    """Return True for the media of tool results that are sent as a separate message."""
+    """Return True if a message contains only media of tool results, which are sent as a separate message."""
     content = message.get("content")
     first = content[0] if message["role"] == "user" and isinstance(content, list) and content else {}
     return str(first.get("text", "")).startswith(FROM_RESULT.partition("{")[0])
@@ -543,14 +561,17 @@ def _read_words(error: ModelError) -> str:
 
 
 def _read_reason(error: ModelError) -> str:
-    """Return the status and the error's code. The upstream's own message may quote the conversation or contain its address."""
+    """Return the status and the code of an error.
+
+    The upstream's own message is not used, because it may quote the conversation or contain the upstream's address.
+    """
     labels = [error.body.get(key) for key in ("code", "type")] if error.body else []
     code = next((label for label in labels if isinstance(label, str) and _CODE.fullmatch(label)), None)
     return f"{error.status} {code}" if code else f"{error.status}"
 
 
 def _is_about_messages(error: ModelError, text: str) -> bool:
-    """Return True if the error is about the content of messages, and not about tools, sampling, keys or money."""
+    """Return True if an error is about the content of messages, and not about tools, sampling, keys or money."""
     param = error.body.get("param") if error.body else None
     if (
         isinstance(param, str)

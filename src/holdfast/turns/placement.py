@@ -1,4 +1,4 @@
-"""Describe how a request without a session id was matched to its session, and what it may do there."""
+"""Describe how a request without a session id was matched to its session, and what the request may do there."""
 
 from __future__ import annotations
 
@@ -13,24 +13,28 @@ PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
 
 
 class MatchLost(Exception):
-    """The session changed while the request waited for it. Nothing was written, and the request is matched again."""
+    """Raised if the session changed while the request waited for it. Nothing was written; the request is matched again."""
 
 
 class Placement:
-    """The session that a request was matched to.
+    """The session to which a request was matched.
 
     Attributes:
-        session: its state at that time.
+        session: the session when the request was matched.
         kind: the kind of match.
-        attempt: the request's attempts; None: it cannot be recognised when it is sent again.
+        attempt: the attempts at the request; None: the request cannot be recognised when it is sent again.
         several: True if other sessions matched as well.
         may_edit: True if the request may retire messages of the session, as long as no other client has written to it.
 
     Args:
-        session: see above.
-        kind: see above.
-        reservation: reserves the session until the turn has opened.
-        find_again: finds another session; True: create a new session, because the unchanged log does not match.
+        session: the session when the request was matched.
+        kind: the kind of match.
+        reservation: the reservation of the session until the turn has opened.
+        find_again: function that matches the request again. Called with True, it creates a new session, because this
+            session's log is unchanged but does not match.
+        attempt: the attempts at the request; None: the request cannot be recognised when it is sent again.
+        several: True if other sessions matched as well.
+        may_edit: True if the request may retire messages of the session.
     """
 
     def __init__(
@@ -54,10 +58,17 @@ class Placement:
         self._find_again = find_again
 
     def check(self, session: Session, retire_from: int | None) -> None:
-        """Raise `MatchLost` if the request would retire messages of a session without being allowed to.
+        """Check that the request may still use the session.
 
-        Any change loses the match of an unidentified client: a turn that ran meanwhile may belong to another client
+        Any change loses the match of an unidentified client. A turn that ran meanwhile may belong to another client
         that sent the same words, and the log now contains the results of that client's tools.
+
+        Args:
+            session: the session now.
+            retire_from: the first `seq` that the request would retire; None if it retires nothing.
+
+        Raises:
+            MatchLost: the session has changed, or the request would retire messages without being allowed to.
         """
         if self._find_again is None or self.kind == "retry":
             return
@@ -67,7 +78,7 @@ class Placement:
             raise MatchLost
 
     async def find_again(self) -> Placement:
-        """Return another placement for the request."""
+        """Match the request again, and return the new placement."""
         assert self._find_again is not None, "only a request that was matched can lose its match"
         self.release()
         placed = await self._find_again(self._is_unchanged)
@@ -77,6 +88,6 @@ class Placement:
         return placed
 
     def release(self) -> None:
-        """Make the session available to other requests. Calling it twice is allowed."""
+        """Release the reservation, so that other requests can use the session. It may be called twice."""
         if self._reservation is not None:
             self._reservation.release()

@@ -1,8 +1,8 @@
 """Build the prompt of a turn's next call, from the cached session or from the store.
 
 The agent's instruction is a template, filled with values of the session's state and with artifacts. A template without
-placeholders costs nothing; any other costs one read of exactly the shared keys and artifacts that it names. Agents that recall memories
-also get promoted memories from before the session.
+placeholders costs nothing. Any other template costs one read of exactly the shared keys and artifacts that it names.
+Prompts of agents that recall memories also contain promoted memories from before the session.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_pro
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 _RECOUNTS = 3
-"""Attempts to rebuild a prompt because the provider's own count exceeds the budget."""
+"""Maximum number of times that a prompt is counted by the provider, and built again because the count exceeds the
+budget."""
 
 
 async def build_prompt(turn: Turn) -> WorkingSet:
-    """Build the working set for the next call from the current log, and its instruction from the state.
+    """Build the instruction from the state, and the working set for the next call from the current log.
 
     Raises:
         MissingState: the instruction needs state, or an artifact, that does not exist.
@@ -65,7 +66,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
-    """Write a summary if this call only fit because a digest moved the frontier; return whether one was written."""
+    """Write a summary because the prompt fits only with a digest of older entries. Return True if one was written."""
     if built.request.strategy.summarizer is None:
         return False
     if not await turn.engine.compactor.compact_inline(turn.request.ref, turn.request.responder, built.request):
@@ -96,7 +97,7 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
 
 
 async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
-    """Add to a prompt what it recalls of the session itself."""
+    """Add recalled passages of the session itself to a prompt."""
     prepare_recall(turn.engine, session, drafted)
     if not drafted.needs_recall:
         return drafted.finish((), ())
@@ -105,7 +106,7 @@ async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSe
 
 
 async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
-    """Build from the cached view; return None if there is none, or if only a cold build may fit."""
+    """Build from the cached view; return None if there is none, or if only a build from the store may fit."""
     warm = turn.engine.warm.get(turn.request.ref)
     view = None if warm is None or turn.branched or not warm.is_at(session) else warm.find_view(key)
     if view is None:
@@ -142,12 +143,12 @@ async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> 
 
 
 def draft_from(made: Request, read: ReadView) -> Draft:
-    """Return the working set for `made` without its recalled block, from a view that was read."""
+    """Return the working set for `made`, without its block of recalled text, from a view as it was read from the store."""
     return draft(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
 
 
 async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
-    """Count a working set with the provider too, and rebuild it while the count exceeds the budget."""
+    """Count a working set with the provider too, and build it again while the count exceeds the budget."""
     llm, learning = turn.request.responder.llm, turn.engine.learning
     for _ in range(_RECOUNTS):
         turn.provider_count = await count_by_provider(turn.engine, turn.request.ref, llm, built)
@@ -161,7 +162,7 @@ async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
 
 
 async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
-    """Return the tokens of a prompt according to its provider; None if it is not asked, or gives no answer."""
+    """Return the tokens of a prompt according to its provider; None if the provider is not asked, or does not answer."""
     if llm.count is None:
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
@@ -185,7 +186,10 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
 
 
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
-    """Remove what only other providers accept from a Chat Completions prompt: Anthropic's own fields, media in tool results."""
+    """Remove content that only other providers accept from a Chat Completions prompt.
+
+    This concerns Anthropic's own fields, and media in tool results.
+    """
     if "claude" in llm.model.lower():  # routers to Claude accept everything that Claude accepts
         return messages
     converted = [drop_anthropic_fields(message) for message in messages]
@@ -205,16 +209,19 @@ def make_request(
     recall: Recall | None = None,
     introduction: Introduction | None = None,
 ) -> Request:
-    """Return the request for a turn's working set: the agent's instruction, then the system messages of the request or session.
+    """Return the request for a turn's working set.
+
+    Its system messages are the agent's instruction, followed by the system messages of the turn's request, or those of
+    the session if the request has none.
 
     Args:
         request: the turn's request.
-        session: its current state.
+        session: the session as last read.
         instruction: the agent's instruction, from `build_instruction`.
-        marker: the session's, see `holdfast.engine.engine`.
-        learned: calibration of the model.
-        input_budget: tokens for the whole prompt; None: what fits into the model's window.
-        recall: what the prompt may recall; None: nothing was searched, and the tokens for it are kept free.
+        marker: the session's marker; see `holdfast.engine.engine`.
+        learned: the calibration of the model.
+        input_budget: maximum tokens of the whole prompt; None: as many as fit into the model's window.
+        recall: what the prompt may recall. None: nothing was searched, and the tokens for recalled text are kept free.
         introduction: promoted memories, from `introduce_memories`.
     """
     responder, body = request.responder, request.body
@@ -243,9 +250,9 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
     """Check, before anything is written, that a working set can be built for a request.
 
     Raises:
-        InvalidRequest: `tools` is not a list of tools, `interruptable` is not a boolean, the agent refers to agents
-            that do not exist, the tools that run here do not fit the request, or `max_tokens` leaves no tokens
-            for a prompt.
+        InvalidRequest: one of these is true: `tools` is not a list of tools, `interruptable` is not a boolean, the
+            agent refers to agents that do not exist, the tools that Holdfast runs do not fit the request, or
+            `max_tokens` leaves no tokens for a prompt.
     """
     tools = _read_tools(body)
     check_interruptable(body)
@@ -262,7 +269,11 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
 
 
 def _check_steps(responder: Responder, body: Mapping[str, Any]) -> None:
-    """Check the request for each agent that answers in the place of `responder`. Raises `InvalidRequest`."""
+    """Check the request for each agent that answers in the place of `responder`.
+
+    Raises:
+        InvalidRequest: the request does not fit one of these agents, or asks for more than one reply.
+    """
     if (body.get("n") or 1) != 1:
         raise InvalidRequest("n must be 1 if several agents answer: only one reply can continue", param="n")
     for step in responder.steps:
@@ -284,33 +295,34 @@ def _read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def read_reply_tokens(body: Mapping[str, Any]) -> int | None:
-    """Return how many tokens a request allows for the reply; None if it sets no limit."""
+    """Return the maximum tokens of the reply that a request sets; None if it sets no limit."""
     return body.get("max_completion_tokens") or body.get("max_tokens")
 
 
 _BETWEEN: Final = "\n\n"
-"""Separates the parts of an instruction."""
+"""Separator between the parts of an instruction."""
 
 
 async def build_instruction(
     engine: Engine, session: Session, responder: Responder, temp: Mapping[str, Any] | None = None
 ) -> tuple[Message, ...]:
-    """Return the system messages of the agent's model, then the agent's instruction.
+    """Return the system messages of the agent's model, followed by the agent's instruction.
 
-    That is one system message with the `global_instruction` of the agents above it and its own, then its `instruction`.
+    The instruction is one system message. It contains the `global_instruction` of the agents above the agent and of the
+    agent itself, and the agent's `instruction`.
 
     Args:
-        engine: of the store.
-        session: its current state.
+        engine: the engine of the store.
+        session: the session as last read.
         responder: the responder with the instruction.
-        temp: the turn's `temp:` values; None: there is no turn, and all of these may be missing.
+        temp: values of the turn's `temp:` keys. None: there is no turn, and these keys are empty.
 
     Returns:
         The messages; empty if there are none.
 
     Raises:
-        MissingState: an instruction needs state, or an artifact, that does not exist; the error names both.
-        InvalidRequest: an artifact in it is not text, or too long for an instruction.
+        MissingState: an instruction needs state, or an artifact, that does not exist. The error names both.
+        InvalidRequest: an artifact in the instruction is not text, or is too long.
     """
     parts = responder.instructions
     if not parts:
@@ -331,16 +343,17 @@ async def build_instruction(
 async def fill_template(
     engine: Engine, session: Session | NewSession, text: str, agent: Agent, temp: Mapping[str, Any] | None = None
 ) -> str:
-    """Return a text that the agent itself says, such as a greeting or a failure message. Missing values are left empty.
+    """Fill a template for a text that the agent itself says, such as a greeting or a failure message.
 
-    A missing value cannot be fixed at that moment, and a greeting without a name is better than none.
+    Missing values are left empty. They cannot be supplied at that moment, and a greeting without a name is better than
+    none.
 
     Args:
-        engine: of the store.
-        session: the session; for a new one, its own values for shared scopes are used too.
+        engine: the engine of the store.
+        session: the session. For a new session, its own values for shared scopes are used too.
         text: the template.
         agent: the agent.
-        temp: the turn's `temp:` values.
+        temp: values of the turn's `temp:` keys.
     """
     template = parse_template(text)
     values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
@@ -356,7 +369,7 @@ async def _read_values(
     *,
     strict: bool = True,
 ) -> dict[str, Any]:
-    """Return the values of the placeholders in some templates; missing ones are left out."""
+    """Return the values of the placeholders in some templates. Missing values are left out."""
     keys = {key: None for one in templates for key in one.keys}
     values = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
     values |= await engine.scopes.read_keys(ref.user_id, [key for key in keys if values[key] is None])
@@ -366,7 +379,10 @@ async def _read_values(
 
 
 def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
-    """Return a value without secrets. Stored state was redacted when it was written; `temp:` keys and artifacts were not."""
+    """Return a value without secrets.
+
+    Only `temp:` keys and artifacts are redacted here. Stored state was redacted when it was written.
+    """
     if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
         return value
     sweep = engine.guard.sweep()
@@ -376,7 +392,10 @@ def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
 
 
 async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
-    """Return the text of an artifact; None if there is none. Raises the errors of `_read_artifact_text` if `strict`."""
+    """Return the text of an artifact; None if the artifact does not exist.
+
+    If it cannot be part of an instruction, raise the error of `_read_artifact_text` if `strict`, else return None.
+    """
     try:
         return await _read_artifact_text(engine, ref, name)
     except ArtifactNotFound:
@@ -388,7 +407,12 @@ async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: 
 
 
 async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str:
-    """Return the text of an artifact. Raises `ArtifactNotFound`, and `InvalidRequest` if it is not text or too long."""
+    """Return the text of an artifact.
+
+    Raises:
+        ArtifactNotFound: the artifact does not exist.
+        InvalidRequest: the artifact is not text, or is too long for an instruction.
+    """
     artifact = await engine.artifacts.get(ref, name)
     if artifact.size > INSTRUCTED_ARTIFACT_BYTES:
         most = f"an instruction can include artifacts of at most {INSTRUCTED_ARTIFACT_BYTES:,}"
@@ -407,10 +431,12 @@ _log: Final = logging.getLogger("holdfast.dreams")
 async def introduce_memories(engine: Engine, session: Session, responder: Responder) -> Introduction | None:
     """Return the promoted memories of the session's user, the agent and the app for a prompt; None if there are none.
 
+    If memories are not injected into the prompts of the responder, the result is also None.
+
     Args:
-        engine: of the store.
-        session: its current state.
-        responder: the responder; it gets none unless memories are injected into its prompts.
+        engine: the engine of the store.
+        session: the session as last read.
+        responder: the responder.
     """
     recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:

@@ -1,12 +1,13 @@
 """Recall for a turn: search once, before its first call, and use the same result in all of its prompts.
 
-Past conversations and memories are searched concurrently, for a limited time. A search that is late or fails is left out: the
-record of the call says so, and the turn continues. Recalled text is data: `holdfast.context.recalled` puts it into the
-prompt.
+Past conversations and memories are searched concurrently, for a limited time. If a search is late or fails, its results
+are left out. The record of the call says so, and the turn continues. Recalled text is data: `holdfast.context.recalled`
+puts it into the prompt.
 
 Passages of the session itself that are no longer in the prompt come from a table in memory
-(`holdfast.overlays.passage_tables`), found by words alone unless there are vectors. Passages that are older than the
-table, or not analysed yet, come from the index. Each passage is read from the log again, so erased or edited text is not recalled.
+(`holdfast.overlays.passage_tables`). They are found by words alone, unless there are vectors. Passages that are older
+than the table, or are not analysed yet, come from the index. Each passage is read from the log again, so erased or
+edited text is not recalled.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ from holdfast.wire.strict_json import parse_time
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]
-"""Returns the items of one kind that answer the turn's message; see `Engine.recalling`."""
+"""Function that returns the items of one kind that answer the turn's message; see `Engine.recalling`."""
 _LOOKED_BACK: Final = 64
-"""Messages that are searched for the user's message if the request has none."""
+"""Number of log entries that are searched for the user's message if the request has none."""
 
 
 async def recall_other_sessions(turn: Turn) -> None:
-    """Search for what the turn's prompts recall, unless that is known already."""
+    """Search past conversations and memories for the turn's prompts, unless the results for this agent are known already."""
     name, budgets = turn.request.responder.agent_name, turn.request.responder.recall_budgets
     if not budgets or name in turn.recalls:
         return
@@ -87,7 +88,15 @@ async def _recall_kind(
     found: dict[RecalledKind, Sequence[RecalledItem]],
     missed: list[str],
 ) -> None:
-    """Search for one kind of recall, for a limited time."""
+    """Search for items of one kind, for a limited time.
+
+    Args:
+        turn: the turn.
+        kind: the kind.
+        recalling: the function that searches.
+        found: receives the items.
+        missed: receives the reason if the search is late or fails.
+    """
     try:
         with anyio.fail_after(RECALL_SECONDS):
             found[kind] = await recalling(turn)
@@ -100,7 +109,7 @@ async def _recall_kind(
 
 
 def keep_recalled(turn: Turn, built: WorkingSet) -> None:
-    """Keep what the first prompt recalled for the turn's other prompts."""
+    """Keep the recalled text of the turn's first prompt for its other prompts."""
     recall = built.request.recall
     turn.recalls[turn.request.responder.agent_name] = msgspec.structs.replace(
         recall, items=(), block=built.recalled, searched=True, spare=False
@@ -117,35 +126,40 @@ async def find_user_text(turn: Turn) -> str:
 
 
 def is_shared(turn: Turn) -> bool:
-    """Return True if users other than the owner take part or sent the request: they may not see the owner's other sessions."""
+    """Return True if users other than the owner take part in the session or sent the request.
+
+    These users must not see the owner's other sessions.
+    """
     return turn.request.guest or read_by_others(turn.session.metadata)
 
 
 LATE: Final = "recall: late"
 FAILED: Final = "recall: failed"
 ERASED: Final = "(erased)"
-"""Replaces a passage in a rebuilt prompt if its words are no longer in the log."""
+"""Text in a rebuilt prompt for a passage whose words are no longer in the log."""
 _AT_ONCE: Final = 16
-"""Entries that are analysed together in advance: half as many as a prompt would wait for."""
+"""Number of new entries from which on they are analysed in advance: half as many as a prompt would wait for."""
 _GAP: Final = 4
-"""Entries this close to each other are read together, including those between them."""
+"""Entries that are at most this far apart are read together with the entries between them."""
 _HITS: Final = 12
 """Number of entries that are requested from the index."""
 _COVERED: Final = 0.6
-"""Share of a question's terms from which a passage of the table counts as an answer, so that the index is not searched."""
+"""Fraction of a question's terms that a passage in the table must contain to count as an answer. The index is then not
+searched."""
 _STRETCH: Final = 12
-"""Length in characters of a common text that is hardly accidental."""
+"""Length in characters of the stretches of text that are compared. A common text of this length is hardly accidental."""
 _SAID: Final = 0.75
-"""Share of a sentence that must be in the prompt for the sentence to count as included: a digest shortens and reformats text."""
+"""Fraction of a text's stretches that must be in the prompt for the text to count as included. It is below 1 because a
+digest shortens and reformats text."""
 _WORDS: Final = re.compile(r"\w+")
 
 
 Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
-"""Searches the table for the current message, with a bonus per entry, by `seq`."""
+"""Function that searches the table for the current message. Its argument is a bonus per entry, by `seq`."""
 
 
 class Recollection(NamedTuple):
-    """The passages found in the session itself, and why there may be more."""
+    """The passages found in the session itself, and the reasons why some may be missing."""
 
     items: Sequence[RecalledItem] = ()
     missed: tuple[str, ...] = ()
@@ -154,13 +168,13 @@ class Recollection(NamedTuple):
 async def recall_session(
     engine: Engine, session: Session, drafted: Draft, *, seconds: float | None = None
 ) -> Recollection:
-    """Find what the current user message asks about, in parts of the session that the prompt does not contain verbatim.
+    """Find answers to the current user message in those parts of the session that the prompt does not contain verbatim.
 
     Args:
-        engine: of the session.
+        engine: the engine of the session.
         session: the session of the prompt.
-        drafted: the prompt, without what it recalls of the session.
-        seconds: how long to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
+        drafted: the prompt before recalled passages of the session are added.
+        seconds: seconds to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
     """
     if not drafted.needs_recall:
         return Recollection()
@@ -212,13 +226,13 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
-    """Return the table's answers if they cover the question so well that the index is not needed; otherwise nothing."""
+    """Return the table's results if one of them covers the question so well that the index is not needed, else none."""
     found = await search({})
     return found if any(one.passage.covered >= _COVERED for one in found) else []
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
-    """If the window is more than half full, start to analyse in the background the entries that will leave it."""
+    """Start to analyse in the background the entries that will leave the prompt soon, if the prompt is more than half full."""
     window = drafted.fitted.window
     if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
         passages = engine.passages.get_table(engine.store, session.ref, session.identity)
@@ -242,10 +256,11 @@ async def _catch_up(
     search: Search,
     seconds: float,
 ) -> tuple[dict[int, float], list[Finding]]:
-    """Analyse the entries that have left the window and are not in the table yet.
+    """Analyse the entries that are no longer in the prompt and not in the table yet.
 
     Returns:
-        The vector similarity of entries, by `seq`; and the table's answers, if its current state was searched.
+        The vector similarity of entries, by `seq`; and the table's results, if the table was searched in its current
+        state.
     """
     missing = _find_first_whole(window) - passages.table.through
     task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
@@ -268,7 +283,7 @@ async def _catch_up(
 
 
 def _find_first_whole(window: Window) -> int:
-    """Return the `seq` from which on everything is sent verbatim."""
+    """Return the first `seq` from which on the prompt contains all entries verbatim."""
     cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
     return max([window.units[0].first if window.units else 0, *cuts])
 
@@ -276,7 +291,18 @@ def _find_first_whole(window: Window) -> int:
 async def _look_up(
     engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
 ) -> dict[int, float]:
-    """Search the index, and add what it finds to the table."""
+    """Search the index, and add the entries it finds to the table.
+
+    Args:
+        engine: the engine of the session.
+        ref: the session.
+        passages: the table.
+        query: the text to search for.
+        patience: seconds to wait for the vectors.
+
+    Returns:
+        A score per entry, by `seq`; it decreases with the rank.
+    """
     options = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
     try:
         seqs = await rank_session(engine, ref, query, options)
@@ -289,7 +315,7 @@ async def _look_up(
 
 
 async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
-    """Read entries of the live path; entries near each other are read together."""
+    """Return live entries by `seq`. Entries that are close to each other are read together."""
     ranges = group_ranges(sorted(seqs), gap=_GAP)
     read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
     return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
@@ -299,7 +325,7 @@ async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[
 
 
 class _SentText:
-    """Text that a prompt contains in other forms: in compactions, and in messages that are cut."""
+    """The text that a prompt contains in changed form: in compactions, and in messages that are cut."""
 
     def __init__(self, window: Window) -> None:
         pairs = zip(window.list_messages(), window.list_seqs(), strict=True)
@@ -322,7 +348,11 @@ def _fold_words(text: str) -> str:
 def _make_items(
     ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _SentText
 ) -> Iterator[RecalledItem]:
-    """Yield the passages as items, without duplicates; an answer follows its question, and both follow a later correction."""
+    """Yield the found passages as items, without duplicates.
+
+    If a passage was corrected later, the correction comes first. If a passage answers a question, the question comes
+    before the answer.
+    """
     taken: list[Passage] = []
 
     def is_known(one: Passage) -> bool:
@@ -348,13 +378,13 @@ def _has_overlap(one: Passage, taken: Sequence[Passage]) -> bool:
 def make_item(
     ref: SessionRef, entry: Entry | None, passage: Passage, *, size: int = -1, score: float = 0.0
 ) -> RecalledItem:
-    """Return the recalled item of a passage: always the same for the same entry.
+    """Return the recalled item of a passage. The same entry and passage always give the same item.
 
     Args:
-        ref: of the session.
-        entry: from the log; None: it is no longer there.
-        passage: the part of its text.
-        size: characters to show of it; -1: all.
+        ref: the session.
+        entry: the entry in the log; None: it is no longer there.
+        passage: the part of the entry's text.
+        size: number of characters to show; -1: all.
         score: see `RecalledItem.score`.
     """
     words = "" if entry is None else extract_words(entry)
@@ -376,18 +406,18 @@ def make_item(
 
 
 _SPARE: Final = 2
-"""Factor by which more hits are requested than are wanted, because some may already be in the prompt."""
+"""Factor for the number of requested hits, because some hits may already be in the prompt."""
 _MANY: Final = 20
-"""Number of hits if a message asks for a list or a count."""
+"""Minimum number of hits if a message asks for a list or a count."""
 _MANY_CHARS: Final = 400
-"""Characters of each hit if a message asks for a list or a count."""
+"""Maximum length of each hit in characters if a message asks for a list or a count."""
 LEAST_SHARE: Final = 0.5
-"""Share of the best hit's score below which a hit is not relevant enough to be injected."""
+"""Minimum score of a hit as a fraction of the best hit's score. Other hits are not relevant enough to be injected."""
 _DEFAULT: Final = RecallSettings()
 
 
 async def recall_conversations(turn: Turn) -> list[RecalledItem]:
-    """Return what past conversations say about the turn's message."""
+    """Return what was said about the turn's message in past conversations, and earlier in this one."""
     settings, query = _search_settings(turn), (await find_user_text(turn))[:QUERY_CHARS]
     if turn.engine.index is None or not query.strip():
         return []
@@ -424,7 +454,7 @@ def _search_settings(turn: Turn) -> RecallSettings:
 
 
 def _find_first_sent(turn: Turn) -> int | None:
-    """Return the `seq` from which on the session is in the prompt and need not be searched; None: it is not known here."""
+    """Return the first `seq` from which on the session is in the prompt and need not be searched; None if it is unknown."""
     if turn.plan is not None and turn.session.messages == len(turn.plan.append):
         return 0
     warm = turn.engine.warm.get(turn.request.ref)
@@ -452,7 +482,7 @@ def _name_author(hit: SearchHit) -> str:
 
 
 def has_foreign_quotes(turn: Turn) -> bool:
-    """Return True if the turn's prompt recalls something that other users said."""
+    """Return True if the turn's prompt contains recalled text of other users."""
     block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
     return block is not None and any(
         one.kind == "conversation" and not is_from_user(one.author, user) for one in block.items
@@ -460,7 +490,7 @@ def has_foreign_quotes(turn: Turn) -> bool:
 
 
 async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
-    """Return the text of an entry in one of the user's sessions; None if it was deleted."""
+    """Return the text of an entry in one of the user's sessions; None if the entry or the session was deleted."""
     ref = SessionRef(turn.request.ref.user_id, session_id)
     try:
         if (await turn.engine.store.get(ref)).identity != identity:
@@ -475,7 +505,7 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
 
 
 async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessage]:
-    """Return the results of the tool `search_conversations` for the turn's user, without those that the prompt contains.
+    """Return the results of the tool `search_conversations` for the turn's user. Text that the prompt contains is left out.
 
     Raises:
         InvalidRequest: the search request is invalid.
@@ -520,14 +550,15 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
 
 
 LEAST_SCORE: Final = 0.12
-"""Score below which a memory is not relevant enough for the message; above `holdfast.memory.lookup.UNASKED`."""
+"""Minimum score of a memory that is relevant enough for the message. It is above `holdfast.memory.lookup.UNASKED`."""
 USUAL: Final = 5
 
 
 async def recall_memories(turn: Turn) -> list[RecalledItem]:
-    """Return the memories of the user, the agent and the app that match the turn's message, except those in quarantine.
+    """Return the memories of the user, the agent and the app that match the turn's message.
 
-    If several users take part, the owner's memories are excluded, like past conversations.
+    Memories in quarantine are excluded. If several users take part, the owner's memories are excluded too, like past
+    conversations.
     """
     query = (await find_user_text(turn))[:QUERY_CHARS]
     if not query.strip():

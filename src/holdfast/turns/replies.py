@@ -1,8 +1,8 @@
 """Write what an agent says: the model's reply, or the agent's failure message.
 
-The reply's text is also stored under the agent's `output_key`, in the same write. A failure message replaces the reply
-if no model answers and nothing was said yet: a voice agent cannot show an error, and its user would hear silence. It is
-in the log like any reply, marked as a failure message.
+The text of the reply is also stored in the state under the agent's `output_key`, in the same write. A failure message
+replaces the reply if no model answers and nothing was said yet. A voice agent cannot show an error, so its user would
+hear silence otherwise. The failure message is in the log like any reply, but marked.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ async def append_reply(
     state_delta: Mapping[str, Any] | None = None,
     **how: Any,
 ) -> Appended:
-    """Write the messages that end the reply of the turn's agent.
+    """Write the messages that end the reply of the turn's agent, and store the text of the reply in the state.
 
-    If the state refuses the text, for example because it is too long for a value, the reply is written without it, so
-    that it is not lost, and this is logged.
+    The state may refuse the text, for example because it is too long for a value. The reply is then written without
+    storing the text, so that the reply is not lost, and a warning is logged.
 
     Args:
         turn: the turn of the agent.
@@ -71,21 +71,21 @@ async def append_reply(
 
 
 def read_reply_text(messages: Sequence[Message]) -> str | None:
-    """Return the text of the last whole reply among these messages, from an assistant without calls; None if there is none."""
+    """Return the text of the last assistant message; None if there is none, or it has tool calls."""
     last = next((one for one in reversed(messages) if one.role == "assistant"), None)
     return None if last is None or last.tool_calls else last.text
 
 
 SOURCE: Final = "llm_failure"
-"""`metadata.source` of a failure message."""
+"""Value of `metadata.source` in a failure message."""
 _AGAIN: Final = "no model answered when this was asked first"
 
 
 async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
-    """Return the failure message of the turn's agent after `error`; None if there is none to say.
+    """Return the failure message of the turn's agent after `error`; None if no failure message is to be said.
 
-    The agent must have one, and nothing may have been said yet. If a provider refuses a caller's own key, the caller
-    gets the error, because only the caller can fix it.
+    The agent must have a failure message, and nothing may have been said yet. If a provider refuses the caller's own
+    key, the result is None: the caller gets the error, because only the caller can fix it.
     """
     agent = turn.request.responder.agent
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
@@ -100,8 +100,8 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
 
     Args:
         turn: the turn of an agent with a failure message.
-        assembler: its reply so far.
-        text: from `make_failure_text`.
+        assembler: the reply so far.
+        text: the failure message, from `make_failure_text`.
         error: code and message of the error.
     """
     agent, (code, message) = turn.request.responder.agent, error
@@ -121,7 +121,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
 
 
 def read_failure(entry: Entry) -> dict[str, str] | None:
-    """Return what a response reports about a repeated failure message; None for any other reply."""
+    """Return the failure that a response reports for a repeated reply; None if the reply is not a failure message."""
     metadata = entry.metadata or {}
     if metadata.get("source") != SOURCE:
         return None
@@ -129,7 +129,7 @@ def read_failure(entry: Entry) -> dict[str, str] | None:
 
 
 def _make_error_text(turn: Turn, words: str) -> str:
-    """Return an error's message without secrets, cut to the maximum length."""
+    """Return the message of an error without secrets, cut to the maximum length."""
     guard = turn.engine.guard
     masked = words if guard is None else guard.mask_text(words)
     return masked if len(masked) <= ERROR_CHARS else masked[:ERROR_CHARS] + "…"

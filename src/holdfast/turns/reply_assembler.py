@@ -1,6 +1,7 @@
-"""Assemble a turn's reply as the client sees it: one message over all rounds of tools, without the calls that run here.
+"""Assemble a turn's reply as the client receives it: one message over all rounds, without the calls that Holdfast runs.
 
-A reply also names artifacts: those that the turn's tools saved, and those that its text mentions as `artifact:NAME`.
+A round is one reply of the model and the tools that it calls. The end of a reply also names artifacts: those that the
+turn's tools saved, and those that the text mentions as `artifact:NAME`.
 """
 
 from __future__ import annotations
@@ -28,40 +29,43 @@ from holdfast.wire.openai import to_chat_message
 STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
 )
-"""The reply if the model calls tools in the round that must be an answer, and says nothing; see `ToolLimits.rounds`."""
+"""Text of the reply if the model calls tools in the last allowed round, and says nothing; see `ToolLimits.rounds`."""
 _NUMBERED: Final = ("thinking_blocks", "content_blocks")
-"""Lists of a delta whose items have an `index`, which starts again in each round."""
+"""Fields of a delta that are lists of items with an `index`. The index starts again in each round."""
 _ROUND: Final = 10_000
-"""Added to the index for each round."""
+"""Number that is added to the index for each round."""
 _HEAD: Final = ("id", "object", "created", "model")
-"""Fields that all chunks of a reply have in common."""
+"""Fields that have the same values in all chunks of a reply."""
 _UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
 """Fields of a delta that are not part of the reply's text: the role, and the model's reasoning."""
 
 
 class Progress(dict[str, Any]):
-    """A chunk that reports what a tool, or an agent of a workflow, is doing. Only clients that ask for it receive it (`Turn.progress`)."""
+    """A chunk that reports what a tool, or an agent of a workflow, is doing.
+
+    Only clients that ask for such chunks receive them (`Turn.progress`).
+    """
 
     @property
     def comment(self) -> str:
-        """The same in one line, for people."""
+        """The report as one line of text for people."""
         status = self["holdfast"]
         return f"{'tool' if 'tool' in status else 'agent'} {status.get('tool') or status['agent']} {status['status']}"
 
 
 class ReplyAssembler:
-    """A turn's reply as the client receives it: one message over all its rounds, without the calls that run here.
+    """A turn's reply as the client receives it: one message over all its rounds, without the calls that Holdfast runs.
 
     Attributes:
-        calls: calls of the last message that run here.
+        calls: calls of the last message that Holdfast runs.
         returned: calls of the last message that the client runs.
-        preface: what the client received before that message: the texts next to calls.
+        preface: text that the client received before the last message, next to earlier tool calls.
         has_spoken: True if the client received anything of the last message.
 
     Args:
         turn: the turn of the reply.
-        used: usage of agents that answered earlier in the same turn.
-        before: what the client received already, from an agent that transferred the conversation.
+        used: usage of the agents that answered earlier in the same turn.
+        before: the reply so far, of an agent that transferred the conversation.
     """
 
     def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: ReplyAssembler | None = None) -> None:
@@ -86,10 +90,11 @@ class ReplyAssembler:
 
     @property
     def tool_choice(self) -> Any:
-        """The `tool_choice` of the next call; None: the request's own.
+        """The `tool_choice` of the next call; None: the request's own applies.
 
-        A forced choice applies once, and after the last round no tool runs. A choice that the client forced does not
-        apply to the next agent; one in the configuration of that agent's model does.
+        A forced choice applies once. After the last allowed round, no tool may be called. If another agent takes over,
+        a choice that the client forced does not apply to that agent; a choice in the configuration of that agent's
+        model does.
         """
         if self._at_bound:
             return "none"
@@ -98,7 +103,7 @@ class ReplyAssembler:
         return relax_choice(self._choice)
 
     def switch_responder(self, responder: Responder) -> None:
-        """Continue with another agent and its tools; for the client, it stays one reply."""
+        """Continue the reply with another agent and its tools. The client still receives one reply."""
         self._tools, self._first = responder.tools, True
         self._choice = {**responder.llm.params, **self._turn.request.body}.get("tool_choice")
 
@@ -109,7 +114,10 @@ class ReplyAssembler:
     # -- replies of the model ------------------------------------------------
 
     def record_reply(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
-        """Return the model's whole reply in the form of the log, with its metadata. From now on `calls` and `returned` are set."""
+        """Return the model's complete reply in the form of the log, with its metadata.
+
+        This also sets `calls` and `returned`.
+        """
         if self._alone:
             return message, None
         self._first = False
@@ -128,12 +136,15 @@ class ReplyAssembler:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """Metadata of the message that ends the reply, whole or cut: the text that the client received before it."""
+        """Metadata of the message that ends the reply: the text that the client received before that message."""
         too_long = len(self.preface) > METADATA_BYTES // 8  # a character takes at most six bytes in JSON
         return {"preface": self.preface} if self.preface and not too_long else None
 
     def _remove_calls(self, message: Message) -> Message:
-        """Return the reply of a model that calls tools although it may not: its text, or a note that it was stopped."""
+        """Return a reply without its calls, because the model must not call tools in this round.
+
+        If the reply has no text, a note that the model was stopped becomes its text.
+        """
         self._reason = "length"
         if not message.text.strip():
             note = STOPPED.format(rounds=self._rounds)
@@ -144,7 +155,10 @@ class ReplyAssembler:
     # -- chunks for the client -----------------------------------------------
 
     def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
-        """Return what can be sent of a chunk of the model now. The chunk with the finish reason and all later ones are held back."""
+        """Add a chunk of the model, and return the chunks that can be sent now.
+
+        The chunk with the finish reason and all later ones are held back.
+        """
         shown = chunk if self._alone else self._filter_chunk(chunk)
         if shown is None:
             return ()
@@ -157,7 +171,11 @@ class ReplyAssembler:
         return (shown,)
 
     def start_round(self) -> Iterator[dict[str, Any]]:
-        """Yield held-back chunks of a message that does not end the reply, without its finish reason, and begin the next round."""
+        """Begin the next round, after a message that does not end the reply.
+
+        Yields:
+            The chunks of that message that were held back, without its finish reason.
+        """
         held, self._held = self._held, []
         self.preface += self._text
         self._rounds += 1
@@ -168,7 +186,7 @@ class ReplyAssembler:
                 yield {**chunk, "choices": choices}
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the end of the reply: the client's calls, held-back chunks, and the usage of all rounds."""
+        """Yield the end of the reply: the client's calls, chunks that were held back, and the usage of all rounds."""
         if self._alone:
             yield from self._held
             return
@@ -190,15 +208,15 @@ class ReplyAssembler:
 
     @property
     def used(self) -> dict[str, Any] | None:
-        """Usage of all rounds, as far as the provider reported it; None if it did not."""
+        """Usage of all rounds whose usage the provider reported; None if it reported none."""
         return self._usage
 
     def end_with_calls(self, used: dict[str, Any] | None, before: ReplyAssembler) -> Iterator[dict[str, Any]]:
-        """Yield the end of a reply that consists of calls for the client, which has received nothing of that message.
+        """Yield the end of a reply that consists of calls for the client. The client has received nothing else of the message.
 
         Args:
             used: usage of all agents of the turn together.
-            before: what the client received already; usually nothing.
+            before: the part of the reply that the client received already; usually empty.
         """
         self._head = before._head or self._head
         begun = {} if before._rounds else {"role": "assistant", "content": None}
@@ -208,15 +226,18 @@ class ReplyAssembler:
             yield {**self._head, "choices": [], "usage": used}
 
     def separate_text(self, text: str) -> str:
-        """Return `text` in place of the last message, separated from earlier text; the separator is added to `preface`."""
+        """Return `text`, which replaces the last message, with a separator from earlier text.
+
+        The separator is also added to `preface`.
+        """
         return self._separate(text)
 
     def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the end of a reply that consists of `text`, with the finish reason and the usage of earlier rounds.
 
         Args:
-            text: from `separate_text`.
-            head: the common fields of the chunks, if there were none before.
+            text: the text, from `separate_text`.
+            head: the common fields of the chunks, if no chunk was sent before.
         """
         self._head = self._head or dict(head)
         yield self._make_chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
@@ -225,7 +246,7 @@ class ReplyAssembler:
         yield {**self._head, "choices": [], "usage": self._usage or unused}
 
     def report_progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
-        """Yield the status of a tool; nothing for a tool that does not exist, whose name may be anything."""
+        """Yield a report of a tool's status. Yield nothing for a tool that does not exist, because its name may be anything."""
         if call.name in self._tools.tools:
             fields = {"tool": call.name, "call_id": call.id, "status": status}
             yield Progress({**self._head, "choices": [], "holdfast": fields})
@@ -234,7 +255,7 @@ class ReplyAssembler:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
     def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a chunk without calls and usage, with the head of the first one; None if nothing is left."""
+        """Return a chunk without calls and usage, with the common fields of the reply; None if nothing is left of it."""
         before = chunk.get("choices") or ()
         if before and not self._head:  # some upstreams first send chunks that do not belong to the reply
             self._head = {key: chunk[key] for key in _HEAD if key in chunk}
@@ -261,7 +282,7 @@ class ReplyAssembler:
         return None if dropped and not _has_words(shown) and shown.get("finish_reason") is None else shown
 
     def _separate_delta(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """Return the first delta of a later message, separated from the text before it."""
+        """Return a delta; if it is the first text of a later round, with a separator from the text before it."""
         content = delta.get("content")
         if self._said or not isinstance(content, str) or not content:
             return delta
@@ -279,7 +300,7 @@ class ReplyAssembler:
 
 
 def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with distinct ids, because their results arrive in any order."""
+    """Return the calls with distinct ids, because results refer to calls by id, in any order."""
     used: set[str] = set()
     return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
 
@@ -290,7 +311,7 @@ def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:
-    """Return a later round's blocks with new indexes, so that clients do not merge them into earlier ones."""
+    """Return the blocks of a later round with new indexes, so that clients do not merge them into earlier blocks."""
     if not isinstance(blocks, list):
         return blocks
     return [
@@ -302,18 +323,18 @@ def _renumber_blocks(blocks: Any, rounds: int) -> Any:
 
 
 def _has_words(choice: Mapping[str, Any], *, ignored: Collection[str] = ()) -> bool:
-    """Return True if a choice's delta has any field other than those in `ignored`."""
+    """Return True if a choice's delta has a value in any field that is not in `ignored`."""
     delta = choice.get("delta", choice.get("message"))
     return isinstance(delta, dict) and any(value for name, value in delta.items() if name not in ignored)
 
 
 def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a choice with this finish reason instead of the model's own."""
+    """Return a choice with `reason` as its finish reason; unchanged if `reason` is None, or the choice has no finish reason."""
     return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
 
 
 def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
-    """Return the total usage of two calls: numbers are added at any depth."""
+    """Return the sum of the usage of two calls. Numbers are added at any depth."""
     if not isinstance(usage, Mapping):
         return before
     if before is None:
@@ -331,16 +352,19 @@ def _add_numbers(one: Any, other: Any) -> Any:
 
 _MENTION: Final = re.compile(r"\bartifact:((?:user:)?[^\s\"'`<>\[\]{}|\\^*]+)")
 _BEHIND: Final = ".,;:!?)"
-"""Characters after a name that are not part of it, unless there is an artifact with them in its name."""
+"""Characters at the end of a name that do not belong to it, unless an artifact's name contains them."""
 
 
 async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the metadata with the artifacts that the end of a reply names; unchanged if it names none.
+    """Return the metadata of the end of a reply, with the artifacts that the turn's tools saved or its text names.
 
     Args:
         turn: the turn of the reply.
         text: the reply's text.
-        metadata: so far.
+        metadata: the metadata so far.
+
+    Returns:
+        The metadata; unchanged if there are no artifacts.
     """
     for candidates in _find_mentions(text or ""):
         await _note_artifact(turn, candidates)
@@ -348,18 +372,18 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
 
 
 def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the metadata with the artifacts that are known by now."""
+    """Return the metadata with the turn's artifacts that are known so far; unchanged if there are none."""
     return {**(metadata or {}), "artifacts": format_versions(turn.artifacts)} if turn.artifacts else metadata
 
 
 def take_artifacts(turn: Turn, entry: Entry) -> None:
-    """Take over the artifacts of a repeated reply."""
+    """Add the artifacts of a stored reply, which is repeated, to the turn."""
     for one in (entry.metadata or {}).get("artifacts", ()):
         turn.artifacts[one["name"]] = one["version"]
 
 
 def _find_mentions(text: str) -> Iterator[list[str]]:
-    """Yield, for each name in a text, what it may refer to, the longest first."""
+    """Yield, for each mention in a text, the names of artifacts that it may mean, the longest first."""
     if "artifact:" not in text:
         return
     seen: dict[str, None] = {}
@@ -373,7 +397,10 @@ def _find_mentions(text: str) -> Iterator[list[str]]:
 
 
 async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
-    """Record the first of these artifacts that exists. If the store fails, none is recorded, because the reply is more important."""
+    """Record the first of the candidates that exists.
+
+    An artifact that the store cannot read is skipped, because the reply is more important.
+    """
     for name in candidates:
         try:
             whole = check_name(name)

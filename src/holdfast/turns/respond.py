@@ -1,12 +1,17 @@
-"""Answer a turn: call the model, run its tools, call it again, and store each part before anything that follows from it.
+"""Answer a turn: call the model, run its tools, call it again, and store each part before the next step.
 
     respond: TurnScope (lock, open) -> speak -> end of the reply
     speak:   build_call -> call_model -> ModelRound.record -> run_tools -> build_call ...
 
-Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. Data is
-written before the next step: the user's message before the model is called, a message with calls before they run, each
-result before the next call, and the reply before its last chunk is sent. The received part of a reply is written even if
-the caller has disconnected.
+Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. These data
+are written before the next step:
+
+- the user's message, before the model is called;
+- a message with calls, before they run;
+- each result, before the next call of the model;
+- the reply, before its last chunk is sent.
+
+The received part of a reply is written even if the caller has disconnected.
 """
 
 from __future__ import annotations
@@ -41,18 +46,18 @@ from holdfast.wire.openai import parse_message, to_chat_message
 
 
 async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Answer a turn: yield the reply as Chat Completions chunks. The last ones are sent when the reply is in the log.
+    """Answer a turn: yield the reply as Chat Completions chunks. The last chunks are sent when the reply is in the log.
 
     Raises:
-        SessionNotFound: there is no such session.
-        SessionBusy: another turn of it runs; this one is refused, or has waited for too long.
-        TurnInterrupted: another turn interrupted this one; the received part of the reply is in the log.
-        TurnLost: another server took the session over; the received part of the reply is not in the log.
-        BudgetTooSmall: no valid prompt fits; the user's message is in the log.
-        MissingState: the agent's instruction needs state, or an artifact, that does not exist; the user's message is in
+        SessionNotFound: the session does not exist.
+        SessionBusy: another turn of the session runs, and this one is refused or has waited for too long.
+        TurnInterrupted: another turn interrupted this one. The received part of the reply is in the log.
+        TurnLost: another server took the session over. The received part of the reply is not in the log.
+        BudgetTooSmall: no valid prompt fits. The user's message is in the log.
+        MissingState: the agent's instruction needs state, or an artifact, that does not exist. The user's message is in
             the log.
-        ModelError: the model did not answer, or its reply broke off; the received part is in the log. If nothing was
-            received and the agent has a failure message, that message is the reply instead.
+        ModelError: the model did not answer, or its reply broke off. The received part is in the log. If nothing was
+            received and the agent has a failure message, that message is the reply instead, and no error is raised.
     """
     async with TurnScope(turn):
         if turn.on_open is not None:
@@ -79,7 +84,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 
 async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model, run the tools that it calls and that run here, and call it again until it answers.
+    """Call the model, run the tools that it calls, and call it again until it answers. Tools of the client are not run.
 
     Yields everything but the end of the reply. If the model fails before it says anything, and the agent has a failure
     message, that message is the reply.
@@ -106,12 +111,12 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
 
 
 class ModelRound:
-    """One reply of the model: streamed as it arrives, and stored at its end, whole or as far as it arrived.
+    """One reply of the model: sent as it arrives, and stored at its end; if it is cut off, the received part is stored.
 
     The chunk with the finish reason and all later ones are held back until the reply is stored.
 
     Attributes:
-        chunks: the model's.
+        chunks: the model's chunks.
         is_over: True if no more chunks are read.
         is_whole: True if the reply came to its end.
         failure_message: chunks of the agent's failure message, if the model failed without saying anything.
@@ -147,7 +152,10 @@ class ModelRound:
         return isinstance(error, ModelError) and await self._say_instead(error)
 
     async def _say_instead(self, error: ModelError) -> bool:
-        """Record the agent's failure message as the reply; return False if there is none to say, or part of the reply is in the log."""
+        """Record the agent's failure message as the reply.
+
+        Return False if there is no failure message to say, or part of the reply is in the log.
+        """
         turn, assembler = self._turn, self._assembler
         wrote = turn.session is not self._session
         if turn.share is not None:  # the workflow says the failure message of one of its agents
@@ -160,7 +168,7 @@ class ModelRound:
         return True
 
     def add(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        """Add a chunk, and return what can be sent now."""
+        """Add a chunk of the model, and return the chunks that can be sent now."""
         self._collector.add(chunk)
         finished = self._collector.finished
         self._trailing += finished
@@ -168,9 +176,9 @@ class ModelRound:
         return self._assembler.add(chunk, finished=finished)
 
     async def _record_to_end(self) -> None:
-        """Store the reply even if the caller is cancelled.
+        """Store the reply, even if the caller is cancelled.
 
-        The caller may disconnect while the chunks after the last word are still arriving: the reply is whole
+        The caller may disconnect while the chunks after the end of the text are still arriving. The reply is complete
         nevertheless.
         """
         recording = self._turn.begin(self._record())
@@ -182,7 +190,11 @@ class ModelRound:
             raise
 
     async def _record_calls_not_run(self, recording: asyncio.Task[None]) -> None:
-        """Record that calls were not run, after a reply whose caller has disconnected."""
+        """Record that calls were not run because the caller has disconnected.
+
+        Args:
+            recording: the write of the reply with the calls.
+        """
         await asyncio.wait((recording,))
         if not recording.exception() and self._assembler.calls:
             await record_calls_not_run(self._turn, self._assembler)
@@ -204,7 +216,7 @@ class ModelRound:
             await record_calls_not_run(turn, assembler)
 
     async def _record_part(self, completion: dict[str, Any]) -> None:
-        """Store the received text of a cut reply, if there is any: an incomplete tool call is of no use."""
+        """Store the received text of a reply that was cut off, if there is any. Incomplete tool calls are dropped."""
         turn, choices = self._turn, completion.get("choices") or [{}]
         if not (choices[0].get("message") or {}).get("content"):
             return
@@ -216,7 +228,11 @@ class ModelRound:
 
 
 def _make_reply(completion: Mapping[str, Any]) -> Message:
-    """Return the first choice's message. Raises `ModelProtocolError` if it is not valid."""
+    """Return the message of the first choice.
+
+    Raises:
+        ModelProtocolError: the message is not valid.
+    """
     choices = completion.get("choices") or [{}]
     data = dict(choices[0].get("message") or {})
     for at, call in enumerate(data.get("tool_calls") or []):
@@ -229,14 +245,15 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
 
 
 def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
-    """Return a chunk with the completion id of its request, if there is one."""
+    """Return a chunk with the completion id of its request; unchanged if the request has none."""
     return chunk if completion_id is None or isinstance(chunk, Progress) else {**chunk, "id": completion_id}
 
 
 def _make_keyed_id(turn: Turn) -> str | None:
-    """Return the completion id for a request with an idempotency key, equal for each answer to it. None without a key.
+    """Return the completion id for a request with an idempotency key; None if the request has no key.
 
-    An id that is derived from the key need not be stored, and is known before the first chunk of the first answer.
+    The id is derived from the key, so it is the same for each answer to the request. It need not be stored, and it is
+    known before the first chunk.
     """
     key = turn.request.idempotency_key
     if key is None:
@@ -245,7 +262,7 @@ def _make_keyed_id(turn: Turn) -> str | None:
 
 
 async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
-    """Return the stored reply as chunks in the form in which the client received it, for a repeated request."""
+    """Return the chunks of a stored reply, in the form in which the client received it, for a repeated request."""
     turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
     (entry,) = await restore_entries(turn.engine.store, turn.request.ref, [stored])

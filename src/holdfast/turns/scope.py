@@ -1,7 +1,7 @@
-"""Hold a turn's session while the turn runs, and start the steps that follow it.
+"""Hold a turn's session while the turn runs, and start the steps after the turn.
 
-A turn holds its session's lock, and keeps its session from expiring. However it ends (answered, failed, interrupted, or
-abandoned by its caller), these steps follow:
+A turn holds its session's lock, and keeps its session from expiring. These steps follow the turn, whether it was
+answered, failed, was interrupted, or was abandoned by its caller:
 
     index -> compact -> clear_temp
 
@@ -23,14 +23,14 @@ _log = logging.getLogger("holdfast.turn")
 
 
 class TurnScope:
-    """A turn from its opening to its end: `async with TurnScope(turn)`.
+    """A turn from its opening to its end, used as `async with TurnScope(turn)`.
 
-    Entering it waits for the session, compares the request with the log, and writes what is new. If the request was
-    matched to a session that another request changed meanwhile, the turn moves to another session.
+    Entering the block waits for the session, compares the request with the log, and writes the new messages. If the
+    request was matched to a session that another request changed meanwhile, the turn moves to another session.
 
     Args:
         turn: the turn.
-        revive: create an in-memory session again, empty, if it has expired since its handle was created.
+        revive: True to create an in-memory session again, empty, if it has expired since its handle was created.
     """
 
     def __init__(self, turn: Turn, *, revive: bool = False) -> None:
@@ -75,13 +75,13 @@ class TurnScope:
 
 
 def index(turn: Turn) -> None:
-    """Schedule indexing of what the turn wrote, in the background."""
+    """Schedule the indexing of the turn's messages, in the background."""
     if turn.wrote:
         turn.engine.indexing.schedule(turn.request.ref, turn.session)
 
 
 def compact(turn: Turn) -> None:
-    """Schedule a summary of each view that is due for one, and ratings of new messages, in the background.
+    """Schedule background work: a summary for each view that needs one, and the rating of new messages.
 
     Does nothing if no prompt was built.
     """
@@ -95,7 +95,7 @@ def compact(turn: Turn) -> None:
 
 
 def clear_temp(turn: Turn) -> None:
-    """Drop the values of `temp:` keys of the state, and the agent's instruction, which may contain some."""
+    """Drop the values of `temp:` keys, and the agent's instruction, which may contain such values."""
     turn.temp.clear()
     turn.instruction = ()
 

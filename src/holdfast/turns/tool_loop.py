@@ -1,4 +1,4 @@
-"""Run the tools that a model calls: which calls run here, how results get into the log, and what tools can access."""
+"""Run the tools that a model calls: select the calls that Holdfast runs, write their results, and give tools their context."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from holdfast.turns.turn import Turn
 
 
 async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Run the calls that run here concurrently. Each result is in the log before the model is called again.
+    """Run the calls of a message that Holdfast runs, concurrently. Each result is in the log before the model is called again.
 
-    If the generator is closed early, running tools are cancelled: existing results are stored, the other calls get an
-    error.
+    If the generator is closed early, running tools are cancelled. Results that exist are stored, and the other calls
+    get an error as their result.
     """
     running = _RunningCalls(turn, assembler)
     try:
@@ -57,7 +57,7 @@ class _RunningCalls:
     """The calls of a message while they run.
 
     Attributes:
-        left: calls whose results are not being written yet, in order.
+        left: tasks of the calls whose results are not written yet, with their calls, in order.
     """
 
     def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
@@ -78,19 +78,22 @@ class _RunningCalls:
         return await run(tools, call, context)
 
     async def _load_state(self) -> None:
-        """Read the shared state once for the calls of a message, if a tool uses it."""
+        """Read the shared state when the first tool needs it, once for all calls of a message."""
         async with self._reading:
             if not self._read:
                 await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)
                 self._read = True
 
     async def wait_for_some(self) -> list[asyncio.Task[CallOutcome]]:
-        """Return finished calls as soon as there are any."""
+        """Wait until at least one call has finished, and return the tasks of all finished calls."""
         done, _ = await asyncio.wait(self.left, return_when=asyncio.FIRST_COMPLETED)
         return [task for task in self.left if task in done]
 
     async def write(self, done: Iterable[asyncio.Task[CallOutcome]]) -> list[CallOutcome]:
-        """Write the results of finished calls. Raises again what a tool raised if that is not an `Exception`."""
+        """Write the results of finished calls, and return their outcomes.
+
+        If a tool raised an exception that is not an `Exception`, it is raised again.
+        """
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
         outcomes = [_read_outcome(task, self.left.pop(task)) for task in done]
         last = self._returned and not self.left
@@ -100,7 +103,7 @@ class _RunningCalls:
         return outcomes
 
     async def give_up(self) -> None:
-        """Cancel calls that still run, and write the results of all of them."""
+        """Cancel the calls that still run, and write a result for each of them."""
         left, self.left = self.left, {}
         for task in left:
             task.cancel()
@@ -116,7 +119,7 @@ class _RunningCalls:
                     await self._write_or_tell(outcome, last=last and at == len(outcomes) - 1)
 
     async def _write_or_tell(self, outcome: CallOutcome, *, last: bool) -> None:
-        """Write a result; if the store refuses it or its state changes, write the reason instead."""
+        """Write a result. If the store refuses the result or its state changes, write the reason as the result instead."""
         try:
             await self._write([outcome], last=last)
         except InvalidRequest as exc:
@@ -136,7 +139,7 @@ def _read_outcome(task: asyncio.Task[CallOutcome], call: ToolCall) -> CallOutcom
 
 
 def make_context(turn: Turn, call: ToolCall) -> ToolContext:
-    """Return what a tool may use of the session."""
+    """Return the context of a tool call: the parts of the session that the tool may use."""
     ref, session = turn.request.ref, turn.session
 
     async def entries(start: int, stop: int) -> Sequence[Entry]:

@@ -1,6 +1,6 @@
 """A turn in progress: its immutable request, its state, and its writes.
 
-`holdfast.turns.respond` answers it; all steps of answering share this state.
+`holdfast.turns.respond` answers the turn; all steps of answering share this state.
 """
 
 from __future__ import annotations
@@ -50,89 +50,96 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ref: SessionRef
     responder: Responder
     incoming: tuple[Message, ...]
-    """Its messages without the leading system messages."""
+    """The request's messages, without the leading system messages."""
     own: tuple[Mapping[str, Any], ...] = ()
-    """Holdfast's own fields of each message in `incoming`, named as in `NewEntry`; empty: none."""
+    """Holdfast's own fields of each message in `incoming`, named as in `NewEntry`; empty: no message has any."""
     heard: Mapping[int, Message] = {}
-    """The heard part of interrupted replies, by index in `incoming`, which has the whole replies; see `holdfast.turns.interruptions`."""
+    """The heard part of each interrupted reply, by its index in `incoming`. `incoming` contains the whole replies; see
+    `holdfast.turns.interruptions`."""
     interruption: HeardReport | None = None
-    """How much was heard of the session's last reply, if the request says so in a separate field."""
+    """A report of how much was heard of the session's last reply, if the request has a separate field for it."""
     media: Mapping[bytes, bytes] = {}
     """Contents that were already detached from `incoming`, by their SHA-256; see `holdfast.media.store`."""
     system: tuple[Message, ...] = ()
-    """The request's own leading system messages; if there are none, the session's apply."""
+    """The request's own leading system messages. If there are none, those of the session apply."""
     mode: Mode = "auto"
     client: str = ""
-    """Short name of the client program, for which `auto` remembers a mode; empty: nothing is remembered."""
+    """Short name of the client program. The mode `auto` remembers whether this program sends transcripts; empty:
+    nothing is remembered."""
     queue: QueueMode | None = None
-    """What happens to the request while another turn of the session runs; None: the default mode."""
+    """What to do with the request if another turn of the session runs; None: the default mode."""
     settings: RequestSettings = RequestSettings()
-    """Requested strategy and budget, within the allowed limits, for every agent that answers in the turn."""
+    """The strategy and budget that the request sets, within the allowed limits. They apply to every agent that answers
+    in the turn."""
     body: Mapping[str, Any] = {}
-    """The rest of the request: tools, sampling, unknown fields. Sent upstream."""
+    """The other fields of the request, which are sent upstream: tools, sampling, unknown fields."""
     dialect: Dialect | None = None
-    """The API whose rules the prompt follows; None: that of its model."""
+    """The API whose rules the prompt follows; None: the API of the model."""
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     headers: Mapping[str, str] = {}
-    """Sent with the call, overriding the model's own: a client's key, which is never stored."""
+    """Headers that are sent with the call and override those of the model. They contain a client's key, which is never
+    stored."""
     tools_elsewhere: bool = False
-    """True if the caller calls the model and runs its tools: then no tools run here, whichever agent answers."""
+    """True if the caller calls the model and runs its tools. Holdfast runs no tools then, whichever agent answers."""
     speaker: str | None = None
     """The author of `incoming`, if the session has several users; None: not specified."""
     guest: bool = False
-    """True if `speaker` is only a participant, who may not retire what others said in the session."""
+    """True if `speaker` is a participant but not the owner, and so may not retire what others said in the session."""
     identified: bool = True
-    """True if the user is known; see `holdfast.server.requester`. A program that uses the library names its users itself."""
+    """True if the user is known; see `holdfast.server.requester`. A program that uses the library names its users
+    itself."""
     warnings: tuple[TurnWarning, ...] = ()
     """Warnings for the response that are known before the turn begins."""
     api: Dialect = "openai"
-    """The API that `body` was written for; for a model with another one, the fields are converted."""
+    """The API for which `body` was written. The fields are converted for a model with another API."""
 
 
 class Handover(msgspec.Struct):
-    """Which agent was asked in a turn, and which one takes over."""
+    """The agent that a turn asked, and the agent that takes over."""
 
     asked: Responder
     """The responder that was asked, even if another one answers."""
     next: tuple[Responder, Learned] | None = None
-    """The responder from the next call on, with its model's calibration; None: no change."""
+    """The responder from the next call on, and the calibration of its model; None: no change."""
     transfers: int = 0
-    """How often the conversation was transferred."""
+    """Number of times that the conversation was transferred in the turn."""
 
 
 class _Log(msgspec.Struct):
-    """The session after the turn's last write, shared by all parts of the turn."""
+    """The session after the turn's last write. All parts of the turn share this object."""
 
     session: Session | None = None
 
 
 class Turn:
-    """One turn in progress, and what is known of it so far."""
+    """One turn in progress, with everything that is known about it so far."""
 
     probed = False
-    """True if a call was made without a message that the upstream's error did not name; at most once per turn."""
+    """True if the turn has made a probe: a call without a message that the upstream's error did not name. A turn makes
+    at most one."""
     introduction: Introduction | None = None
-    """The promoted memories that the next prompt contains."""
+    """The promoted memories in the next prompt."""
     placement: Placement | None = None
-    """How a request of the gateway was matched to its session; None: its caller named the session."""
+    """How a request of the gateway was matched to its session; None: the caller named the session."""
     root: str | None = None
-    """Id of the session in which the first agent of a chain of agent calls was called; None: this is not such a call."""
+    """Id of the session that called the first agent in a chain of agent calls; None: the turn is not part of such a
+    chain."""
     is_whole = False
     """True if the request contains the session's whole conversation, from its first message on."""
     wrote = False
-    """True if anything of the turn is in the log."""
+    """True if the turn has written anything to the log."""
     _admitted = False
     on_open: Callable[[], None] | None = None
-    """Called when the turn has begun: the request's messages are in the log."""
+    """Function that is called when the turn has begun and the request's messages are in the log."""
 
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
         self.roster = engine.roster.copy()
-        """Agents and models when the turn began; a new configuration applies to later turns."""
+        """Agents and models as configured when the turn began. A new configuration applies to later turns."""
         self.request = request
         self.lock = engine.locks.make_turn_lock(request.ref, request.queue)
-        """The turn's place in the session's queue, and its claim on the session."""
+        """The turn's position in the session's queue, and its claim on the session."""
         self._sent = request.incoming
         self._media: Mapping[bytes, bytes] = request.media
         self.plan: Plan | None = None
@@ -141,39 +148,41 @@ class Turn:
         self.closed = False
         """True if the reply is in the log."""
         self.input_budget: int | None = None
-        """Limit of the whole prompt in tokens, after the provider rejected a prompt as too long."""
+        """Maximum tokens of the whole prompt, after the provider refused a prompt as too long; None: no such limit."""
         self.learned = Learned()
-        """Calibration of the model from its provider's answers."""
+        """Calibration of the model, from its provider's replies and errors."""
         self.provider_count: int | None = None
-        """Tokens of the prompt according to the provider, if it was asked and answered."""
+        """Tokens of the prompt according to the provider; None if it was not asked or did not answer."""
         self.failed: list[dict[str, Any]] = []
         """Models that did not answer and were replaced by another one: `model`, `code` and `status`."""
         self.failure: dict[str, str] | None = None
-        """Why the agent's failure message replaced the reply: `code` and `message`; None: it did not."""
+        """`code` and `message` of the error because of which the agent's failure message replaced the reply; None: it
+        did not."""
         self.tool_choice: Any = None
-        """The `tool_choice` of the next call; None: the request's own."""
+        """The `tool_choice` of the next call; None: the request's own applies."""
         self.temp: dict[str, Any] = {}
-        """Values of `temp:` keys of the state, with prefix: never stored, and dropped when the turn ends."""
+        """Values of `temp:` keys, with prefix. They are never stored, and are dropped when the turn ends."""
         self.turn_state = TurnState({}, self.temp, "await turn.load_state() first")
-        """The state of all scopes; shared scopes are read on demand."""
+        """The state of all scopes. Shared scopes are read when they are needed."""
         self.instruction: tuple[Message, ...] = ()
         """The agent's instruction for the next call."""
         self.prompts: dict[str, tuple[Responder, WorkingSet]] = {}
-        """The last prompt of each view that led to a reply, with its responder."""
+        """For each view, by key: the last prompt that led to a reply, with its responder."""
         self.artifacts: dict[str, int] = {}
-        """Artifacts that the turn's tools saved or its reply names: the newest version of each name."""
+        """Artifacts that the turn's tools saved, or that its reply names: the newest version by name."""
         self.handover = Handover(request.responder)
-        """Which agent has the conversation."""
+        """The agent that has the conversation."""
         self.depth = 0
         """Number of nested agent calls that led to this turn."""
         self.progress = False
-        """True if the reply's chunks report what the tools are doing."""
+        """True if chunks of the reply report what the tools are doing."""
         self.recalls: dict[str | None, Recall] = {}
-        """What the prompts of each agent recall, once it is known: the same in all calls of the turn."""
+        """Recalled text for the prompts of each agent, once it is known. It is the same in all calls of the turn."""
         self.warnings = TurnWarnings(request.ref, request.warnings)
-        """Warnings for the response; any part of the turn may add some."""
+        """Warnings for the response. Any part of the turn may add some."""
         self.share: Share | None = None
-        """Describes the part that this is of a turn in which other agents answer too; None: this is the whole turn."""
+        """If several agents answer in the turn: describes the part of it that this object is. None: this is the whole
+        turn."""
         self._log = _Log()
         self._view: tuple[str, SavedView] | None = None
 
@@ -184,28 +193,28 @@ class Turn:
 
     @cached_property
     def without(self) -> dict[str, dict[int, str]]:
-        """By upstream and `seq`, why messages are left out of prompts from now on: the upstream refused them."""
+        """Reasons why messages are left out of prompts from now on, because upstreams refused them: by upstream and `seq`."""
         return {}
 
     @cached_property
     def key(self) -> str:
-        """Key of the view that its prompts are built from."""
+        """Key of the view from which the turn's prompts are built."""
         return self.request.responder.view_key
 
     @cached_property
     def responders(self) -> tuple[Responder, ...]:
-        """The responders that may answer: the requested one, then its fallbacks."""
+        """The responders that may answer: the requested one, followed by its fallbacks."""
         responder = self.request.responder
         return (responder, *self.roster.make_fallbacks(responder)) if responder.llm.fallbacks else (responder,)
 
     def speak_as(self, responder: Responder, learned: Learned) -> None:
-        """Let another of its `responders` make the next call, whose prompt is built from a separate view."""
+        """Let another one of `responders` make the next call. Its prompt is built from a view of its own."""
         self.request = msgspec.structs.replace(self.request, responder=self._with_request_context(responder))
         self.learned, self.input_budget, self.provider_count = learned, None, None
         vars(self).pop("key", None)
 
     def _with_request_context(self, responder: Responder) -> Responder:
-        """Return the responder with the request's strategy and budget."""
+        """Return the responder with the strategy and budget that the request sets."""
         return self.roster.with_context(responder, self.request.settings.apply(responder.context))
 
     def give_to(self, responder: Responder, learned: Learned) -> None:
@@ -215,7 +224,7 @@ class Turn:
 
     @property
     def agent(self) -> str | None:
-        """Name of the agent that answers, or that answered a repeated request; None: no agent."""
+        """Name of the agent that answers, or that answered if the request is a repeated one; None: no agent."""
         if self.answered is not None and self.closed:
             return self.answered.agent
         return self.request.responder.agent_name
@@ -226,13 +235,13 @@ class Turn:
         return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
 
     def make_part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
-        """Return another agent's part of this turn: the log is shared; prompts, model and tools are separate.
+        """Return another agent's part of this turn. The log is shared; prompts, model and tools are separate.
 
         Args:
             responder: the agent's responder.
-            share: describes the part.
-            lock: its part of the turn's lock.
-            body: the fields of the request that apply to it.
+            share: the description of the part.
+            lock: the part's own branch of the turn's lock.
+            body: the fields of the request that apply to the part.
         """
         made = copy(self)
         responder = self._with_request_context(responder)
@@ -245,7 +254,7 @@ class Turn:
         return made
 
     async def move(self) -> None:
-        """Move the request to another session after its match was lost, before anything of it was written."""
+        """Move the request to another session, because it no longer matches this one. Nothing of it was written yet."""
         assert self.placement is not None, "the request was matched"
         self.placement = await self.placement.find_again()
         self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
@@ -253,18 +262,18 @@ class Turn:
         self.learned = Learned()
 
     def note_opened(self, start: int) -> None:
-        """Record that the request's messages are in the log, and that its reply begins at `start`."""
+        """Record that the request's messages are in the log, and that the reply begins at `start`."""
         if self.placement is not None:
             self.placement.release()
             if self.placement.attempt is not None:
                 self.placement.attempt.start = start
 
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        """Finish a write even if the caller is cancelled; the session's next turn waits for it."""
+        """Run a write to its end, even if the caller is cancelled. The session's next turn waits for it."""
         return await asyncio.shield(self.begin(work))
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a write like `settle`, without waiting for it."""
+        """Start a write, and return its task without waiting. Like in `settle`, the session's next turn waits for it."""
         task = self.engine.locks.begin(self.request.ref, work)
         self.lock.keep_open_for(task)
         return task
@@ -281,7 +290,7 @@ class Turn:
         self.turn_state.own = session.state
 
     def summarize(self) -> dict[str, Any]:
-        """Return what a response reports about the session."""
+        """Return the data about the session and the turn that a response reports."""
         tail = self.session.tail
         summary: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
         if self.agent is not None:
@@ -318,7 +327,11 @@ class Turn:
         return summary
 
     async def admit(self) -> None:
-        """Convert the request's messages to the form of the log: without secrets, media detached. Raises `SecretBlocked`."""
+        """Convert the request's messages to the form of the log: without secrets, and with media detached.
+
+        Raises:
+            SecretBlocked: a message contains a secret, and the guard refuses secrets.
+        """
         if self._admitted:  # a turn that waited for another server reads the log again, but not its own messages
             return
         request = self.request
@@ -336,7 +349,10 @@ class Turn:
         self._admitted = True
 
     def select_sent(self, plan: Plan) -> tuple[Message, ...]:
-        """Return the messages that a plan appends as the client sent them: the redacting store counts and reports what it masks."""
+        """Return the messages that a plan appends, as the client sent them.
+
+        Their secrets are not masked yet, because the redacting store masks them, and counts and reports what it masks.
+        """
         begin = len(self._sent) - len(plan.append)
         sent = self._sent[begin:]
         if self.request.heard:
@@ -361,9 +377,17 @@ class Turn:
         keyed: bool = True,
         last: bool = False,
     ) -> Appended:
-        """Write messages to the log, with pending changes of the view; the `last` write of the turn releases its claim.
+        """Write messages to the log, together with pending changes of the view.
 
-        `metadata` is a list with one item per message, or one dict for all.
+        Args:
+            messages: the messages.
+            plan: the changes that the request makes to the log; None if this is not the first write of the turn.
+            expect: the version that the session must have; None: any.
+            metadata: a list with one item per message, or one dict for all messages.
+            state_delta: changes of the state.
+            calls: model calls to record.
+            keyed: False to leave out the request's idempotency key.
+            last: True if this is the last write of the turn, which releases its claim.
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
@@ -406,8 +430,9 @@ class Turn:
     def _select_own_fields(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
         """Return Holdfast's own fields of the last `number` messages of the request.
 
-        Turn ids never decrease in a log, and each user message begins a turn. If the turns that the request names do not
-        continue those of the log, for example because its client counts differently, the log numbers all of them.
+        Turn ids never decrease in a log, and each user message begins a turn. The turns that the request names may not
+        continue those of the log, for example because its client counts differently. In that case they are left out,
+        and the log numbers all messages.
         """
         own = self.request.own[len(self.request.own) - number :] if number else ()
         if not any(own):
@@ -418,7 +443,7 @@ class Turn:
         return [{name: value for name, value in one.items() if name != "turn_id"} for one in own]
 
     def _can_follow(self, plan: Plan, turn_id: int | None) -> bool:
-        """Return True if the first message that a plan appends can belong to that turn."""
+        """Return True if the first message that the plan appends can belong to the turn `turn_id`."""
         if turn_id is None:
             return False
         if plan.relation == "replaced":
@@ -434,21 +459,24 @@ class Turn:
 
     @property
     def stepped(self) -> bool:
-        """True if the last build moved the view's frontier and that is not saved yet."""
+        """True if the last build moved the view's frontier, and the move is not saved yet.
+
+        The frontier is the `seq` before which messages are no longer sent verbatim.
+        """
         return self._view is not None
 
     def forget_step(self) -> None:
-        """Do not save the frontier of the last build, because the view is built again."""
+        """Discard the frontier of the last build, because the view is built again."""
         self._view = None
 
     def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
-        """Save the view with the next write if a build moved its frontier; otherwise do nothing.
+        """Save a view with the next write, if the build moved its frontier; otherwise do nothing.
 
         Args:
-            key: of the view.
-            built: the build.
-            frontier: the frontier in the store.
-            version: of the session that it was built from.
+            key: key of the view.
+            built: the result of the build.
+            frontier: the view's frontier in the store.
+            version: version of the session from which the view was built.
         """
         if (view := choose_view_to_save(built, frontier, version)) is not None:
             self._view = (key, view)
@@ -457,7 +485,7 @@ class Turn:
 def _own_metadata(
     metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None, messages: Sequence[Message]
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the metadata of each message as its own fields; one dict applies to all of them."""
+    """Return the own fields of each message, which contain only its metadata. A single dict applies to all messages."""
     if metadata is None:
         return [{}] * len(messages)
     if isinstance(metadata, dict):
@@ -474,9 +502,9 @@ class TurnWarning(msgspec.Struct, frozen=True):
     code: str
     """A word for programs, for example `unknown_field`."""
     message: str
-    """What happened, and what to do about it."""
+    """A text that says what happened, and what to do about it."""
     param: str | None = None
-    """The field or header of the request that it is about."""
+    """The field or header of the request that the warning is about; None: no particular one."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the warning as JSON data."""
@@ -485,7 +513,7 @@ class TurnWarning(msgspec.Struct, frozen=True):
 
 
 class TurnWarnings:
-    """The warnings of one turn, each logged as it is added; at most `limits.TURN_WARNINGS` are kept.
+    """The warnings of one turn. Each one is logged when it is added; at most `limits.TURN_WARNINGS` are kept.
 
     Args:
         ref: the session of the turn.
@@ -499,7 +527,7 @@ class TurnWarnings:
             self.add(warning)
 
     def add(self, warning: TurnWarning) -> None:
-        """Keep a warning for the response and log it. Duplicates and warnings over the limit are dropped."""
+        """Keep a warning for the response, and log it. Duplicates, and warnings over the limit, are dropped."""
         if warning in self._kept or len(self._kept) >= TURN_WARNINGS:
             return
         self._kept.append(warning)

@@ -1,17 +1,17 @@
-"""Open a turn: compare the request with the log, write what is new, and claim the session.
+"""Open a turn: compare the request with the log, write the new messages, and claim the session.
 
-The same request may be sent again because its client never received the end of the reply:
+A client that never received the end of a reply may send the same request again:
 
-- After a turn that ended between tools, the turn continues from the stored results.
-- After a crash, or if the client disconnected, the log ends in tool messages: the calls of an unfinished reply. These
-  calls are not run again; a call without a result is reported as such in the prompt.
+- If a turn ended between tools, the new turn continues from the stored results.
+- After a crash, or if the client disconnected, the log ends in the tool messages of an unfinished reply. The calls in
+  it are not run again. The prompt says which of them have no result.
 - If the reply was completed after its client had disconnected, the stored reply is returned (see
   `holdfast.matching.retries`).
 
-`session_mode: auto` remembers which client programs send a session's whole conversation with each request: a single
-user message may be new, or a whole conversation whose first message was edited, and only the client's earlier requests
-show which. The memory is part of the session's metadata, so every server reads it with the session. It is written
-once per session and client.
+A request with a single user message is ambiguous. The message may be a new one, or the whole conversation after its
+first message was edited. Only earlier requests of the client show which. So `session_mode: auto` remembers which client
+programs send the whole conversation with each request. Their names are in the session's metadata, so every server reads
+them with the session. Each name is written once per session.
 """
 
 from __future__ import annotations
@@ -41,25 +41,27 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnWarning
 
 _PAGE: Final = 64
-"""Entries that are read at a time while searching backwards for the user's message."""
+"""Number of entries that are read at a time while the user's message is searched backwards."""
 
 
 async def open_turn(turn: Turn) -> None:
-    """Open a turn that is first in line in this process (`turn.lock`).
+    """Open a turn that is the first in its session's queue in this process (`turn.lock`).
 
     Raises:
-        SessionNotFound: there is no such session.
-        SessionBusy: another server runs a turn of the session; this turn is refused, or has waited for too long.
-        TurnInterrupted: another turn interrupted this one; the request's messages are in the log.
+        SessionNotFound: the session does not exist.
+        SessionBusy: another server runs a turn of the session, and this turn is refused or has waited for too long.
+        TurnInterrupted: another turn interrupted this one. The request's messages are in the log.
     """
     await turn.lock.open(partial(_relate, turn))
 
 
 async def _relate(turn: Turn) -> Session | None:
-    """Compare the request with the log, and open the turn: with its new messages, or where its first attempt ended.
+    """Compare the request with the log, and open the turn.
+
+    A new request is opened with its new messages. A repeated request is opened where its first attempt ended.
 
     Returns:
-        The session; None if the request is answered already.
+        The session; None if the log already contains the reply to the request.
     """
     if turn.engine.undelivered.has_reply(turn.request.ref) and await _repeat_undelivered(turn):
         return None
@@ -77,7 +79,7 @@ async def _relate(turn: Turn) -> Session | None:
 
 
 async def _repeat_undelivered(turn: Turn) -> bool:
-    """Answer with the log's last reply if it answers this request and its client never received it."""
+    """Answer with the log's last reply, if it answers this request and its client never received it. Return True if so."""
     await turn.admit()
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
@@ -91,7 +93,10 @@ async def _repeat_undelivered(turn: Turn) -> bool:
 
 
 async def _join_attempt(turn: Turn) -> bool:
-    """Open the turn where the first attempt at its request ended; return False if that is unknown, or the turn never opened."""
+    """Open the turn where the first attempt at its request ended.
+
+    Return False if it is unknown where it ended, or the first attempt never opened a turn.
+    """
     placement, request = turn.placement, turn.request
     if (
         placement is None
@@ -117,7 +122,7 @@ async def _join_attempt(turn: Turn) -> bool:
 
 
 async def _is_asked_again(turn: Turn) -> bool:
-    """Open the turn if the log ends in results of tools that ran for exactly these messages; otherwise return False."""
+    """Open the turn if the log ends in results of tools that ran for exactly these messages. Return True if so."""
     request = turn.request
     if not request.incoming:
         return False
@@ -137,7 +142,7 @@ async def _is_asked_again(turn: Turn) -> bool:
 
 
 async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends with `incoming`, followed only by calls that ran here and their results."""
+    """Return True if the log ends with the messages `incoming`, followed only by calls that Holdfast ran and their results."""
     tail: list[Entry] = []
     while True:
         stop = tail[0].seq if tail else None
@@ -171,7 +176,7 @@ def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 async def _answer_after(turn: Turn, first: Entry) -> None:
-    """Find the end of a reply that begins with tool calls. If it has none, the turn continues after its last message."""
+    """Find the end of a reply that begins with tool calls. If the log contains no end, the turn continues the reply."""
     turn.answered, turn.closed = None, False
     later = await turn.engine.store.entries(turn.request.ref, start=first.seq)
     for at, unit in enumerate(units := group_units(later)):
@@ -191,16 +196,16 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
 
 
 def _is_ready(turn: Turn, unit: Unit) -> bool:
-    """Return True if every call of a message that ran here has a result, so that the client received its own calls."""
+    """Return True if every call in a unit that Holdfast runs has a result, so that the client received its own calls."""
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
 
 
 NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
-"""Attempts to reconcile a transcript if other writers append to the log meanwhile."""
+"""Attempts to reconcile a transcript while other writers append to the log."""
 _MOVED = 64
-"""Entries that are searched for a message that was written again."""
+"""Number of entries that are searched for a message that was written again."""
 
 
 async def reconcile(turn: Turn) -> None:
@@ -229,7 +234,7 @@ async def reconcile(turn: Turn) -> None:
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
-    """Open the turn using the cached session; return False if the cache is not enough or outdated."""
+    """Open the turn using the cached session. Return False if the cache is outdated or does not contain enough."""
     request = turn.request
     if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
@@ -248,7 +253,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
 
 
 async def _read_session(turn: Turn) -> CachedSession:
-    """Read what the turn needs of its session at once: its last entries, and the view that its prompt is built from."""
+    """Read in one step what the turn needs of its session: the last entries, and the view from which its prompt is built."""
     read = await read_view(turn.engine.store, turn.request.ref, turn.key)
     read.session.require_intact()
     return turn.engine.warm.put_read(read, turn.key)
@@ -288,7 +293,10 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
 
 
 async def _plan_transcript(turn: Turn, session: Session) -> Plan:
-    """Return the plan for a whole conversation. The common part is found by digests; only what follows it is read."""
+    """Return the plan for a request that contains the whole conversation.
+
+    The part that it shares with the log is found by digests. Only the entries after that part are read.
+    """
     store, incoming = turn.engine.store, turn.request.incoming
     if session.messages == 0:
         turn.is_whole = True
@@ -308,7 +316,16 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
 
 
 async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
-    """Return the plan for a request that continues a retired branch: the branch is written again, including its tool messages."""
+    """Return the plan for a request that continues a retired branch.
+
+    The branch is written again, including its tool messages.
+
+    Args:
+        turn: the turn.
+        session: the session as last read.
+        seq: the last visible entry that the branch shares with the request.
+        sent: number of messages of the request up to that entry.
+    """
     incoming = turn.request.incoming
     old = await read_branch(turn.engine.store, session.ref, seq)
     if any(
@@ -330,7 +347,7 @@ async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
 
 
 async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
-    """Write the request's messages before the model is called."""
+    """Write the request's messages, before the model is called."""
     if turn.placement is not None:
         turn.placement.check(session, plan.retire_from)
     if turn.request.guest and plan.retire_from is not None:
@@ -351,7 +368,11 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
 
 
 async def _check_own(turn: Turn, start: int) -> None:
-    """Raise `Conflict` if retiring from `start` on would retire what other users said, or the replies to them."""
+    """Check that retiring the entries from `start` on retires nothing that other users said, and no replies to them.
+
+    Raises:
+        Conflict: it would.
+    """
     store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
 
     def is_of_others(entry: Entry) -> bool:
@@ -373,7 +394,10 @@ async def _check_own(turn: Turn, start: int) -> None:
 
 
 async def _find_reply_start(turn: Turn, first: Appended) -> int:
-    """Return where the reply to a first request begins. The request may have been written again since, after a cut reply."""
+    """Return the `seq` at which the reply to the first attempt at a request begins.
+
+    If that reply was cut since, the messages of the request may have been written again.
+    """
     first_message = first.entries[-1] if first.entries else None
     if first_message is None or first_message.retired_by is None:
         return first.start + len(first.entries)
@@ -383,7 +407,7 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
 
 
 def _is_moved(first_message: Entry, entry: Entry) -> bool:
-    """Return True if `entry` is `first_message`, written again."""
+    """Return True if `entry` is a copy of `first_message` that was written again."""
     same = (entry.turn_id, entry.timestamp, entry.kind) == (
         first_message.turn_id,
         first_message.timestamp,
@@ -393,7 +417,10 @@ def _is_moved(first_message: Entry, entry: Entry) -> bool:
 
 
 async def answer_again(turn: Turn, start: int) -> None:
-    """Find the reply to the first attempt at the same request. The received part of a cut reply is retired."""
+    """Find the reply to the first attempt at the same request.
+
+    If that reply was cut off, its received part is retired.
+    """
     later = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
     if not later or later[0].message.role != "assistant":
         return
@@ -404,7 +431,7 @@ async def answer_again(turn: Turn, start: int) -> None:
 
 
 TRANSCRIPT_CLIENTS: Final = "transcript_clients"
-"""Key of a session's metadata: names of client programs that send whole conversations, the newest last."""
+"""Key in a session's metadata: names of the client programs that send whole conversations, the newest last."""
 _log = logging.getLogger("holdfast.turn")
 
 
@@ -417,7 +444,10 @@ def is_transcript(turn: Turn, session: Session) -> bool:
 
 
 def is_remembered_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if the request has only user messages, and is a transcript only because its client is remembered."""
+    """Return True if the request is read as a transcript only because its client is remembered.
+
+    Such a request has only user messages.
+    """
     request = turn.request
     if request.mode != "auto" or not request.incoming or request.client not in _read_clients(session):
         return False
@@ -439,8 +469,8 @@ def warn_of_retired(turn: Turn, session: Session) -> None:
 async def remember_client(turn: Turn) -> None:
     """Remember that the client sends whole conversations, if this request shows it and it is not known yet.
 
-    The turn does not depend on it: after a failed write, the next request tries again. A repeated request, which adds
-    nothing new, writes nothing here either.
+    The turn does not depend on this. If the write fails, the next request tries again. A repeated request, which adds
+    no messages, writes nothing here.
     """
     request, session = turn.request, turn.session
     if turn.plan is None or not turn.plan.append:
@@ -460,17 +490,17 @@ async def remember_client(turn: Turn) -> None:
 
 
 def _read_clients(session: Session) -> list[str]:
-    """Return the remembered clients; metadata is free-form, so the value may be anything."""
+    """Return the remembered clients. Users can write any value into metadata, so other values are ignored."""
     found = session.metadata.get(TRANSCRIPT_CLIENTS)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
-    """Return the first of the leading results in `messages` whose call is not open in the session.
+    """Return the first tool result at the beginning of `messages` whose call is not open in the session; None if all are.
 
     Args:
-        session: its current state; None: a new one.
-        messages: new messages, to be written after its log.
+        session: the session as last read; None: a new session.
+        messages: messages to be written after the session's log.
     """
     open_calls = session.tail.open_calls if session else ()
     for message in messages:
@@ -482,16 +512,16 @@ def find_unasked_result(session: Session | None, messages: Sequence[Message]) ->
 
 
 def make_result_error(message: Message) -> InvalidMessage:
-    """Return the error for a result without its call."""
+    """Return the error for a tool result without a call."""
     text = f"the result of call {message.tool_call_id!r:.100} has no matching call: send the assistant message with the call first"
     return InvalidMessage(text, param="messages[0].tool_call_id")
 
 
 async def check_results(store: Store, session: Session, messages: Sequence[Message]) -> None:
-    """Check that results have calls in the session. Late and repeated results are accepted.
+    """Check that the calls of tool results are in the session. Late and repeated results are accepted.
 
     Raises:
-        InvalidMessage: the call is not among the last `limits.CALL_LOOKBACK` messages.
+        InvalidMessage: a call is not among the last `limits.CALL_LOOKBACK` messages.
     """
     unasked = find_unasked_result(session, messages)
     if unasked is None:

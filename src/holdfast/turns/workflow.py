@@ -4,9 +4,10 @@
     aside: one agent | each of a sequence | in parallel
     reply: one agent | the last of a sequence | in parallel -> joined
 
-Each agent has its own model, view and tools. The texts of all but the last are in the log, but are not sent to the
-client: each ends with an artificial call, `hand_over`, so that it is treated like tool messages wherever transcripts
-are returned or matched. After a crash, the turn continues after the agents whose texts are complete.
+Each agent has its own model, view and tools. The last agent writes the reply. The texts of the other agents are in the
+log, but are not sent to the client. Each of these texts ends with an artificial call, `hand_over`. So it is treated
+like a tool message wherever transcripts are returned or matched. After a crash, the turn continues after the agents
+whose texts are complete.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ from holdfast.turns.turn import Turn
 
 Chunks = AsyncGenerator[dict[str, Any], None]
 Speak = Callable[[Turn, ReplyAssembler], Chunks]
-"""Lets the agent of a turn, or of a part of it, answer, and yields all but the end of the reply."""
+"""Function that lets the agent of a turn, or of a part of it, answer. It yields everything but the end of the reply."""
 HANDED_OVER: Final = "[handed over]"
-"""The result of `HAND_OVER`."""
+"""Text of the tool result that follows a call `HAND_OVER`."""
 SILENT: Final = "[agent {agent} did not answer: {code}]"
-"""Replaces the text of an agent of a `parallel` that failed while others did not."""
+"""Text in place of an agent's own text, if the agent failed in a `parallel` in which others did not."""
 PLACE: Final = "**{agent}**\n\n{text}"
-"""The format of each text in a reply that joins several."""
+"""Format of each agent's text in a reply that joins the texts of several agents."""
 _ITS_OWN: Final = (ModelError, BudgetTooSmall, InvalidRequest)
 """Errors that keep one agent from answering, but not the others."""
 _OF_THE_REPLY: Final = frozenset({"n", "response_format", "tool_choice"})
-"""Fields of a request that apply to the reply, which the last agent writes."""
+"""Fields of a request that apply only to the reply, which the last agent writes."""
 _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_tool_calls"})
 
 
@@ -56,7 +57,7 @@ class _Place(NamedTuple):
 
     lock: SessionLock
     names: tuple[str, ...] = ()
-    """The branch: workflows and their agents, from the outside in."""
+    """The branch: names of the workflows and their agents, from the outermost to the innermost."""
     joined: bool = False
 
     @property
@@ -64,13 +65,13 @@ class _Place(NamedTuple):
         return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
 
     def enter(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
-        """Return the position of an agent inside a `parallel` at this position."""
+        """Return the position of an agent in a `parallel` that is at this position."""
         around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
         return self._replace(lock=lock, names=(*around, agent))
 
 
 class _Failed(NamedTuple):
-    """An agent that did not answer."""
+    """An agent that did not answer, and its error."""
 
     part: Turn
     assembler: ReplyAssembler
@@ -78,16 +79,18 @@ class _Failed(NamedTuple):
 
 
 async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chunks:
-    """Yield the reply of a turn whose agent is a workflow, to its end.
+    """Yield the complete reply of a turn whose agent is a workflow.
 
     Args:
-        turn: of the session.
-        speak: see `Speak`.
-        before: what the client received before the conversation was transferred to the workflow; usually nothing.
+        turn: the turn of the session.
+        speak: the function that lets one agent answer.
+        before: the part of the reply that the client received before the conversation was transferred to the workflow;
+            usually empty.
 
     Raises:
-        ModelError: an agent of a sequence, or every agent in parallel, did not answer; the first one's error. If
-            nothing was said yet, the failure message of the workflow, or else of that agent, replaces the error.
+        ModelError: an agent of a sequence, or every agent of a `parallel`, did not answer. The error is that of the
+            first such agent. If nothing was said yet, a failure message replaces the error: that of the workflow, or
+            else that of this agent.
     """
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
@@ -113,10 +116,10 @@ class _Workflow:
     """A workflow in progress.
 
     Args:
-        turn: of the session.
-        speak: see `Speak`.
-        finished_texts: texts of agents that finished earlier, by agent; new ones are added.
-        before: see `run_workflow`.
+        turn: the turn of the session.
+        speak: the function that lets one agent answer.
+        finished_texts: texts of agents that finished earlier, by agent. New texts are added.
+        before: the part of the reply that the client received already; usually empty.
     """
 
     def __init__(self, turn: Turn, speak: Speak, finished_texts: dict[str, str], before: ReplyAssembler) -> None:
@@ -133,7 +136,7 @@ class _Workflow:
     # -- the reply -----------------------------------------------------------
 
     async def run_reply(self, responder: Responder) -> Chunks:
-        """Let `responder` end the turn's reply."""
+        """Let `responder` write the end of the turn's reply."""
         place = _Place(self._turn.lock)
         if _get_agent(responder).parallel:
             speaking = self._run_joined(responder, place._replace(joined=True))
@@ -146,7 +149,7 @@ class _Workflow:
                 yield chunk
 
     async def _run_ended(self, responder: Responder, place: _Place) -> Chunks:
-        """Run a sequence whose last agent ends the reply."""
+        """Run a sequence of agents, of which the last one writes the reply."""
         async with closing(self._run_in_turn(responder.steps[:-1], place)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -191,7 +194,7 @@ class _Workflow:
     # -- agents before the last ------------------------------------------------
 
     async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
-        """Run an agent that is not the last: it yields only progress and calls of the client's tools."""
+        """Run an agent that is not the last one. Yield only its progress, and calls of the client's tools."""
         if _get_agent(responder).parallel:
             speaking = self._run_side_by_side(responder, place)
         elif responder.steps:
@@ -214,7 +217,7 @@ class _Workflow:
                 return
 
     async def _run_one(self, responder: Responder, place: _Place) -> Chunks:
-        """Run one agent whose text is handed over."""
+        """Run one agent whose text is handed over to the next agents."""
         name, left_out = _get_agent(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
@@ -245,7 +248,10 @@ class _Workflow:
     # -- agents in parallel ----------------------------------------------------
 
     async def _run_side_by_side(self, responder: Responder, place: _Place) -> Chunks:
-        """Run the agents of a `parallel` at once; if one fails and another does not, a note replaces its text."""
+        """Run the agents of a `parallel` at the same time.
+
+        If some agents fail and others do not, a note replaces the text of each agent that failed.
+        """
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         places = [self._make_place(responder, step, place) for step in responder.steps]
         tasks = [
@@ -276,7 +282,10 @@ class _Workflow:
         return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
     async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
-        """Run one of several parallel branches to the end of its writes; put its progress into a queue, and None at the end."""
+        """Run one of several parallel branches until its writes have ended.
+
+        Its progress is put into the queue, followed by None at the end.
+        """
         assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
             async with closing(self._run_aside(step, place)) as chunks:
@@ -290,7 +299,7 @@ class _Workflow:
                 asyncio.get_running_loop().call_soon(queue.put_nowait, None)  # after its task is done
 
     async def _record_silence(self, responder: Responder, place: _Place, error: HoldfastError) -> None:
-        """Record that an agent failed, in place of its text."""
+        """Write a note that an agent failed, in place of the agent's text."""
         name = _get_agent(responder).name
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._make_part(responder, place, share, {})
@@ -339,9 +348,10 @@ class _Workflow:
         return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
 
     async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
-        """Return the failure message after `error`, with the part of the turn that says it.
+        """Return the part of the turn that says the failure message after `error`, its reply so far, and the failure message.
 
-        It is the workflow's own message if it has one, otherwise that of the first agent that failed.
+        It is the workflow's own failure message if it has one, else that of the agent that failed with `error`. It is
+        None if no failure message is to be said.
         """
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
@@ -352,7 +362,7 @@ class _Workflow:
         return closer, assembler, await make_failure_text(closer, assembler, error)
 
     def finish(self) -> None:
-        """Schedule the steps after a turn, for each agent that answered in it."""
+        """Schedule the steps after a turn, for each agent that answered in the turn."""
         for part in self._parts:
             self._turn.wrote = self._turn.wrote or part.wrote
             if part.request is not self._turn.request:
@@ -360,7 +370,7 @@ class _Workflow:
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel running agents; the received part of each text is in the log afterwards."""
+    """Cancel running agents. The part of each text that was received is in the log afterwards."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -379,7 +389,10 @@ def _get_agent(responder: Responder) -> Agent:
 def hand_over_reply(
     turn: Turn, reply: Message, metadata: dict[str, Any] | None
 ) -> tuple[list[Message], list[dict[str, Any] | None]]:
-    """Return the messages that end a reply, and the metadata of each: a call and its result if other agents follow."""
+    """Return the messages that end an agent's text, and the metadata of each message.
+
+    If other agents follow, the reply has an artificial call, and a result follows. Otherwise it is only the reply.
+    """
     if turn.share is None or turn.share.step is None:
         return [reply], [metadata]
     call = ToolCall(f"{HAND_OVER}_{turn.share.step}", HAND_OVER, "{}")
@@ -389,7 +402,7 @@ def hand_over_reply(
 
 
 async def _read_finished(turn: Turn) -> dict[str, str]:
-    """Return the texts that a first attempt at this turn completed, by agent. Cut texts are retired."""
+    """Return the texts that a first attempt at this turn completed, by agent. Texts that were cut off are retired."""
     if turn.session.tail.last_kind == "user":
         return {}
     entries, _ = await read_entries_until(
@@ -410,9 +423,10 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
 
 
 async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
-    """Retire units of the turn; what follows them is written again.
+    """Retire units of the turn. The entries after them are written again.
 
-    An agent whose text was cut answers again from the beginning: a model that saw the cut text would only continue it.
+    An agent whose text was cut off answers again from the beginning. A model that saw the cut text would only continue
+    it.
     """
     first = min(units)
     later = await turn.engine.store.entries(turn.request.ref, start=first)
