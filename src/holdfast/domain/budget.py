@@ -7,7 +7,7 @@
 
 The window comes from the first of these sources that knows it:
 
-1. the configuration;
+1. the configuration, unless an error of the provider named a smaller limit;
 2. an error of the provider that named its limit;
 3. the table of known models below;
 4. the constant `UNKNOWN_WINDOW`.
@@ -26,13 +26,13 @@ from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
 
 MAX_REPLY_TOKENS: Final = 4_096
-"""Tokens reserved for the reply by default; never more than a quarter of the window."""
+"""Default number of tokens reserved for the reply. In a small window, the default is a quarter of the window."""
 
 SAFETY_HEADROOM: Final = 2_048
-"""Tokens reserved for counting errors by default; never more than a sixteenth of the window."""
+"""Default number of tokens reserved for counting errors. In a small window, the default is a sixteenth of the window."""
 
 TOOL_RESULT_HEADROOM: Final = 8_192
-"""Tokens reserved by default for the tool results of the turn; never more than an eighth of the window."""
+"""Default number of tokens reserved for the turn's tool results. In a small window, it is an eighth of the window."""
 
 UNKNOWN_WINDOW: Final = 128_000
 """Context window in tokens that is assumed for a model that is not in the table.
@@ -53,10 +53,10 @@ class Budget:
     for safety, 1/8 for tool results. So by default at least 9/16 of any window is left for the input. Given headrooms
     are used unchanged.
 
-            >>> Budget(8_192)
-            Budget(context_window=8192, max_reply_tokens=2048, safety_headroom=512, tool_result_headroom=1024)
-            >>> Budget(8_192).input
-            4608
+        >>> Budget(8_192)
+        Budget(context_window=8192, max_reply_tokens=2048, safety_headroom=512, tool_result_headroom=1024)
+        >>> Budget(8_192).input
+        4608
 
     Args:
         context_window: limit for prompt and reply together; at least 1.
@@ -196,12 +196,12 @@ def window_of(model: str) -> ModelWindow | None:
     The longest known prefix of the name wins. A path, a provider's name and `ft:` before the model's name are ignored,
     and so are case and any suffix. A suffix such as `[1m]` or `[200k]` sets the window.
 
-            >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
-            (128000, 16385)
-            >>> window_of("claude-sonnet-4-5[1m]").context_window
-            1000000
-            >>> window_of("my-own-model") is None
-            True
+        >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
+        (128000, 16385)
+        >>> window_of("claude-sonnet-4-5[1m]").context_window
+        1000000
+        >>> window_of("my-own-model") is None
+        True
     """
     plain = model.strip().lower()
     named = _NAMED_WINDOW.search(plain)
@@ -227,8 +227,7 @@ def describe_unknown_window(model: str) -> str | None:
 def _is_of_family(model: str, prefix: str) -> bool:
     """Return True if the model belongs to the family that the prefix names.
 
-    The family `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`; the family `gpt-` includes all models whose names begin
-    so.
+    The family `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`. The family `gpt-` includes every model `gpt-…`.
     """
     if not model.startswith(prefix):
         return False

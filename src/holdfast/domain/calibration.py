@@ -52,7 +52,8 @@ counted."""
 OUTLIER_FROM: Final = 8
 """If there are at least this many pairs, the pair with the highest ratio is ignored, unless it comes from a refusal."""
 ONE_MARGIN, MOST_MARGIN = 0.05, 0.25
-"""The margin for a single pair, and the maximum margin. The first shrinks with the square root of the number of pairs."""
+"""The margin for a single pair, and the maximum margin. With more pairs, `ONE_MARGIN` is divided by the square root of
+their number."""
 STEP: Final = 0.02
 """Step to which `Measure.scale` is rounded up, so that budgets do not change with every turn."""
 STALE: Final = 7 * DAY

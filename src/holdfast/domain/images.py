@@ -204,8 +204,7 @@ class Patches:
     factor: float
     most: int = 1_536
     original: int | None = None
-    """Number of patches allowed with `detail: original`; None: `most`, as without it. `detail: low` does not change the
-    cost."""
+    """Number of patches allowed with `detail: original`; None: `most`. `detail: low` does not change the cost."""
 
     def count_tokens(self, picture: Picture) -> int:
         """Return the token cost of an image."""

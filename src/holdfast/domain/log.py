@@ -37,13 +37,13 @@ def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Mes
 def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     """Return the entries that result from appending `new` to a log, and the log's new tail.
 
-    Args:
-        tail: the log's tail before the new entries.
-        new: the messages to append, in order.
-
     The digest of each entry is chained to that of the last visible message before it. No digest is chained to that of a
     tool message or of an assistant message with tool calls. Clients do not resend these messages, and a transcript
     without them must lead to the same digests.
+
+    Args:
+        tail: the log's tail before the new entries.
+        new: the messages to append, in order.
     """
     entries: list[Entry] = []
     for item in new:
@@ -98,8 +98,8 @@ def _determine_turn(tail: Tail, kind: Kind) -> int:
 def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
     """Return the unit that can still get results after `entry`, and the ids of its calls without a result.
 
-    Providers accept results only directly after their call, so any other message closes the unit: the result is then -1
-    and no ids. A result that comes later is an orphan.
+    Providers accept results only directly after their call. So any other message closes the unit, and the return value
+    is -1 and no ids. A result that comes later is an orphan.
     """
     if kind == "calls":
         return entry.seq, tuple(call.id for call in entry.message.tool_calls)

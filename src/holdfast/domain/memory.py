@@ -192,7 +192,10 @@ def digest_content(content: str) -> bytes:
 
 
 def find_least_trusted(origins: Iterable[Origin]) -> Origin:
-    """Return the least trusted of the origins; `import` for an unknown origin if `origins` is empty."""
+    """Return the least trusted of the origins.
+
+    If there are none, the origin is unknown, and the return value is `import`.
+    """
     return min(origins, key=lambda one: TRUST[one], default="import")
 
 

@@ -157,7 +157,12 @@ def _list_compared(message: Message, segments: list[Any]) -> list[Any]:
 
 
 def chain(previous: bytes, message: Message) -> bytes:
-    """Return the digest of a history after `message` is appended; `previous` is its digest before."""
+    """Return the digest of a history after a message is appended to it.
+
+    Args:
+        previous: the digest of the history before the message.
+        message: the message.
+    """
     return hashlib.blake2b(previous + encode_canonical(message), digest_size=DIGEST_SIZE).digest()
 
 
@@ -170,11 +175,8 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
         cut: True if the message was interrupted.
 
     Returns:
-        - for a reply: `digest_reply`;
-        - for an interrupted reply: `digest_cut_reply`;
-        - for tool calls: `digest_calls`;
-        - for any other visible message with media: `digest_without_media`;
-        - else None.
+        For a reply, `digest_reply`. For an interrupted reply, `digest_cut_reply`. For tool calls, `digest_calls`. For
+        any other visible message with media, `digest_without_media`. For all other messages, None.
     """
     if message.tool_calls:
         return digest_calls(previous, message)
@@ -312,8 +314,8 @@ def _hash_media(part: Part) -> str:
 def _normalize_arguments(arguments: str) -> bytes | list[str]:
     """Return arguments with normalized key order and white space, because clients change both.
 
-    Arguments that are not JSON are returned in a list. So in the encoded form they never equal those that are JSON,
-    which become base64.
+    Arguments that are JSON are returned as bytes, which are encoded as base64 later. Arguments that are not JSON are
+    returned in a list, so that they never equal such base64.
     """
     try:
         return _encoder.encode(msgspec.json.decode(arguments))

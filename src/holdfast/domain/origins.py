@@ -23,7 +23,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Identity of the session in which the entries were first written; this session's own identity if they are not
     copies."""
     source_first: int
-    """`seq` of the range's first entry in the session in which it was first written."""
+    """`seq` of the range's first entry in the session `source`."""
 
 
 class EntryOrigin(NamedTuple):
@@ -52,7 +52,7 @@ def find_origin(origins: Sequence[Origin], seq: int) -> EntryOrigin:
 def find_copies(origins: Sequence[Origin], origin: EntryOrigin) -> list[int]:
     """Return the `seq` of every entry with the origin `origin`, in a session with the ranges `origins`.
 
-    The last range has no end, so an entry may be named that is not in the log.
+    The last range has no end, so the log may be too short to contain the last `seq`.
     """
     found = []
     for at, one in enumerate(origins):

@@ -29,10 +29,11 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     """`seq` of the first live entry to retire; all later entries are retired, too. It is reported as `edited_at`. None:
     no entry is retired."""
     restore: tuple[Entry, ...] = ()
-    """Retired entries to write again before `append`, because the request continues the branch that they belong to."""
+    """Entries to write again before `append`: a retired branch that the request continues, or the kept part of a cut
+    reply."""
     renamed: Mapping[str, str] = {}
-    """Ids of tool calls in the request, mapped to those in the log. They are for the results at the beginning of
-    `append`."""
+    """Ids of tool calls: those in the request mapped to those in the log. They apply to the results with which `append`
+    begins."""
 
 
 class LogRemainder(NamedTuple):
@@ -80,15 +81,15 @@ def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 def reconcile_remainder(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
-    """Return the plan for the messages of a transcript that follow the last visible message it shares with the log.
+    """Return the plan for a transcript that continues after a visible message of the log.
 
     Stored tool messages after that message are kept, and the client's copies of them are ignored. If the client sends
     different tool messages, they replace the stored ones. Later entries of the log are retired, and the other messages
     of the request are appended.
 
     Args:
-        remainder: the part of the log after the shared message.
-        rest: the messages of the request after the shared message.
+        remainder: the part of the log after the last visible message that it shares with the transcript.
+        rest: the messages of the transcript after the shared message.
     """
     kept, used, renamed = _align_tools(remainder.tools, rest)
     rest = tuple(rest[used:])
@@ -142,9 +143,9 @@ def is_seen_prefix(entry: Entry, message: Message) -> bool:
 
 
 def has_same_tools(remainder: LogRemainder, rest: Sequence[Message]) -> bool:
-    """Return True if the tool messages of the log and of the request agree, as far as both have some.
+    """Return True if the tool messages of one side are the beginning of those of the other side.
 
-    Only tool messages before the next visible message are compared.
+    The sides are the log and the request. Only tool messages before the next visible message are compared.
     """
     kept, used, _ = _align_tools(remainder.tools, rest)
     return kept == len(remainder.tools) or used == len(rest) or rest[used].visible
@@ -197,7 +198,7 @@ def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
 
 
 def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
-    """Return the index in `tools` at which the final calls without any result begin, not less than `kept`."""
+    """Return the index at which the calls without results at the end of `tools` begin; at least `kept`."""
     at = len(tools)
     while at > kept and tools[at - 1].kind == "calls":
         at -= 1
@@ -205,7 +206,7 @@ def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
 
 
 def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
-    """Return how many stored results, from the first one on, the client resends before it sends other results.
+    """Return how many stored results the client resends before any other result, counted from the first stored one.
 
     If the client resends all of them, their order does not matter.
     """

@@ -76,8 +76,10 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
     user_id: str
     id: str
     withdrawn: str = ""
-    """Id of the session's `Ending`, if the session has given up its name and waits to be deleted; empty: it still has
-    its name. It is deleted after the hooks were notified."""
+    """Id of the session's `Ending`, if the session has given up its name; empty: it still has its name.
+
+    A session without a name is deleted after the hooks were notified.
+    """
 
 
 def make_child_id(name: str) -> str:
@@ -86,7 +88,7 @@ def make_child_id(name: str) -> str:
 
 
 def is_child(ref: SessionRef) -> bool:
-    """Return True if the id is that of the session of an agent that is called like a tool.
+    """Return True if the session is that of an agent that is called like a tool, according to its id.
 
     Requests without a session id are never matched with such a session.
     """
@@ -267,7 +269,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`seq` of the last live entry; -1 if there is none."""
     last_kind: Kind | None = None
     unit: int = -1
-    """The unit that can still get tool results, as the `seq` of its assistant message; -1 if there is none."""
+    """The unit that can still get tool results: `seq` of its assistant message; -1 if there is none."""
     open_calls: tuple[str, ...] = ()
     """Ids of the calls in `unit` that have no result yet. Several calls may have the same id."""
     anchor: int | None = None

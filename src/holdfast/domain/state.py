@@ -307,9 +307,9 @@ def _check_size(key: str, value: Any) -> None:
 
 
 def _is_too_deep(written: bytes) -> bool:
-    """Return True if a JSON text is nested more than `STATE_DEPTH` deep.
+    """Return True if objects and lists in a JSON text are nested more than `STATE_DEPTH` deep.
 
-    It could be written here, but perhaps not read where the call stack is deeper.
+    Such a text could be written here, but perhaps not read where the call stack is deeper.
     """
     if written.count(b"[") + written.count(b"{") <= STATE_DEPTH:
         return False

@@ -105,11 +105,11 @@ _LONGEST: Final = 64
 def parse_time(given: str | int, name: str, zone: tzinfo = UTC) -> int:
     """Convert a time to milliseconds since the epoch.
 
-            >>> parse_time("2026-11-20", "since")
-            1795132800000
+        >>> parse_time("2026-11-20", "since")
+        1795132800000
 
     Args:
-        given: The time in one of three forms. Milliseconds since the epoch, as a number or in digits; a date, which
+        given: The time in one of three forms: milliseconds since the epoch, as a number or in digits; a date, which
             means midnight; or a date and time according to RFC 3339, with or without an offset.
         name: Name of the parameter, for errors.
         zone: Time zone of dates, and of times without an offset.
