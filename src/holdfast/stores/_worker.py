@@ -22,7 +22,7 @@ MAX_BATCH = 256
 
 
 Job = tuple[T, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
-"""Work for the thread, the event loop of the coroutine that waits for the result, and its future."""
+"""The work for the thread; then the event loop and the future of the coroutine that waits for its result."""
 Outcome = tuple[Any, BaseException | None]
 """The result of a job, and None; or None, and the exception that the job raised."""
 
@@ -58,7 +58,7 @@ class Worker(Generic[T]):
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     def submit(self, work: T) -> asyncio.Future[Any]:
-        """Queue `work` and return a future for its result. Cancelling the future never leaves the work half done."""
+        """Queue `work` and return a future for its result. If the future is cancelled, the work is done completely or not at all."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._gate:  # nothing may be queued after the end marker
@@ -116,7 +116,11 @@ def _run(handler: Handler[T], batch: Sequence[Job[T]]) -> Sequence[Outcome]:
 
 
 def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
-    """Wait until a job is queued, then return the queued jobs, and False if the worker was stopped after them, else True."""
+    """Wait until a job is queued; return the queued jobs.
+
+    Returns:
+        The jobs, at most `MAX_BATCH`; then False if the worker was stopped after these jobs, else True.
+    """
     jobs: list[Job[T]] = []
     job = queue.get()
     while job is not None:

@@ -1,12 +1,13 @@
 """The part of the store contract about artifacts: their names, their versions, and the contents that the database keeps.
 
 A name is unique in its scope, which is a session or all sessions of a user. The versions of a name are numbered from 0. A new
-version gets the number after the highest one that the name ever had, even if that version was deleted. Numbering starts again
-at 0 when a name has no versions left. Names are in Unicode form NFC. Two names for which `holdfast.domain.artifact.fold_name`
+version gets the number after the highest one that the name ever had, deleted versions included. Numbering starts again at 0
+when a name has no versions left. Names are in Unicode form NFC. Two names for which `holdfast.domain.artifact.fold_name`
 returns the same text cannot exist at the same time.
 
-A content is stored before the artifact that uses it, under a key of its own. A content belongs to no artifact if the artifact
-was dropped, if it was deleted with its session, or if the artifact was never added. `blobs_in_use` helps to find such contents.
+The caller first stores a content under a key of its own, and then adds the artifact version that uses it. If that version is
+dropped, is deleted with its session, or was never added, no artifact uses the content. `blobs_in_use` helps to find such
+contents.
 
 Adding an artifact changes neither the session's version nor its times. `remove` and `replace` delete a session's artifacts.
 """

@@ -26,7 +26,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     hash: bytes
     """SHA-256 of the whole key. A key has 256 random bits, so the hash needs no salt and no slow function."""
     name: str = ""
-    """A name that its owner gave it."""
+    """Name that the owner gave the key."""
     tenant: str
     """The tenant whose sessions the key gives access to."""
     user_id: str | None = None

@@ -14,7 +14,7 @@ totals, digests, units and turns of appended entries continue from the live path
 **Idempotency.** If an `append` has the `idempotency_key` of an earlier append to the session, it writes nothing. It returns the
 result of the earlier append, with `replayed` true, or raises `IdempotencyConflict` if the `fingerprint` differs. In such a
 replay, `Appended.session` is the session as it is now, and `Appended.version` is the version after the first append. A
-session's keys are stored as long as the session.
+session's idempotency keys are stored as long as the session itself.
 
 **Claims.**
 
@@ -27,27 +27,30 @@ session's keys are stored as long as the session.
 - A write that contains nothing but a claim or a release changes neither the session's version nor its times.
 - `SessionStore.want` marks a claim as wanted. The holder sees the mark with its next write or read.
 
-**Media.** The contents in `Append.media`, and in the `media` of `replace`, are stored once per session under their SHA-256, in
-the same transaction as the entries whose `NewEntry.media` refers to them. An entry may refer to a content that the session
-already has, or that is part of the write; any other reference raises `InvalidMessage`. A content to which no entry of the write
-refers is not stored. A content is deleted together with the last entry that refers to it: by `erase` (of retired entries too,
-and from the disk, like the entry's text), by `replace` and by `remove`. `Session.bytes` does not include contents.
+**Media** are contents that entries refer to. Those in `Append.media`, and in the `media` of `replace`, are stored once per
+session under their SHA-256, in the same transaction as the entries whose `NewEntry.media` refers to them. An entry may refer to
+a content that the session already has, or that is part of the write; any other reference raises `InvalidMessage`. A content to
+which no entry of the write refers is not stored. A content is deleted together with the last entry that refers to it: by
+`erase` (of retired entries too, and from the disk, like the entry's text), by `replace` and by `remove`. `Session.bytes` does
+not include contents.
 
-**Views.** The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when the
-log is replaced. If the write that does so also saves views, those are kept. Saving a view with an append does not by itself
+**Views.** A view is what one agent, with its strategy and budget, sees of a session. Saved states of views (`SavedView`) make
+reading faster. The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when
+the log is replaced. If the write that does so also saves views, those are kept. Saving a view with an append does not by itself
 change the version or `updated_at`. Saving a view of a session that was removed raises `SessionNotFound`. A write that saves
 views and has no entries, calls or compactions deletes all but the `VIEWS_KEPT` views that were saved last.
 
-**Compactions.** At most one compaction of a view is live; `window` returns it with the view. When another compaction of the
-view is recorded, the live one becomes superseded. Ids increase with every recorded compaction, failed attempts included.
+**Compactions.** A compaction is a text that replaces a range of entries in a view. At most one compaction of a view is live;
+`window` returns it with the view. When another compaction of the view is recorded, the live one becomes superseded. Ids
+increase with every recorded compaction, failed attempts included.
 
 - A live or superseded compaction becomes dead when an entry of its range is retired or erased, and dropped when
   `drop_compaction` is called for it. If the view then has no live compaction, its newest superseded one becomes live again.
   Erasing an entry also removes the text, report and error of every compaction whose range includes the entry, whatever its
   status, and from the disk too. Pins and importance change no compaction.
 - A new compaction is live only if its source has not changed. For that its last entry must be on the live path, and its range
-  must include that of the view's live compaction. In addition, no entry may have been erased, no compaction dropped, and no other
-  compaction of the view recorded after its `built_at`. Otherwise it is recorded as dead and supersedes nothing.
+  must include that of the view's live compaction. In addition, no entry may have been erased, no compaction dropped, and no
+  other compaction of the view recorded after its `built_at`. Otherwise it is recorded as dead and supersedes nothing.
   `Appended.compactions` shows the status. If it is dead, the same write does not save a view with its key. A view that was
   computed before its live compaction was recorded is never saved afterwards.
 - A write that records a compaction adds one to the session's version, so that callers with a cached session read it again. By
@@ -157,7 +160,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class WindowRows(msgspec.Struct, frozen=True, gc=False):
-    """The data from which a working set is built."""
+    """The data from which a working set is built, which is the list of messages for one model call."""
 
     session: Session
     view: SavedView | None
@@ -262,13 +265,15 @@ class LogStore(Protocol):
 
         SQLite removes the content from its files at once. On a server, dead rows stay on the disk until the server cleans up
         (docs/storage.md). The entry's metadata is removed too, because it may quote the content. A retired entry can be erased
-        as well. The method deletes the session's saved views, adjusts the running totals after the entry, and raises
-        `EntryNotFound`.
+        as well. The method also deletes the session's saved views and adjusts the running totals after the entry.
 
         Args:
             ref: the session.
             seq: the entry.
             tokens: token count of the entry after the erasure; None: the count stays unchanged.
+
+        Raises:
+            EntryNotFound: no such entry.
         """
         ...
 

@@ -1,7 +1,6 @@
 """A connection to MySQL or MariaDB through asyncmy: its settings, and the translation of its errors.
 
-The driver binds parameters by position. Text parameters are sent as bytes, because identifiers are only compared for equality
-and order.
+The driver binds parameters by position. Text is sent as bytes, because the server only compares identifiers.
 """
 
 from __future__ import annotations

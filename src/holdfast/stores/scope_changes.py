@@ -39,7 +39,7 @@ def change_values(
 
     Args:
         scope: the scope.
-        stored: the stored values by key, as JSON. Needed only for keys that are incremented or extended.
+        stored: the stored values of the changed keys, as JSON. Only values to increment or extend are decoded.
         delta: the changes by key.
         keys: number of keys in the scope.
         size: number of bytes of the scope.

@@ -18,8 +18,8 @@ state of a session that `replace` installs is only checked for its total size, s
 keys and values had limits.
 
 **Redis** keeps a user's sessions and `user:` state in one slot of a cluster, and a tenant's `app:` state in another. An
-`append` records its changes of `app:` together with the entries. Right afterwards, the first client to get there applies them
-to `app:`, exactly once. The limits are checked before the write. So an accepted write can exceed a limit only if another writer
+`append` records its changes of `app:` together with the entries. Right afterwards, whichever client is first applies them to
+`app:`, exactly once. The limits are checked before the write. So an accepted write can exceed a limit only if another writer
 reaches it at that very moment.
 """
 

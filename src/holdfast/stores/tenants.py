@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 FOREVER: Final = (1 << 53) - 1
-"""The latest timestamp that `TenantStore.learn` accepts. Data stored with it are never deleted in favour of newer data."""
+"""The latest possible timestamp for `TenantStore.learn`. Data stored with it are never deleted in favour of newer data."""
 
 
 class TenantStore(Protocol):

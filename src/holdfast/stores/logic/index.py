@@ -1,4 +1,4 @@
-"""The index contract (`holdfast.recall.base`) for any database that runs named statements."""
+"""Implement the index contract (`holdfast.recall.base`) for any database that runs named statements."""
 
 from __future__ import annotations
 

@@ -415,8 +415,8 @@ def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: 
 def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
     """Return the rows of a tenant's sources that come after `after`, which is given by space and id.
 
-    The remaining sources of that space are read first. Later spaces follow, `_AHEAD` per statement, so that no space is read
-    twice.
+    The remaining sources of the space in `after` are read first. Later spaces follow, `_AHEAD` per statement, so that no space
+    is read twice.
     """
     found = list[Row]()
     place: tuple[str, str] = ("", "")  # the empty kind sorts first

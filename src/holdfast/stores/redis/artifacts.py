@@ -23,7 +23,7 @@ _PREFIX_END: Final = b"\xff" * 9
 
 
 def resolve_scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
-    """Return the keys of the scope, which is the first argument of a method."""
+    """Return the keys of the scope that is passed as a method's first argument."""
     if isinstance(scope, UserRef):
         checks.check_scope(scope)
         return handle.database.keys.user(handle.tenant, scope.user_id)

@@ -133,7 +133,7 @@ class Job:
 
 
 class Transaction:
-    """One attempt at an operation: the data that it has read, and the commands that it will write with.
+    """One attempt at an operation. It collects the data that were read, and the commands that the commit executes.
 
     Attributes:
         keys: keys of the session or other scope whose guard is checked: an owner of memories, or a user or tenant with
@@ -528,9 +528,8 @@ class Database:
         number, _, mark = (guard or b"").rpartition(b".")
         if mark in job.attempts:
             raise _AttemptSucceeded(number, *job.attempts[mark])
-        if (
-            guard in job.seen
-        ):  # no attempt succeeded; one that arrives late is refused, as the next attempt sets a new guard
+        # No attempt succeeded. One that arrives late will be refused, because the next attempt sets a new guard.
+        if guard in job.seen:
             return
         if job.key is None:
             raise _Undecidable

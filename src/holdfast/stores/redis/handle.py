@@ -63,7 +63,7 @@ def _resolve_no_keys(_handle: Handle, _subject: object) -> None:
 
 
 def resolve_session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
-    """Return the keys of the session, which is the first argument of a method."""
+    """Return the keys of the session that is passed as a method's first argument."""
     checks.check_ref(ref)
     return handle._make_session_keys(ref)  # noqa: SLF001 - of this module
 

@@ -285,7 +285,7 @@ def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None
 
 
 async def _replay(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
-    """Return the result of the earlier write with this idempotency key; None if there was none."""
+    """Return the result of the earlier write with this idempotency key; None if there was none. Raises `IdempotencyConflict`."""
     found = None if tx.job.is_optimistic else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
         tx.check(tx.keys.keyed, key, None)

@@ -35,8 +35,8 @@ _DROPPED_BITS: Final = 12
 score can hold exactly.
 """
 _END_PLACE: Final = b"\xff" * _PLACE_BYTES
-"""Position in the member for a session's last visible live message. Each session has one such member. Its score changes when
-the log does.
+"""The position in the member that stands for a session's last visible live message. Each session has one such member. Its score
+changes when the log does.
 """
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]

@@ -47,7 +47,7 @@ class _OwnerTotals(NamedTuple):
 
 
 def resolve_owner_keys(handle: Handle, owner: Owner) -> ScopeKeys:
-    """Return the keys of the owner, who is the first argument of a method."""
+    """Return the keys of the owner that is passed as a method's first argument."""
     memory_checks.check_owner(owner)
     return handle.database.keys.owner(handle.tenant, owner)
 

@@ -45,7 +45,7 @@ MOST_REDIRECTS: Final = 8
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A Lua script, and its SHA-1, by which servers that have loaded it know it."""
+    """A Lua script and its SHA-1. Servers that have loaded the script find it by the SHA-1."""
 
     text: bytes
     sha: bytes

@@ -12,7 +12,9 @@ from holdfast.stores.matching import make_key, make_scope
 BATCH: Final = 2000
 """Number of entries per batch."""
 Position = tuple[str, int, int]
-"""Progress of the backfill: "live" or "retired" for the entries it is working on, then session and `seq` of the last marked entry."""
+"""Progress of the backfill: "live" or "retired", which says what entries it is working on; then session and `seq` of the last
+marked entry.
+"""
 START: Final[Position] = ("live", 0, 0)
 
 
