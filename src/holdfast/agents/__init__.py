@@ -1,4 +1,4 @@
-"""Agents and models by name, and who answers a turn with which instruction and view of the session."""
+"""Agents and models by name, and the choice of the responder that answers a turn."""
 
 from holdfast.agents.definitions import DEFAULT, Agent, Llm, Responder, Summarizer, offline
 from holdfast.agents.roster import Roster

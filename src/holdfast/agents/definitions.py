@@ -1,4 +1,4 @@
-"""Agents, models, and responders: an agent and a model that together answer a turn."""
+"""Agents, models, and responders. A responder is a model that answers a turn, usually together with an agent."""
 
 from __future__ import annotations
 
@@ -28,58 +28,58 @@ from holdfast.tools.tool import Toolset
 from holdfast.wire.openai import parse_message
 
 DEFAULT = "default"
-"""The name of the model that answers by default."""
+"""Name of the model that answers if no other is chosen."""
 OFFLINE = "offline"
-"""The name of the built-in model, which is always available."""
+"""Name of the built-in model, which is always available."""
 _REQUESTS: Final = 16
-"""Requests that a responder caches: one per calibration of its model and per `max_tokens`."""
+"""Maximum number of requests that a responder caches. There is one per calibration of its model and per `max_tokens`."""
 
 
 class Llm(msgspec.Struct, frozen=True, kw_only=True):
     """A model that can be called."""
 
     name: str
-    """Its name in Holdfast."""
+    """Name of the model in Holdfast."""
     model: str
-    """Its name at the provider."""
+    """Name of the model at its provider."""
     client: Model
     context_window: int | None = None
-    """Tokens; None: the known window of the model."""
+    """Size of the context window in tokens; None: the size that Holdfast knows for the model."""
     max_tokens: int | None = None
-    """Most tokens of a reply; None: the default reserve for replies."""
+    """Longest reply in tokens; None: the default reserve for replies."""
     params: Mapping[str, Any] = {}
-    """Sent with every request that does not set them itself."""
+    """Fields that are added to every request that does not set them itself."""
     cache_key: bool = False
-    """True to send `prompt_cache_key`; some providers refuse unknown fields."""
+    """True: send `prompt_cache_key`. Some providers refuse unknown fields."""
 
     count: PromptCounter | None = None
-    """Asks the provider for its token count (`count: provider`); None: prompts are only counted here."""
+    """Asks the provider for its token count (`count: provider`); None: Holdfast alone counts tokens."""
     dialect: Dialect = "openai"
-    """The API whose rules its prompts follow."""
+    """The API whose rules the model's prompts follow."""
     records: bool = False
-    """True to send messages as voice records with turn, time and metadata (Agora's short-term memory, `vendor: custom`)."""
+    """True: send messages as voice records with turn, time and metadata (Agora's short-term memory, `vendor: custom`)."""
     fallbacks: tuple[str, ...] = ()
-    """Names of llms or models to call, in this order, if this one does not answer; the fallbacks of these are not used."""
+    """Names of llms or models to call in this order if this model does not answer. Their own fallbacks are not used."""
     system_messages: tuple[Message, ...] = ()
-    """The beginning of every prompt for this model. They are not templates and are not stored."""
+    """Messages at the beginning of every prompt for this model. They are not templates and are not stored."""
     inputs: frozenset[str] | None = None
-    """Accepted media: `text`, `image`, `audio`, `video`, `file`; other media are described in words. None: all of them."""
+    """Accepted content: `text`, `image`, `audio`, `video`, `file`. Other media are described in words. None: everything is accepted."""
 
     @property
     def counter(self) -> TokenCounter:
-        """The token counter for this model."""
+        """Token counter for this model."""
         counter = get_counter(self.model)
         return counter if self.inputs is None else restrict_counter(counter, self.inputs)
 
     def compute_budget(
         self, max_reply_tokens: int | None = None, *, tools: bool = True, learned: Learned | None = None
     ) -> Budget:
-        """Return how the model's window is divided.
+        """Return the division of the model's context window between prompt and reply.
 
         Args:
             max_reply_tokens: the reply length that the request asks for.
-            tools: False if the request has no tools, so that no tokens are reserved for their results.
-            learned: calibration from the provider's answers so far.
+            tools: False if the request has no tools. Then no tokens are reserved for tool results.
+            learned: calibration from the provider's answers so far; None: no calibration.
 
         Raises:
             InvalidRequest: `max_reply_tokens` leaves no tokens for a prompt.
@@ -102,17 +102,20 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         return budget if learned.ceiling is None else budget.cap_input(learned.ceiling)
 
     async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
-        """Return the provider's own count of a prompt that is about to be sent; None if it is not asked or gives no answer.
+        """Return the provider's own token count of a prompt that is about to be sent.
 
-        Never raises, and takes a few seconds at most.
+        This never raises an error, and takes a few seconds at most.
 
         Args:
             body: the Chat Completions request, with `model`, `messages` and `tools` as they will be sent.
+
+        Returns:
+            The number of tokens. None if the provider is not asked (`count`), or does not answer.
         """
         return None if self.count is None else await self.count.count_prompt(body)
 
     def measure(self, learned: Learned) -> Measure:
-        """Return how far this model's token counts differ from its provider's."""
+        """Return the factor between this model's token counts and its provider's, as far as it is known."""
         return learned.calibration.measure(exact=self.counter.exact)
 
 
@@ -120,7 +123,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 def _compute_budget(
     model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
 ) -> Budget:
-    """Cache budgets by their arguments, because every turn asks for them several times."""
+    """Compute a budget. The results are cached, because every turn needs the same budget several times."""
     return Budget.for_model(
         model,
         context_window=context_window,
@@ -132,116 +135,118 @@ def _compute_budget(
 
 
 class Summarizer(msgspec.Struct, frozen=True):
-    """A caller's function that writes summaries, with the name by which `summarizer_llm` refers to it."""
+    """A function of the program that writes summaries, with the name by which `summarizer_llm` refers to it."""
 
     name: str
     write: Callable[..., Any]
-    """Called with `messages` (Chat Completions dicts), `earlier=` (the previous summary, or None) and `tokens=` (the limit of the
-    summary). Returns a text or an awaitable for one. A plain function runs in a thread.
+    """The function. It is called as `write(messages, earlier=…, tokens=…)`, and returns a text or an awaitable for one.
+
+    `messages` are Chat Completions dicts, `earlier` is the previous summary or None, and `tokens` is the limit of the new summary. A
+    plain function runs in a thread.
     """
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent from the configuration."""
+    """An agent as the configuration or the program defines it."""
 
     name: str
     llm: str | None = None
-    """Name of an `Llm` or of a model; None: the default."""
+    """Name of an `Llm`, or of a model at a provider; None: the default `Llm`."""
     instruction: str | None = None
-    """The system prompt; a template, see `holdfast.domain.templates`."""
+    """The agent's system prompt. It is a template; see `holdfast.domain.templates`."""
     global_instruction: str | None = None
-    """Precedes its own instruction and that of every agent below it; also a template."""
+    """Text before the instruction of this agent, and of every agent below this one. It is a template too."""
     description: str | None = None
-    """Its purpose, shown to clients and to agents that can transfer the conversation to it."""
+    """The agent's purpose, shown to clients and to agents that can transfer the conversation to it."""
     session_mode: Mode | None = None
-    """How to read messages of chat requests that name a session but no mode; None: the server's setting."""
+    """Default mode for chat requests that name a session but no mode of reading their messages; None: the server's setting."""
     context: ContextSettings = ContextSettings()
     tools: tuple[str, ...] | None = None
-    """Names of the tools that it has; None: all."""
+    """Names of the tools that the agent has; None: all tools."""
     sub_agents: tuple[str, ...] = ()
-    """Agents that it can transfer the conversation to (`transfer_to_agent`); they share its session."""
+    """Agents to which this agent can transfer the conversation (`transfer_to_agent`). They share its session."""
     transfer_to_parent: bool = True
-    """True if it can transfer the conversation back to its parent."""
+    """True if the agent can transfer the conversation back to its parent."""
     transfer_to_peers: bool = True
-    """True if it can transfer the conversation to the other sub-agents of its parent."""
+    """True if the agent can transfer the conversation to the other sub-agents of its parent."""
     agent_tools: tuple[str, ...] = ()
-    """Agents that it can call like tools; each call has its own session, linked to this one."""
+    """Agents that this agent can call as tools. Each call has its own session, linked to the session of this agent."""
     sequence: tuple[str, ...] = ()
-    """Agents that answer in its place, one after the other; the reply of the last one is its own."""
+    """Agents that answer in place of this agent, one after the other. The reply of the last one becomes the reply of this agent."""
     parallel: tuple[str, ...] = ()
-    """Agents that answer in its place at the same time, without seeing each other's replies."""
+    """Agents that answer in place of this agent, all at the same time. They do not see each other's replies."""
     output_key: str | None = None
-    """Key of the state, including its prefix (also `temp:`), in which each of its replies is stored."""
+    """State key in which each reply of the agent is stored, with its prefix. The prefix `temp:` is allowed."""
     state: Mapping[str, Any] = {}
-    """Initial state of a session that is created for it; shared scopes keep the values that they have."""
+    """Initial state of sessions that are created for the agent. Keys in shared scopes keep values that they already have."""
     greeting: str | None = None
-    """Its first message in a session that is created for it."""
+    """The agent's first message in sessions that are created for it."""
     failure_message: str | None = None
-    """Its reply if no model answers; None: the request fails with an error."""
+    """The agent's reply if no model answers; None: the request fails with an error."""
     silence_message: str | None = None
-    """Its message after a silence in the conversation."""
+    """The agent's message after a silence in the conversation."""
     recalls: Mapping[RecalledKind, RecallSettings] | None = None
-    """What it may recall: past conversations, memories; a kind that is missing is not allowed. None: the roster's setting."""
+    """What the agent may recall: past conversations, memories. Kinds that are missing are not allowed. None: the roster's setting."""
 
     @property
     def workflow(self) -> bool:
-        """True if it calls no model itself but has other agents answer."""
+        """True if the agent calls no model itself, because other agents answer in its place."""
         return bool(self.sequence or self.parallel)
 
 
 class Instruction(msgspec.Struct, frozen=True):
-    """A template that is one part of an agent's instruction."""
+    """One of the templates that an agent's instruction consists of."""
 
     agent: str
-    """The agent that it belongs to."""
+    """Name of the agent that defines the template."""
     what: str
-    """The agent's field that it comes from."""
+    """Field of that agent that contains the template."""
     text: str
 
 
 class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A model that answers one turn, with its agent if there is one, and the context settings that apply."""
+    """A model that answers one turn, with its agent, if there is one, and the context settings that apply."""
 
     llm: Llm
     agent: Agent | None
     context: ContextSettings
     summarizer: Llm | Summarizer | None = None
-    """Writes summaries; None if the strategy has none or no model can write them."""
+    """Writes summaries; None if the strategy has no summaries, or if no model can write them."""
     history: int = 0
-    """Newest messages that the strategy may see; 0: all."""
+    """Number of newest messages that the strategy may see; 0: all."""
     tools: Toolset = Toolset()
     """Tools that run in this process when the model calls them."""
     team: Team[Agent] | None = None
-    """The agents that share the session; None: the agent has the session to itself."""
+    """The agents that share the session; None if the agent has the session to itself."""
     unknown: tuple[str, ...] = ()
-    """Agents that the agent refers to but that do not exist; the request is refused because of them."""
+    """Names that the agent refers to, but that no agent has. If there are any, the request is refused."""
     above: tuple[Agent, ...] = ()
-    """The agents above it, from the root down; their `global_instruction`s apply to it too."""
+    """The agents above the responder's agent, beginning with the root. Their `global_instruction`s apply to this agent too."""
     steps: tuple[Responder, ...] = ()
-    """The responders that answer in its place if its agent is a workflow, without those that do not exist."""
+    """If the agent is a workflow: the responders that answer in its place, without those that do not exist."""
     branch: str = ""
-    """The position of an agent that answers in parallel with others: names of workflows and agents down to it, joined by dots."""
+    """Path of an agent that answers in parallel with others: names of workflows and agents from the root down, joined by dots."""
     recalls: Mapping[RecalledKind, RecallSettings] = {}
     """What may be recalled, with or without an agent; see `Agent.recalls`."""
 
     @cached_property
     def agent_name(self) -> str | None:
-        """The agent's name; None if a model answers without an agent."""
+        """Name of the agent; None if a model answers without an agent."""
         return self.agent.name if self.agent else None
 
     @cached_property
     def without_tools(self) -> Responder:
-        """The same responder for a caller that runs its tools itself."""
+        """The same responder without tools, for a caller that runs tools itself."""
         return msgspec.structs.replace(self, tools=Toolset()) if self.tools else self
 
     @cached_property
     def loads(self) -> bool:
-        """True if it can reload tool results that its prompt contains only in part; see `holdfast.tools.artifacts`."""
+        """True if the model can load tool results again that its prompt contains only in part; see `holdfast.tools.artifacts`."""
         return LOADER in self.tools.tools
 
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
-        """The agent's instructions in order; empty if it has none. `holdfast.turns.prompt` builds a system message from them."""
+        """The agent's instruction templates in order; empty if there are none. `holdfast.turns.prompt` makes a system message from them."""
         if self.agent is None:
             return ()
         chain = (*self.above, self.agent)
@@ -251,10 +256,10 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def strategy(self) -> Strategy:
-        """The strategy of the context settings. Without a summarizer, a digest replaces its summaries.
+        """The strategy of the context settings, with a digest in place of summaries if these are not possible.
 
-        The same applies if the strategy sees only the newest messages: a summary would reveal messages that it must not
-        see.
+        Summaries need a summarizer. They are also not used if `history` limits what the strategy sees: a summary would reveal messages
+        that the strategy must not see.
         """
         made = make_strategy(self.context)
         if made.summarizer is not None and (self.summarizer is None or self.history):
@@ -267,18 +272,18 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def perspective(self) -> Perspective | None:
-        """The perspective of the agent on the session; None without an agent: then messages stay unchanged."""
+        """The agent's perspective on the session. None without an agent: then messages stay unchanged."""
         if self.agent is None:
             return None
         return Perspective(agent=self.agent.name, branch=self.branch, count=STORED.message)
 
     @cached_property
     def recall_budgets(self) -> dict[RecalledKind, int]:
-        """Tokens that its prompts reserve for each kind of recall."""
+        """Tokens that prompts reserve for each kind of recall."""
         return {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
 
     def make_request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
-        """Return what its prompts are built for, without the parts that belong to a session or a turn.
+        """Return the part of a context request that is the same for all sessions and turns.
 
         Args:
             learned: calibration of the model from its provider's answers.
@@ -314,11 +319,10 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def view_key(self) -> str:
-        """The key of its view. Compactions and scores belong to one view and are not used for another.
+        """Key of the responder's view of sessions. Compactions and scores belong to one view, and are not used for another.
 
-        The part of the window that a request leaves free (depending on its `max_tokens` and tools) is not part of the
-        key. A view adapts to it when it must change anyway, so the log is not read again if a client asks for a longer
-        reply.
+        The key does not depend on the free part of the context window, which varies with a request's `max_tokens` and tools. A view
+        adapts to that part when it must change anyway. So the log is not read again when a client asks for a longer reply.
         """
         window = self.llm.compute_budget().context_window
         identity: list[Any] = [
@@ -336,10 +340,10 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def offline() -> Llm:
-    """Return the built-in model, which needs no network and introduces itself as built-in."""
+    """Return the built-in model, which needs no network. Its replies say that it is only the built-in model."""
     return Llm(name=OFFLINE, model=OFFLINE, client=OfflineModel(count=_count_tokens))
 
 
 def _count_tokens(data: dict[str, Any]) -> int:
-    """Return the tokens of a message or of a tool schema."""
+    """Return the number of tokens of a message or of a tool schema."""
     return STORED.message(parse_message(data)) if "role" in data else STORED.tools([data])

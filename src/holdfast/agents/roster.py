@@ -1,4 +1,4 @@
-"""Keep all agents and models of one `Holdfast`, choose which one answers, and make agents callable as tools."""
+"""All agents and models of one `Holdfast`: keep them, choose which one answers, and make agents callable as tools."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.tools.tool import Tool, Toolset
 from holdfast.wire.sendable import check_text
 
 TIMEOUT: Final = 300.0
-"""Seconds that a call of another agent may take: it is a whole turn, with its own tools."""
+"""Time limit in seconds for calling another agent as a tool. Such a call is a whole turn, which can use tools itself."""
 _DESCRIPTION: Final = "Another agent, {name!r}, that does what it is asked and answers."
 _REQUEST: Final = (
     "What is wanted of it, with all that it has to know: it sees this text, and nothing of the conversation here."
@@ -32,11 +32,11 @@ def make_agent_tool(name: str, description: str | None) -> Tool:
     """Create the tool that calls an agent.
 
     Args:
-        name: of the agent, and of the tool.
-        description: the agent's purpose; None: the model only sees its name.
+        name: name of the agent, which is also the name of the tool.
+        description: the agent's purpose; None: the model only sees the agent's name.
 
     Raises:
-        InvalidRequest: the name is not valid for a tool.
+        InvalidRequest: a tool cannot have this name.
     """
 
     async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -65,12 +65,12 @@ class Roster:
     """All agents and models of one `Holdfast`.
 
     Args:
-        llms: by name; `default` answers if no other is named.
-        agents: by name.
-        context: applies to sessions without an agent.
-        summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see `Summarizer.write`.
-        scorers: functions that rate messages, by the name that `scorer` may have; see `holdfast.overlays.scorers`.
-        recalls: what models without an agent may recall, and agents that do not specify it; see `Agent.recalls`.
+        llms: models by name; `default` answers if no other is named.
+        agents: agents by name.
+        context: context settings for sessions without an agent.
+        summarizers: functions that write summaries, by name; `summarizer_llm` can refer to these names. See `Summarizer.write`.
+        scorers: functions that rate messages, by name; `scorer` can refer to these names. See `holdfast.overlays.scorers`.
+        recalls: what may be recalled without an agent, and by agents that do not specify it; see `Agent.recalls`.
     """
 
     def __init__(
@@ -107,9 +107,9 @@ class Roster:
         """Return the responder for a request. Raises `InvalidRequest` for an unknown agent or an empty model.
 
         Args:
-            agent: an agent's name.
-            model: the name of an agent, of an llm, or of a model; a model is requested from the default model's provider.
-            root: the agent that the session is for. If `agent` is below `root`, it answers as a member of that team.
+            agent: name of an agent.
+            model: name of an agent, of an llm, or of a model. A model that is no llm is requested from the provider of the default llm.
+            root: the agent that the session is for. If `agent` is below `root`, it answers as a member of the team of `root`.
         """
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
@@ -129,7 +129,7 @@ class Roster:
     def with_request(
         self, responder: Responder, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
     ) -> Responder:
-        """Return the responder with the context settings of one turn; None leaves a setting unchanged. Raises `InvalidRequest`."""
+        """Return the responder with the context settings of one turn. None leaves a setting unchanged. Raises `InvalidRequest`."""
         if strategy is None and budget is None and recall is None:
             return responder
         given = {"strategy": strategy, "budget": budget, "recall": recall}
@@ -137,19 +137,22 @@ class Roster:
         return self.with_context(responder, parse(changed, where="", base=responder.context)) if changed else responder
 
     def with_context(self, responder: Responder, context: ContextSettings) -> Responder:
-        """Return the responder with other context settings, and with the summarizer that they need."""
+        """Return the responder with other context settings, and with the summarizer that these need."""
         if context is responder.context:
             return responder
         writer = None if responder.history else self.find_summarizer(make_strategy(context).summarizer, responder.llm)
         return msgspec.structs.replace(responder, context=context, summarizer=writer)
 
     def make_member(self, team: Team[Agent], name: str) -> Responder:
-        """Return the responder for an agent of a team, with its own model, tools and view. Raises `KeyError` if it is not in the team."""
+        """Return the responder for an agent of a team, with the agent's own model, tools and view.
+
+        Raises `KeyError` if the agent is not in the team.
+        """
         agent = team[name]
         return self._make_responder(self.find_llm(agent.llm), agent, agent.context, team)
 
     def _find_team(self, agent: str, root: str | None) -> Team[Agent] | None:
-        """Return the team that shares a session with an agent; None if the agent has the session to itself."""
+        """Return the team with which an agent shares a session, or None if the agent has the session to itself."""
         if root in self.agents and root != agent:
             team = Team(root, self.agents, named=agent)
             if agent in team:
@@ -170,7 +173,7 @@ class Roster:
         return responder if agent is None else self._add_relations(responder, agent, team)
 
     def _add_relations(self, responder: Responder, agent: Agent, team: Team[Agent] | None) -> Responder:
-        """Return the responder of an agent with its team, and with tools for calling and transferring to other agents."""
+        """Return the responder of an agent with its team, and with tools for calling other agents and transferring to them."""
         named = (*agent.sub_agents, *agent.sequence, *agent.parallel, *agent.agent_tools)
         unknown = tuple(dict.fromkeys(name for name in named if name not in self.agents))
         tools = responder.tools
@@ -186,13 +189,13 @@ class Roster:
         return msgspec.structs.replace(responder, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
 
     def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
-        """Return the responders that answer in an agent's place."""
+        """Return the responders of the agents that answer in place of a workflow."""
         return tuple(self.make_member(team, name) for name in agent.sequence or agent.parallel if name in team)
 
     def make_fallbacks(self, responder: Responder) -> tuple[Responder, ...]:
-        """Return the responders to use if the model of `responder` does not answer, in order: the same agent with other models.
+        """Return responders to use, in order, if the model of `responder` does not answer. They have the same agent and other models.
 
-        Fallbacks of fallbacks are not included.
+        Fallbacks of the fallback models are not included.
         """
         if not responder.llm.fallbacks:
             return ()
@@ -216,14 +219,14 @@ class Roster:
 
     @property
     def upstreams(self) -> Iterator[tuple[Model, Upstream]]:
-        """Every client, with the health record of its upstream."""
+        """All clients of models, each with the health record of its upstream."""
         yield from self._upstreams.values()
 
     def find_summarizer(self, wanted: str | None, own: Llm) -> Llm | Summarizer | None:
-        """Return what writes summaries; None if nothing can. The offline model cannot.
+        """Return the function or model that writes summaries, or None if there is none. The offline model cannot write summaries.
 
         Args:
-            wanted: the name of a function, of an llm or of a model; empty: the agent's own llm; None: no summaries.
+            wanted: name of a function, of an llm or of a model; an empty text: the agent's own llm; None: no summaries.
             own: the agent's own llm.
         """
         if wanted in self.summarizers:
@@ -232,14 +235,17 @@ class Roster:
         return None if writer is None or isinstance(writer.client, OfflineModel) else writer
 
     def find_scorer(self, name: str) -> Callable[..., Any] | Llm | None:
-        """Return what rates messages: the function with that name, or an llm; None if nothing can."""
+        """Return the function, or otherwise the llm, with this name, to rate messages. Return None if neither exists.
+
+        The offline model cannot rate messages.
+        """
         if name in self.scorers:
             return self.scorers[name]
         found = self.llms.get(name)
         return None if found is None or isinstance(found.client, OfflineModel) else found
 
     def find_llm(self, name: str | None) -> Llm:
-        """Return the model with that name, or the default one with another model's name."""
+        """Return the llm with this name. If there is none, return the default llm, with `name` as the name of its model."""
         if name is None:
             return self.llms[DEFAULT]
         if name in self.llms:
@@ -252,19 +258,19 @@ class Roster:
         return msgspec.structs.replace(default, name=name, model=name, context_window=None, max_tokens=None, params={})
 
     def copy(self) -> Roster:
-        """Return a copy of the current state. A turn keeps the one that it began with when the roster is replaced."""
+        """Return a copy of the roster as it is now. Each turn has one, so that `replace_agents` does not affect it."""
         made = object.__new__(Roster)
         made.__dict__.update(self.__dict__)
         return made
 
     def replace_agents(self, other: Roster) -> list[Model | PromptCounter]:
-        """Use the agents and models of another roster; keep functions, tools, and the health records of known upstreams.
+        """Use the agents and models of another roster. Functions, tools, and health records of upstreams that stay in use are kept.
 
         Args:
-            other: may share clients with this one.
+            other: the other roster. It may share clients with this one.
 
         Returns:
-            The clients that are no longer used, except by turns that began with them.
+            The clients that are no longer used, except by turns that are already running.
         """
         before, known = self._list_clients(), self._upstreams
         self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
@@ -277,19 +283,19 @@ class Roster:
         return [client for at, client in before.items() if at not in after]
 
     def _list_clients(self) -> dict[int, Model | PromptCounter]:
-        """Return everything that has connections, by identity."""
+        """Return all clients of models and token counters, by identity."""
         models: list[Model | PromptCounter] = [llm.client for llm in self.llms.values()]
         models += [llm.count for llm in self.llms.values() if llm.count]
         return {id(client): client for client in models}
 
     async def close(self) -> None:
-        """Close every model's client once."""
+        """Close every client once."""
         for client in self._list_clients().values():
             await client.close()
 
 
 def _check_agents(agents: Mapping[str, Agent]) -> None:
-    """Raise `InvalidRequest` for agents with circular or duplicate references, and for invalid initial state."""
+    """Raise `InvalidRequest` if references between agents are circular or duplicate, or if an initial state is invalid."""
     for agent in agents.values():
         check_delta(agent.state)
         if temporary := [key for key in agent.state if key.startswith(TEMP)]:
@@ -303,5 +309,5 @@ def _check_agents(agents: Mapping[str, Agent]) -> None:
 
 
 def _identify_upstream(llm: Llm) -> tuple[int, str]:
-    """Return what identifies the model that an llm calls: two llms with equal results are the same to a caller."""
+    """Return a value that is equal for two llms if they call the same model with the same client."""
     return id(llm.client), llm.model

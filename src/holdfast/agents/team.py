@@ -1,8 +1,8 @@
 """Relations between agents: the team below a root, and the agents to which each member can transfer the conversation.
 
-Below an agent are its `sub_agents`, to which it can transfer the conversation, and the steps of its `sequence` or
-`parallel`, which answer in its place. All of them share its session. The agents that it calls like tools
-(`agent_tools`) have their own sessions and are not part of the team.
+Below an agent are its `sub_agents`, to which it can transfer the conversation, and the agents of its `sequence` or `parallel`,
+which answer in its place. All of them share its session. Agents that it calls as tools (`agent_tools`) have sessions of their
+own, and are not part of the team.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from holdfast.tools.tool import Tool
 BELOW: Final = ("sub_agents", "sequence", "parallel")
 """Fields of an agent that name the agents below it."""
 CALLED: Final = "agent_tools"
-"""The field that names the agents that it calls like tools."""
+"""Field of an agent that names the agents it calls as tools."""
 _DESCRIPTION: Final = (
     "Hand the conversation over to another agent, who answers the user in your place from here on and sees what was said. "
     "Do so where that agent is the better one for what is asked; else answer yourself. Agents:\n{agents}"
 )
 _DESCRIPTION_CHARS: Final = 1000
-"""Characters of an agent's description that other agents see."""
+"""Characters of an agent's description that other agents see; a longer one is cut."""
 
 
 class AgentRelations(Protocol):
-    """The relations of an agent to others."""
+    """The fields of an agent that refer to other agents."""
 
     @property
     def sub_agents(self) -> Sequence[str]:
-        """Agents that it can transfer the conversation to."""
+        """Agents to which this agent can transfer the conversation."""
 
     @property
     def sequence(self) -> Sequence[str]:
-        """Agents that answer in its place, one after the other."""
+        """Agents that answer in place of this agent, one after the other."""
 
     @property
     def parallel(self) -> Sequence[str]:
-        """Agents that answer in its place at the same time."""
+        """Agents that answer in place of this agent, all at the same time."""
 
     @property
     def agent_tools(self) -> Sequence[str]:
-        """Agents that it calls like tools."""
+        """Agents that this agent calls as tools."""
 
 
 class TeamMember(AgentRelations, Protocol):
-    """An agent of a team."""
+    """An agent in a team."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the agent."""
 
     @property
     def description(self) -> str | None:
-        """Its purpose."""
+        """Purpose of the agent."""
 
     @property
     def transfer_to_parent(self) -> bool:
-        """True if it can transfer the conversation back to its parent."""
+        """True if the agent can transfer the conversation back to its parent."""
 
     @property
     def transfer_to_peers(self) -> bool:
-        """True if it can transfer the conversation to the other sub-agents of its parent."""
+        """True if the agent can transfer the conversation to the other sub-agents of its parent."""
 
     @property
     def workflow(self) -> bool:
-        """True if other agents answer in its place."""
+        """True if other agents answer in place of this agent."""
 
 
 A = TypeVar("A", bound=TeamMember)
@@ -78,17 +78,17 @@ A = TypeVar("A", bound=TeamMember)
 
 
 class WrongRelation(NamedTuple):
-    """A reference between agents that cannot be followed."""
+    """A reference from an agent to another one that is not allowed."""
 
     agent: str
-    """The agent with the reference."""
+    """Name of the agent with the reference."""
     key: str
-    """The field with the reference."""
+    """Field of that agent with the reference."""
     message: str
 
 
 def find_wrong_relations(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Return references that form a cycle, or that put an agent below another one twice. Unknown names are ignored.
+    """Return references that form a cycle, or that put an agent below the same root twice. Unknown names are ignored.
 
     Args:
         agents: all agents by name.
@@ -99,7 +99,7 @@ def find_wrong_relations(agents: Mapping[str, AgentRelations]) -> list[WrongRela
 def _iterate_references(
     agents: Mapping[str, AgentRelations], name: str, keys: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield field and name of each existing agent that `name` refers to in these fields."""
+    """Yield the references of an agent in the fields `keys`, each as the field and the name of an existing agent."""
     for key in keys:
         for other in getattr(agents[name], key):
             if other in agents:
@@ -107,7 +107,7 @@ def _iterate_references(
 
 
 def _find_cycles(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Return each reference that closes a cycle, once."""
+    """Return the references that close a cycle, each once."""
     found: list[WrongRelation] = []
     done: set[str] = set()
     for root in agents:
@@ -134,7 +134,7 @@ def _find_cycles(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
 
 
 def _find_duplicates(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Return each reference that puts an agent below the same root a second time, once. Requires that there are no cycles."""
+    """Return the references that put an agent below the same root a second time, each once. There must be no cycles."""
     below = {other for name in agents for _, other in _iterate_references(agents, name, BELOW)}
     found: dict[WrongRelation, None] = {}
     for root in agents:
@@ -160,16 +160,16 @@ def _find_duplicates(agents: Mapping[str, AgentRelations]) -> list[WrongRelation
 
 
 class Team(Generic[A]):
-    """A root agent and all agents below it.
+    """A root agent and all agents below it. They share one session.
 
     Args:
         root: the agent above all others.
-        agents: all agents by name, without wrong relations (`find_wrong_relations`).
-        named: the agent that the request or the session names; None: the root. A turn resumes with an agent below it.
+        agents: all agents by name. `find_wrong_relations` must find nothing in them.
+        named: the agent that the request or the session names; None: the root. Only this agent and the agents below it answer.
 
     Attributes:
-        root: see above.
-        named: see above.
+        root: name of the root agent.
+        named: name of the agent that the request or the session names.
     """
 
     def __init__(self, root: str, agents: Mapping[str, A], named: str | None = None) -> None:
@@ -207,7 +207,7 @@ class Team(Generic[A]):
         return self._agents[name]
 
     def list_ancestors(self, name: str) -> tuple[A, ...]:
-        """Return the agents above an agent, the root first."""
+        """Return the agents above an agent, beginning with the root."""
         found: list[A] = []
         parent = self._parents[name]
         while parent is not None:
@@ -216,7 +216,7 @@ class Team(Generic[A]):
         return tuple(found[::-1])
 
     def list_reachable(self, name: str) -> tuple[A, ...]:
-        """Return the agents that an agent can transfer the conversation to: those below it, then its parent, then its peers."""
+        """Return the agents to which an agent can transfer the conversation: its sub-agents, then its parent, then its peers."""
         agent = self._agents[name]
         if name in self._steps or agent.workflow:
             return ()
@@ -228,13 +228,14 @@ class Team(Generic[A]):
         return tuple(self._agents[one] for one in found if one in self._parents)
 
     def resolve_handover(self, name: str) -> str:
-        """Return who answers after the conversation was transferred to `name`, which has not answered yet."""
+        """Return the agent that answers after a transfer to `name`. It is the named agent if `name` cannot answer in this team."""
         return name if self._is_under_named(name) and name not in self._steps else self.named
 
     def resolve_interrupted(self, name: str) -> str:
-        """Return who answers if a turn broke off, or waits for its client, while `name` was answering.
+        """Return the agent that continues after a turn was broken off, or stopped to wait for its client, while `name` was answering.
 
-        This is `name` itself, even if it may not keep the conversation; if `name` is part of a workflow, the workflow.
+        This is `name` itself, even if it could not keep the conversation for the next turn. If `name` is part of a
+        workflow, it is the workflow.
         """
         current: str | None = name if name in self._parents else None
         while current is not None and current in self._steps:
@@ -242,10 +243,10 @@ class Team(Generic[A]):
         return self.named if current is None else self.resolve_handover(current)
 
     def resolve_next(self, name: str) -> str:
-        """Return who answers the turn after one that `name` answered: `name` if it can transfer the conversation back, else the named agent.
+        """Return the agent that answers the turn after one that `name` answered.
 
-        A workflow cannot transfer back, nor can an agent that may not transfer to its parent: such an agent would keep
-        the conversation forever.
+        This is `name` if it can transfer the conversation back to the named agent; otherwise it is the named agent. A workflow cannot
+        transfer back, nor can an agent that may not transfer to its parent: such an agent would keep the conversation forever.
         """
         if name == self.named or not self._is_under_named(name) or name in self._steps or self._agents[name].workflow:
             return self.named
@@ -267,7 +268,7 @@ class Team(Generic[A]):
 
 
 def make_transfer_tool(reachable: Sequence[TeamMember]) -> Tool:
-    """Create the tool with which an agent transfers the conversation to one of the agents that it can reach."""
+    """Create the tool with which an agent transfers the conversation to one of the `reachable` agents."""
     names = [one.name for one in reachable]
 
     async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -296,7 +297,7 @@ def make_transfer_tool(reachable: Sequence[TeamMember]) -> Tool:
 
 
 def _format_description(agent: TeamMember) -> str:
-    """Return an agent's description in one line, as other agents see it."""
+    """Return an agent's description on one line, with a colon before it, as other agents see it."""
     text = " ".join((agent.description or "").split())
     cut = text if len(text) <= _DESCRIPTION_CHARS else text[:_DESCRIPTION_CHARS] + "…"
     return f": {cut}" if cut else ""

@@ -323,7 +323,7 @@ class SessionLifecycle:
         return await self.end(session, "ttl", idle_since=session.accessed_at)
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
-        """Return the record of the end of an expired session that is being replaced; None if it is active or no hook wants it."""
+        """Return the record of the end of an expired session that is being replaced; None if it has not expired or no hook wants it."""
         is_wanted = self._is_overdue(session) and self.has_hooks_for("ttl")
         return self._make_ending(session, "ttl", withdrawn=True) if is_wanted else None
 

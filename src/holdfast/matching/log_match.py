@@ -1,11 +1,11 @@
-"""Find where a transcript matches the logs of its sender, in the session that it names or in all sessions of a user.
+"""Find the part that a request shares with the logs of its sender, in one session or in all sessions of the user.
 
-The digests of the request's messages are looked up in an index of the store, so the cost depends on the request, not on
-the number and length of sessions. There are three ways to get from one shared message to the next:
+The digests of the request's messages are looked up in an index of the store. So the cost depends on the request, and not on the
+number and length of sessions. There are three ways to match the next message after one that matches:
 
-- the chain of digests;
-- an alias, if a client resends less than it received (no media, half of a cut reply);
-- a comparison word for word, if a request leaves out older messages.
+- by the chain of digests: each digest depends on all visible messages before it;
+- by an alias, if a client resends a message in a shorter form than it is stored (without media, or a part of a reply);
+- by comparing the messages themselves, if a request leaves out older messages.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import ENTRIES, read_entries_until
 
 _ANCHORS: Final = 4
-"""Number of replies of a request, starting with the last, that are tried as the end of a run in the middle of a log."""
+"""Number of replies in a request, beginning with the last, that are looked up anywhere in a log if the request leaves out messages."""
 _PLACES: Final = 16
-"""Number of positions that are tried for each of these replies."""
+"""Number of positions in logs that are tried for each of these replies."""
 _WINDOW: Final = 32
-"""Number of messages that are first looked up after one that was resent differently. It doubles each time that all are found."""
+"""Number of messages that are looked up together after a message that was resent in another form. It doubles when all are found."""
 
 
 class Landing(NamedTuple):
-    """The last visible message that a request and a log share."""
+    """The last visible message that a request and a log have in common."""
 
     place: Sighting
     sent: int
-    """Number of the request's messages up to and including this one."""
+    """Number of messages of the request up to and including this one."""
     shared: int
-    """Number of visible messages in common."""
+    """Number of visible messages that the request and the log have in common."""
 
 
 class Trail:
-    """A request's visible messages, and who sent them."""
+    """The visible messages of a request, and the user whose logs are searched for them."""
 
     def __init__(
         self, store: Store, user_id: str, incoming: Sequence[Message], session: SessionRef | None = None
@@ -67,17 +67,17 @@ class Trail:
 
     @property
     def is_long(self) -> bool:
-        """Return True if hashing the messages takes so long that it must run outside of the event loop."""
+        """True if hashing the messages takes so long that it must be done outside of the event loop."""
         return len(self.messages) > INLINE_MESSAGES
 
     def restrict_to(self, session: SessionRef) -> Trail:
-        """Return the same request, looked up in one session only."""
+        """Return the same request with the search limited to one session."""
         trail = Trail(self.store, self.user_id, (), session)
         trail.at, trail.messages = self.at, self.messages
         return trail
 
     def make_landing(self, place: Sighting, count: int, shared: int) -> Landing:
-        """Return the landing for the first `count` visible messages, the last of which is at `place`."""
+        """Return the landing for the first `count` visible messages. The last of these messages is at `place` in the log."""
         return Landing(place, self.at[count - 1] + 1, shared)
 
     def list_replies(self, start: int) -> list[int]:
@@ -87,7 +87,14 @@ class Trail:
     async def find_places(
         self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS, ends: bool = False
     ) -> tuple[Sighting, ...]:
-        """Return the positions of the last of `marks` that occurs anywhere, or with `ends` at the end of a live path."""
+        """Return the positions of the last one of `marks` that occurs in a log.
+
+        Args:
+            marks: digests in the order of the request.
+            alias: True searches for aliases instead of digests.
+            limit: maximum number of positions.
+            ends: True finds only positions at the end of a live path.
+        """
         if not marks:
             return ()
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
@@ -99,7 +106,7 @@ class Trail:
     async def _find_sightings(
         self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool
     ) -> Sequence[Sighting]:
-        """Return the positions for a limited number of marks. Sessions of called agents are excluded unless the session is given."""
+        """Return the positions for at most `MARKS` digests. Sessions of called agents are left out, unless the search is limited to one."""
         while marks:
             found = await self.store.sightings(
                 self.user_id, marks, alias=alias, session=self.session, limit=limit, ends=ends
@@ -119,13 +126,13 @@ def _move_place(place: Sighting, by: int) -> Sighting:
 
 
 async def find_landing(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
-    """Return the end of the part that a request for `session` shares with its log; None if they share nothing.
+    """Return the end of the part that a request for `session` shares with the session's log, or None if they share nothing.
 
     Args:
         store: the store.
-        session: its current state.
+        session: the current session.
         incoming: the request's messages without the leading system messages.
-        whole: True if the request is complete, so the client has deleted messages that are not in it.
+        whole: True if the request is a complete transcript. Messages that it lacks were deleted by the client.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
     prefix = await _find_prefix(trail)
@@ -136,9 +143,9 @@ async def find_landing(store: Store, session: Session, incoming: Sequence[Messag
 
 
 def count_known_messages(session: Session, incoming: Sequence[Message]) -> int | None:
-    """Return how many of the request's messages are in the log, if only new ones follow; None if `find_landing` must decide.
+    """Return the number of the request's messages that the log already has, if only new messages follow them.
 
-    Uses digests alone; nothing is read.
+    This compares digests and reads nothing. It returns None if `find_landing` must decide.
     """
     digest, sent = GENESIS, None
     for at, message in enumerate(incoming):
@@ -151,7 +158,7 @@ def count_known_messages(session: Session, incoming: Sequence[Message]) -> int |
 
 
 async def read_end(store: Store, session: Session) -> LogRemainder:
-    """Return the end of the live path after its last visible message."""
+    """Return the tool messages at the end of the live path, after its last visible message."""
     if session.tail.last_kind not in {"calls", "result"}:
         return LogRemainder((), None)
     tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=session.tail.next_seq, descending=True)
@@ -159,7 +166,7 @@ async def read_end(store: Store, session: Session) -> LogRemainder:
 
 
 async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
-    """Return the live path after `seq`, up to its next visible message."""
+    """Return the entries of the live path after `seq`, up to the next visible message."""
     tools, following = await read_entries_until(store, ref, _is_visible, start=seq + 1)
     return LogRemainder(tools, following.seq if following else None)
 
@@ -169,20 +176,23 @@ def _is_visible(entry: Entry) -> bool:
 
 
 class Branch(NamedTuple):
-    """A retired branch that ends at a visible message, with the data needed to continue it."""
+    """A retired branch of the log that ends at a visible message, with the data needed to continue it."""
 
     entries: Sequence[Entry]
     """The entries of the branch, from the point where it leaves the live path to its end."""
     tools: Sequence[Entry]
-    """The tool messages after the end of the branch."""
+    """The tool messages that followed the end of the branch."""
     retire_from: int | None
-    """The first live entry after the point where it leaves the live path."""
+    """`seq` of the first live entry after the point where the branch leaves the live path; None if there is no such entry."""
     ends: bool
     """True if no visible message followed the end of the branch."""
 
 
 async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
-    """Return the branch of the retired entry `seq`. The cost depends on what was written since the branch left the live path."""
+    """Return the branch that ends at the retired entry `seq`.
+
+    The cost depends on the number of entries that were written since the branch left the live path.
+    """
     path, joined = await read_entries_until(
         store,
         ref,
@@ -211,12 +221,12 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
 
 
 def _count_covered(trail: Trail, landing: Landing | None) -> int:
-    """Return how many visible messages a landing covers."""
+    """Return the number of the request's visible messages up to the landing."""
     return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
 
 
 async def _find_prefix(trail: Trail) -> Landing | None:
-    """Return how far the request matches the log of one session from the beginning."""
+    """Return the end of the part that the request shares with one session's log from the beginning, or None."""
     places, count = await find_shared_places(trail, 0, GENESIS, first=0)
     if not places:
         return None
@@ -225,16 +235,16 @@ async def _find_prefix(trail: Trail) -> Landing | None:
 
 
 async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
-    """Return all positions of the last shared message, and how many messages lead up to it.
+    """Return all positions of the last shared message, and the number of messages up to and including it.
 
-    Each message is chained once, except for a few after each message that the client resends in another form than
-    the stored one.
+    Each message is added to the digest chain only once, except for a few messages after each one that the client resends in another
+    form than the stored one.
 
     Args:
         trail: the request.
-        start: the first message to find.
-        digest: the chain before this message.
-        first: the first message at which the search may stop.
+        start: index of the first message to find.
+        digest: the chained digest before this message.
+        first: index of the first message at which the search may end.
     """
     chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
     while count < len(trail.messages):
@@ -272,7 +282,10 @@ async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: 
 
 
 def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
-    """Return the chain over `count` messages from `start` on, in its current form and as older versions computed it."""
+    """Return the chained digests of `count` messages from `start` on, each with the index of its message.
+
+    If older versions of Holdfast computed another digest for a message, both are returned.
+    """
     found, former = [], digest
     for at in range(start, min(start + count, len(trail.messages))):
         message, same = trail.messages[at], former == digest
@@ -285,7 +298,10 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
 
 
 def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
-    """Return digests that find the first message from `start` to `last` that the client resends in another form."""
+    """Return digests that find the first message from `start` to `last` that the client resends in another form.
+
+    Each digest has the index of its message.
+    """
     found = []
     for at in range(start, min(last + 1, len(trail.messages))):
         message = trail.messages[at]
@@ -298,7 +314,7 @@ def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tup
 
 
 async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
-    """Keep only positions of interrupted replies of which the client may have seen as much as it resends."""
+    """Return the positions without interrupted replies of which the client cannot have seen what it resends."""
     message = trail.messages[at]
     if message.role != "assistant":
         return tuple(places)
@@ -313,12 +329,13 @@ async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -
 async def _find_heard_since(
     trail: Trail, start: int, chains: Collection[bytes], last: int
 ) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
-    """Return the live replies, from `start` to `last`, that replaced retired ones because less of them was heard.
+    """Return the positions of live replies that replaced longer ones, because only a part was heard.
 
-    A client that received the whole reply and does not know that it was cut continues after the replacement.
+    This applies to a client that received the whole reply and does not know that it was cut. Its request continues after the
+    replacement. Only messages from `start` to `last` are looked up.
 
     Returns:
-        Their positions, and how many messages lead up to them; empty if there are none.
+        The positions, and the number of messages up to and including the reply; empty if there are none.
     """
     strays = [stray for link in chains for stray in _list_strays(trail, start, link, last)]
     strays = sorted((at, mark) for at, mark in strays if trail.messages[at].role == "assistant")
@@ -338,14 +355,17 @@ async def _find_heard_since(
 
 
 async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
-    """Return where a request continues that omits or merges older messages; in one session, the first such position.
+    """Return the ends of parts that logs share with a request that leaves out or merges older messages.
 
-    The request must skip more messages of the log than it has others in their place. Otherwise it is an edit.
+    The request must skip more messages of the log than it has other messages in their place. Otherwise it is an edit.
 
     Args:
         trail: the request.
-        prefix: the part that the request shares with the log from the beginning; None for a search in all sessions.
-        run: minimum number of messages in common.
+        prefix: the part that the request shares with one session's log from the beginning; None for a search in all sessions.
+        run: minimum number of consecutive messages in common.
+
+    Returns:
+        At most one landing per session.
     """
     floor = _count_covered(trail, prefix)
     replies = [(at, mark) for at in trail.list_replies(floor) for mark in _list_reply_digests(trail.messages[at])]
@@ -369,12 +389,12 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
 
 
 def _list_reply_digests(message: Message) -> list[bytes]:
-    """Return the digests that find a reply regardless of the messages before it."""
+    """Return digests that find a reply whatever messages precede it."""
     return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
 async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
-    """Return the landing after a run with message `at` at `place`, if there is one."""
+    """Return the end of a run of shared messages that includes message `at` of the request, at `place` in the log. None: no such run."""
     floor = _count_covered(trail, prefix)
     found = await _read_run(trail, place, at, floor)
     begins = at - len(found) + 1
@@ -393,7 +413,10 @@ async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Land
 
 
 async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
-    """Return the landing after one of the last replies if it was interrupted, since no digest shows how much the client saw."""
+    """Return the landing after an interrupted reply near the end of the log, or None.
+
+    Digests cannot find such a reply if the client has seen another part of it than the log has, so the texts are compared.
+    """
     at = trail.list_replies(0)[-1]
     page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
     visible = [entry for entry in page if entry.message.visible]
@@ -414,7 +437,7 @@ async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None
 
 
 async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
-    """Return the live visible entries up to `place`, newest first, that equal the request's messages up to `at`."""
+    """Return the live visible entries up to `place` that equal the request's messages up to `at`, newest first."""
     expected = iter(trail.messages[floor : at + 1][::-1])
 
     def is_different(entry: Entry) -> bool:
@@ -430,7 +453,7 @@ async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[
 
 
 async def _has_more_between(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
-    """Return True if more than `most` visible messages are on the live path between two positions."""
+    """Return True if the live path has more than `most` visible messages between two positions."""
     numbers = itertools.count(1)
 
     def is_too_many(entry: Entry) -> bool:

@@ -1,9 +1,10 @@
-"""Recognise repeated requests: retries of official SDKs, and requests whose client disconnected before the end of the reply.
+"""Recognise repeated requests: retries of official SDKs, and requests whose client disconnected before the reply was complete.
 
-A retry states how often it was sent before (`x-stainless-retry-count`) and is found by its body. It joins the turn of
-the first attempt, or gets that turn's reply. A process remembers attempts for ten minutes; across servers, an
-`Idempotency-Key` does the same. A client that repeats a request whose reply it did not receive completely gets the
-reply from the log.
+The SDKs state in a header how often a request was sent before (`x-stainless-retry-count`). The earlier attempt is found by the
+request's body. The retry joins the turn of that attempt, or gets its reply. A process remembers attempts for ten minutes. Across
+servers, an `Idempotency-Key` has the same effect.
+
+A client that repeats a request after it received only a part of the reply gets the reply from the log.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from holdfast.limits import RETRIES, RETRY_MILLISECONDS, UNHEARD
 
 
 class Attempt:
-    """One attempt at a request.
+    """One attempt to send a request.
 
     Attributes:
-        ref: the session assigned to the attempt; None: none yet.
+        ref: the session assigned to the attempt; None: not assigned yet.
         identity: the identity of that session.
-        start: `seq` of the first entry after the request's own messages, once they are in the log.
+        start: `seq` of the first entry after the request's own messages, once they are in the log; None before that.
         is_connected: True as long as the client may still be connected.
         was_answered: True if the whole reply was sent to the client.
     """
@@ -37,7 +38,7 @@ class Attempt:
         self.was_answered = False
 
     def assign_session(self, ref: SessionRef, identity: str) -> None:
-        """Record the session that was assigned to the request."""
+        """Record the session that the request was assigned to."""
         self.ref, self.identity = ref, identity
 
 
@@ -57,7 +58,7 @@ class Retries:
         return self._count
 
     def begin(self, digest: bytes) -> Attempt:
-        """Record a request that is sent for the first time."""
+        """Record a request that is sent for the first time, and return its attempt."""
         self._forget()
         attempt = Attempt(self._clock())
         self._attempts.setdefault(digest, []).append(attempt)
@@ -68,8 +69,9 @@ class Retries:
     def resume(self, digest: bytes) -> Attempt | None:
         """Return the attempt that a request repeats, or None.
 
-        Two anonymous callers may have sent the same request: an attempt whose client has disconnected is preferred,
-        then one that is not answered yet; among these, the oldest.
+        Two anonymous callers may have sent the same request, so there can be several attempts. Attempts that are not answered are
+        preferred, then those whose client has disconnected. Among equal ones, the oldest unanswered or the newest answered attempt is
+        returned.
         """
         self._forget()
         placed = [one for one in self._attempts.get(digest, ()) if one.ref is not None]
@@ -82,7 +84,7 @@ class Retries:
         return found
 
     def _forget(self) -> None:
-        """Drop old attempts, and the oldest ones if there are too many."""
+        """Drop attempts older than ten minutes, and the oldest ones if there are too many."""
         oldest = self._clock() - RETRY_MILLISECONDS
         while self._attempts:
             digest, attempts = next(iter(self._attempts.items()))
@@ -93,9 +95,9 @@ class Retries:
 
 
 class UndeliveredReplies:
-    """Replies whose client disconnected before their end: the last reply of each of the latest sessions.
+    """The last replies of recent sessions whose client disconnected before the reply was complete.
 
-    This helps clients that send no `Idempotency-Key`. Another server does not know these replies and would answer again.
+    They help clients that send no `Idempotency-Key`. Another server does not know these replies, and would answer again.
     """
 
     def __init__(self) -> None:
@@ -105,12 +107,12 @@ class UndeliveredReplies:
         return len(self._noted)
 
     def note(self, session: Session, messages: Iterable[Message], key: str | None) -> None:
-        """Record that the client had disconnected at the end of the reply.
+        """Remember that the client had disconnected before the reply was complete.
 
         Args:
             session: the session after the reply, which is its last entry.
-            messages: the request's messages, without secrets.
-            key: the `Idempotency-Key` of the request.
+            messages: the request's messages, with secrets masked.
+            key: the `Idempotency-Key` of the request, or None.
         """
         self._noted[session.ref] = (session.identity, session.tail.last_seq, _digest(messages, key))
         self._noted.move_to_end(session.ref)
@@ -118,14 +120,14 @@ class UndeliveredReplies:
             self._noted.popitem(last=False)
 
     def has_reply(self, ref: SessionRef) -> bool:
-        """Return True if there is an undelivered reply in the session."""
+        """Return True if the session has an undelivered reply."""
         return ref in self._noted
 
     def take(self, session: Session, messages: Iterable[Message], key: str | None) -> int | None:
-        """Return the `seq` of the reply for a repeated request, and forget it: it counts as delivered from now on.
+        """Return the `seq` of the undelivered reply if the request repeats the one that it answers.
 
-        Return None if the session has continued, or if this is another request. After another request no client asks for the
-        reply.
+        Return None for another request, or if the session has continued. In every case the reply counts as delivered from now on:
+        after another request, no client asks for it.
         """
         noted = self._noted.pop(session.ref, None)
         if noted is None:  # evicted after `has_reply` was called

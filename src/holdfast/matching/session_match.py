@@ -1,10 +1,11 @@
 """Find the session of a user that a request without `session_id` belongs to.
 
-The order is: exact continuation, edit, fork, new session (docs/reconcile.md). Retries are recognised before that, see
-`holdfast.matching.retries`.
+The possible results, in order of preference, are exact continuation, edit, fork, and new session (docs/reconcile.md). Retries
+are recognised before that; see `holdfast.matching.retries`.
 
-Material that a request did not send (tool messages, media, state, artifacts, a system prompt) is hidden, because an
-unidentified user may be anyone. It is used only if it is the same in every session that the request could belong to.
+A session can have content that the request did not send: tool messages, media, state, artifacts, a system prompt. This is called
+its hidden material. An unidentified user may be anyone, so hidden material is used only if it is the same in every session
+that the request could belong to.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import read_entries_until
 
 _NOT_COMPARABLE: Final = None
-"""Marks material that is not compared and therefore counts as different."""
+"""Stands for hidden material that is too large to compare, or retired. It counts as different."""
 
 
 class Material:
-    """The hidden material of sessions, from the perspective of one request.
+    """Collects the hidden material of sessions for one request.
 
     Args:
-        store: the store of the tenant.
+        store: the tenant's store.
         incoming: the request's messages without the leading system messages.
-        prompted: True if the request has a system prompt of its own.
+        prompted: True if the request has its own system prompt.
     """
 
     def __init__(self, store: Store, incoming: Sequence[Message], *, prompted: bool) -> None:
@@ -53,13 +54,16 @@ class Material:
         self._prompted = prompted
 
     async def is_nothing_else(self, session: Session) -> bool:
-        """Return True if a session without tool messages and state also has no artifacts and no system prompt to hide."""
+        """Return True if a session has no artifacts, and no system prompt that the request lacks.
+
+        This is the remaining check for a session without tool messages and state.
+        """
         if session.system_messages and not self._prompted:
             return False
         return not (await self.store.artifacts(session.ref, limit=1)).artifacts
 
     async def collect(self, session: Session, end: Sighting) -> tuple[Any, ...] | None:
-        """Return the material of a session up to the first visible message after `end`, or None if it is not comparable."""
+        """Return the hidden material of a session up to the first visible message after `end`, or None if it cannot be compared."""
         if not end.live or session.messages > COMPARED_MESSAGES:
             return _NOT_COMPARABLE
         kept = []
@@ -85,14 +89,14 @@ class Material:
 async def has_different_material(
     material: Material, session: Session, end: Sighting, *, aliased: bool, digests: Sequence[bytes]
 ) -> bool:
-    """Return True if a session has hidden material that another session with the same visible path does not have.
+    """Return True if another session with the same visible messages has other hidden material than `session`.
 
     Args:
-        material: compares the material of sessions.
+        material: collects the material of sessions.
         session: the session that the request would continue.
-        end: the last visible message of the session.
-        aliased: True if the session's own messages may contain more than the request's.
-        digests: the digests of all positions with the same visible path.
+        end: the last visible message of that session.
+        aliased: True if the session's messages may contain more than those of the request.
+        digests: the digests of all positions with the same visible messages.
     """
     others: dict[SessionRef, Sighting] = {}
     for digest in digests:
@@ -115,7 +119,7 @@ async def has_different_material(
 
 
 def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
-    """Return the tool messages, each with the number of visible messages before it. Ids of calls are ignored."""
+    """Return the tool messages, each with the number of visible messages before it. Ids of calls are left out."""
     found, visible = [], 0
     for message in messages:
         visible += message.visible
@@ -127,29 +131,35 @@ def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes],
 
 
 _RUN: Final = 3
-"""Number of visible messages in a row that a request without the beginning of a log must share with that log."""
+"""Number of consecutive visible messages that a request without the beginning of a log must share with that log."""
 _FIRST_TURNS: Final = 16
-"""Maximum number of sessions that are compared if their first reply is not finished."""
+"""Maximum number of sessions with an unfinished first reply that are compared with a request."""
 _LENGTHS: Final = 8
-"""Number of lengths of an exact continuation that are tried, longest first, before the request forks."""
+"""Number of lengths of an exact continuation that are tried before the request forks a session. The longest is tried first."""
 _RUNNING: Final = 2
-"""Rank of a session with a running turn, after sessions with another system prompt."""
+"""Added to the rank of a session with a running turn. It ranks such a session after one with another system prompt."""
 
 Occupancy = Literal["idle", "running", "pending"]
-"""`running`: a turn of the session is running; `pending`: the session is reserved for a request whose turn has not begun yet."""
+"""State of a session on this server or another one.
+
+`idle`: no turn is running. `running`: a turn is running. `pending`: the session is reserved for a request whose turn has not begun.
+"""
 MatchKind = Literal["continuation", "edit", "fork", "own"]
-"""`fork` copies the common part; `own` is a new session with only the request's own messages."""
+"""Use of the matched session: `continuation` appends to it, and `edit` changes it.
+
+`fork` copies the common part into a new session. `own` creates a session with only the request's own messages.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of a request, and the state of the sessions that it may get.
+    """The sender of a request, with functions that report if sessions are in use.
 
     Attributes:
         user_id: the user.
         identified: True if the request named the user; see docs/reconcile.md.
-        occupancy: returns how this server uses a session, given its reference.
-        claimed: returns whether another server runs a turn in a session.
+        occupancy: returns the state of a session on this server.
+        claimed: returns True if another server runs a turn of the session.
     """
 
     user_id: str
@@ -158,13 +168,13 @@ class Sender:
     claimed: Callable[[Session], bool]
 
     def get_occupancy(self, session: Session) -> Occupancy:
-        """Return how this server or another one uses a session."""
+        """Return the state of a session on this server or another one."""
         here = self.occupancy(session.ref)
         return "running" if here == "idle" and self.claimed(session) else here
 
 
 class Match(NamedTuple):
-    """The session that a request belongs to."""
+    """The session that a request belongs to, and how it is used."""
 
     kind: MatchKind
     session: Session
@@ -174,15 +184,15 @@ class Match(NamedTuple):
 
 
 class MatchFinder:
-    """One search for the session of one request.
+    """Searches for the session of one request. Each object is used once.
 
     Args:
-        store: the store of the tenant.
+        store: the tenant's store.
         sender: the sender of the request.
         incoming: the request's messages without the leading system messages.
-        system: the leading system messages; empty: the session's own are used.
-        strict: refuse a session with another system prompt.
-        whole: the request leaves nothing out (`session_mode: transcript`).
+        system: the leading system messages; if empty, sessions keep their own.
+        strict: True rejects sessions with another system prompt.
+        whole: True if the request leaves nothing out (`session_mode: transcript`).
     """
 
     def __init__(
@@ -205,7 +215,10 @@ class MatchFinder:
         self._several = False
 
     async def find(self) -> Match | None:
-        """Return the match, or None for a new session. After the last check of the session's occupancy, nothing is awaited."""
+        """Return the match, or None for a new session.
+
+        After the last check of the session's occupancy nothing is awaited, so the caller can reserve the session in time.
+        """
         replies = self._trail.list_replies(0)
         if not replies:
             return await self._find_first_turn()
@@ -235,13 +248,16 @@ class MatchFinder:
         return not self._trail.list_replies(exact.landing.shared) and not self._is_of_another_prompt(exact)
 
     def _is_of_another_prompt(self, exact: Match) -> bool:
-        """Return True if an identified user's session with the request's own system prompt should be edited instead."""
+        """Return True if the user is identified and the session has another system prompt than the request.
+
+        A session with the request's prompt is then preferred, even if it must be edited.
+        """
         return self._sender.identified and not self._has_same_prompt(exact.session)
 
     def _has_more_shared(self, exact: Match, count: int) -> bool:
-        """Return True if another session of an identified user contains more replies of the request. That session is edited then.
+        """Return True if the user is identified and another session has more replies of the request. That session is then edited.
 
-        Otherwise, an unanswered opening like "Hi" would take the request away from its conversation.
+        Otherwise a session that contains only "Hi", without an answer, would take the request away from the session it belongs to.
         """
         further = [at for at in self._trail.list_replies(exact.landing.shared) if at < count]
         return self._sender.identified and bool(further)
@@ -249,7 +265,7 @@ class MatchFinder:
     # -- exact continuation ----------------------------------------------------
 
     async def _find_continuation(self, first: int) -> Match | None:
-        """Find a session whose whole visible live path is the beginning of the request."""
+        """Return a match for a session whose visible messages are all at the beginning of the request, or None."""
         marks = await run_cpu(self._compute_chains, first, long=self._trail.is_long)
         waiting: Match | None = None
         for _ in range(_LENGTHS):
@@ -265,7 +281,10 @@ class MatchFinder:
         return waiting
 
     def _compute_chains(self, first: int) -> list[tuple[int, bytes]]:
-        """Return the chain after each visible message from `first` on, in its current form and as in older logs."""
+        """Return the chained digest of each visible message from `first` on, with the index of the message.
+
+        If older logs have another digest for a message, both are returned.
+        """
         digest, former, found = GENESIS, GENESIS, list[tuple[int, bytes]]()
         for at, message in enumerate(self._trail.messages):
             same = digest == former
@@ -278,7 +297,7 @@ class MatchFinder:
         return found
 
     async def _find_resent(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:
-        """Find a longer continuation of a log whose messages the client resends in another form than the stored one."""
+        """Return a longer continuation, in which the client resends messages in another form than the stored one; otherwise `exact`."""
         ends = [place for place in places if place.last]
         if not ends or (exact is not None and exact.landing.shared >= count):
             return exact
@@ -286,7 +305,7 @@ class MatchFinder:
         return found or exact
 
     async def _find_shortened(self, places: Sequence[Sighting], count: int) -> Match | None:
-        """Find the session of a request that leaves out older messages."""
+        """Return a match for a request that leaves out older messages, or None."""
         trail = self._trail
         if self._whole or not trail.list_replies(count if places else 0):
             return None
@@ -304,7 +323,7 @@ class MatchFinder:
         return matches[0] if matches else None
 
     async def _count_shared(self, run: Landing) -> int:
-        """Return how many messages a request shares with a session, in a run in its middle and from its beginning."""
+        """Return the number of messages that a request shares with a session: in the given run, and from the beginning before that run."""
         places, count = await find_shared_places(self._trail.restrict_to(run.place.ref), 0, GENESIS, first=0)
         before = any(place.live and place.seq < run.place.seq for place in places)
         return run.shared + (count if before else 0)
@@ -312,7 +331,7 @@ class MatchFinder:
     # -- edits and forks ---------------------------------------------------------
 
     async def _find_by_beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
-        """Find the session with the longest common beginning; None if too many have it, since any choice would be a guess."""
+        """Return a match for the session with the longest common beginning. None if too many have it: any choice would be a guess."""
         if not places or (len(places) >= SIGHTINGS and not any(place.last for place in places)):
             return None
         ranked = sorted(
@@ -328,7 +347,7 @@ class MatchFinder:
         return None
 
     async def _rank_by_prompt(self, ranked: Sequence[Sighting]) -> list[Sighting]:
-        """Return positions in sessions with the request's system prompt before others."""
+        """Return the positions, with the first one whose session has the request's system prompt moved to the front."""
         for place in ranked:
             session = await self._get(place)
             if session is not None and self._has_same_prompt(session):
@@ -336,7 +355,7 @@ class MatchFinder:
         return list(ranked)
 
     def _match_changed(self, session: Session, landing: Landing) -> Match:
-        """Return the match for a session that the request would change."""
+        """Return the match for a session that the request would change if it used it."""
         if not self._sender.identified:
             kind: MatchKind = "own"
         else:
@@ -354,17 +373,19 @@ class MatchFinder:
         others: Sequence[Sighting] | None = None,
         at: Landing | None = None,
     ) -> tuple[Match | None, bool]:
-        """Choose the session to continue: same system prompt, then idle before busy, then most recently used.
+        """Choose the session to continue.
+
+        Sessions with the same system prompt are preferred, then idle ones, then the most recently used ones.
 
         Args:
-            places: the end positions of the sessions, most recently used first.
-            count: number of visible messages of the request that they cover.
-            aliased: True if the log's own messages may differ from the request's.
-            others: all positions with the same visible path; None: those with the same digest.
+            places: positions at the end of the sessions, most recently used first.
+            count: number of the request's visible messages up to these positions.
+            aliased: True if the session's messages may contain more than those of the request.
+            others: all positions with the same visible messages; None: those with the same digest.
             at: the landing, if it is not directly after the first `count` messages.
 
         Returns:
-            The match, and whether a turn of its session is running.
+            The match or None, and True if a turn of the matched session is running.
         """
         self._several = self._several or len({place.ref for place in places}) > 1
         later: list[tuple[int, Sighting]] = []
@@ -397,7 +418,7 @@ class MatchFinder:
         at: Landing | None,
         is_idle: bool,
     ) -> Match | None:
-        """Match one session if the sender may see the contents of the log that are not in the request."""
+        """Return a match for one session, or None if the sender may not see content of its log that is not in the request."""
         landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)
         if session is None:
@@ -417,7 +438,7 @@ class MatchFinder:
         return Match("continuation", session, landing, self._several)
 
     async def _get(self, place: Sighting) -> Session | None:
-        """Return the session of a position, or None if another session has taken over its name."""
+        """Return the session at a position, or None if it is gone or another session has its name now."""
         try:
             session = await self._store.get(place.ref)
         except SessionNotFound:
@@ -431,7 +452,10 @@ class MatchFinder:
     # -- the first turn --------------------------------------------------------------
 
     async def _find_first_turn(self) -> Match | None:
-        """Find the session whose first reply is not finished and has tools that the client runs, by the ids of its calls."""
+        """Return a match for a session whose first reply is not finished, because the client runs its tools.
+
+        The session is found by the ids of the calls in the request.
+        """
         marks = self._list_call_marks()
         places = await self._trail.find_places([mark for mark, _, _, _ in marks], alias=True, limit=_FIRST_TURNS)
         found: list[tuple[Sighting, int, int]] = []
@@ -458,7 +482,11 @@ class MatchFinder:
         return None
 
     def _list_call_marks(self) -> list[tuple[bytes, int, int, Message]]:
-        """Return the digest of each message with calls, and how many visible and other messages lead up to it."""
+        """Return the digest of each message with tool calls, with its place in the request.
+
+        Each item has the digest, the number of visible messages before the message, the number of messages up to the last visible one
+        before it, and the message.
+        """
         digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int, Message]]()
         for place, message in enumerate(self._incoming):
             if message.visible:
@@ -468,7 +496,7 @@ class MatchFinder:
         return marks
 
     async def _find_first_tool(self, place: Sighting) -> int:
-        """Return the first tool message after the last visible message before a position."""
+        """Return the `seq` of the first tool message after the last visible message before a position."""
         tools, _ = await read_entries_until(
             self._store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True
         )
@@ -476,7 +504,7 @@ class MatchFinder:
 
 
 def _select_one_per_session(places: Iterable[Sighting]) -> list[Sighting]:
-    """Return one position per session: the live one, otherwise the newest."""
+    """Return one position per session: the newest live one or, if none is live, the newest."""
     chosen: dict[SessionRef, Sighting] = {}
     for place in places:
         known = chosen.get(place.ref)
