@@ -69,7 +69,7 @@ def _open(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]
     from holdfast.config.build import build_life_settings, create_holdfast, create_store_folder
 
     create_store_folder(settings.store)
-    # A chat does not end other sessions.
+    # No sweep: a chat ends other sessions only if its new session exceeds `max_sessions`.
     hf = create_holdfast(settings, life=build_life_settings(settings.config))
     with asyncio.Runner() as runner:
         try:
