@@ -245,7 +245,7 @@ INDEX_INLINE_CHARS: Final = 4_000
 INDEX_PAUSE_SECONDS: Final = 60.0
 """Longest pause before failed indexing or embedding is tried again."""
 INDEX_FIRST_WALK_SECONDS: Final = 1.0
-"""Seconds after a process starts until its first backfill, which indexes what changed while no process indexed."""
+"""Seconds after a process starts until its first backfill, which finds sessions that changed while no process was indexing."""
 INDEX_WALK_SECONDS: Final = 300.0
 """Seconds between two backfills of what changed since the last one."""
 INDEX_MARGIN: Final = 600_000
@@ -418,7 +418,7 @@ HEAD_BYTES: Final = 64 * 1024
 UNREAD_BYTES: Final = 256 * 1024
 """Data that waits in the server for a slow client, in addition to the system's own buffers. When there is more, the reply waits."""
 READ_BYTES: Final = 64 * 1024
-"""Waiting data that a slow client must read in `gateway.send_timeout`, unless less is left."""
+"""Waiting data that a slow client must read in `gateway.send_timeout`, unless less data is waiting."""
 UNHEARD: Final = 10_000
 """Undelivered replies that a process remembers; the oldest are dropped."""
 TOKEN_CHARS: Final = 16_384
@@ -452,7 +452,7 @@ SYSTEM_IN_FORCE: Final = 16
 VIDEO_FRAMES: Final = 8
 """Frames that are sent of a video as images, at even distances, to a model that accepts images but not videos."""
 LEFT_OUT_EXPLAINED: Final = 100
-"""Messages left out of every prompt for which `explain` knows the reason, the newest ones of a view.
+"""Messages per view for which `explain` knows why they are left out of every prompt, the newest ones.
 
 It reports older ones as evicted or compacted.
 """

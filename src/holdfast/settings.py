@@ -92,7 +92,7 @@ def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
 
 
 def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
-    """Return the type without `| None`, and the name of the notation of its values, such as `duration`, or None."""
+    """Return the type without `| None`, and the notation of its values (for example `duration`), or None without special notation."""
     if isinstance(info, inspect.UnionType):
         return unwrap_type(next(member for member in info.types if not isinstance(member, inspect.NoneType)))
     if isinstance(info, inspect.Metadata):

@@ -115,7 +115,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.count is None else await self.count.count_prompt(body)
 
     def measure(self, learned: Learned) -> Measure:
-        """Return the factor between this model's token counts and its provider's, as far as it is known."""
+        """Return the measured difference between Holdfast's token counts for this model and those of its provider."""
         return learned.calibration.measure(exact=self.counter.exact)
 
 

@@ -235,7 +235,7 @@ class Roster:
         return None if writer is None or isinstance(writer.client, OfflineModel) else writer
 
     def find_scorer(self, name: str) -> Callable[..., Any] | Llm | None:
-        """Return the function, or otherwise the llm, with this name, to rate messages. Return None if neither exists.
+        """Return the function with this name that rates messages, or else the llm with this name. Return None if neither exists.
 
         The offline model cannot rate messages.
         """

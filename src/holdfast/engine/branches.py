@@ -33,7 +33,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """The value of `Responder.branch`."""
 
     def add_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return a message's metadata with `step`, `branch` and `joined` added, as far as they are set."""
+        """Return a message's metadata, with `step`, `branch` and `joined` added where they are set."""
         own = {STEP: self.step, BRANCH: self.branch, JOINED: self.joined}
         added = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
         return added or None

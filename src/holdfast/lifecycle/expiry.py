@@ -36,13 +36,13 @@ _log = logging.getLogger("holdfast.life")
 LEAST_TOUCH: Final = 1_000
 """Minimum time in milliseconds between two records that a session was used without a write."""
 TOUCHES: Final = 100
-"""Maximum number of such records during one ttl. A session that is only read may therefore end early, by up to ttl / `TOUCHES`."""
+"""Maximum number of records of use without a write during one ttl. A session that is only read may end early, by up to ttl / `TOUCHES`."""
 _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
 """Milliseconds after which active sessions are counted again before an eviction, because other processes end sessions too."""
 _RECOUNTED: Final = 60_000
-"""Milliseconds after which they are counted again even if the known count is within the limit; other processes create sessions too."""
+"""Milliseconds after which active sessions are counted again even if the known count is within the limit."""
 _REMEMBERED: Final = 10_000
 
 
@@ -52,7 +52,7 @@ def compute_touch_interval(ttl: int) -> int:
 
 
 class SessionLifecycle:
-    """Ends the sessions of one tenant, and tracks what this process needs to know for that.
+    """Ends the sessions of one tenant, and tracks their use in this process.
 
     Attributes:
         settings: ttl, maximum number of sessions, and retention.

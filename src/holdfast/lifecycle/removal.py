@@ -26,7 +26,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     retired: int = 0
     """Messages that are no longer on a live path."""
     bytes: int = 0
-    """Bytes of all these messages, live and retired."""
+    """Bytes of messages on live paths and of messages that have left them."""
     compactions: int = 0
     views: int = 0
     model_calls: int = 0
@@ -48,7 +48,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     pending_deliveries: int = 0
     """Deleted sessions of which hooks must still be notified.
 
-    They are hidden, and their data is deleted after that. Their views, keys and media are not counted.
+    They are hidden. Their data is deleted after all hooks were notified. Their views, keys and media are not counted.
     """
 
     def __add__(self, other: Receipt) -> Receipt:

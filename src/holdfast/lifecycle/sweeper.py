@@ -58,7 +58,7 @@ class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """Numbers of what a sweep has done."""
+    """Result of a sweep, as counts."""
 
     expired: int = 0
     """Sessions that ended because they were idle for too long."""
@@ -193,7 +193,7 @@ class Sweeper:
             return SweepResult(expired, evicted, deleted, endings)
 
     async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """End expired sessions, those overdue longest first. Return the number of ended sessions."""
+        """End expired sessions, beginning with those that are overdue longest. Return the number of ended sessions."""
         number = 0
         while await lease.keep():
             found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())

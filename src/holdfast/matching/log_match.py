@@ -38,7 +38,7 @@ from holdfast.stores.walk import ENTRIES, read_entries_until
 _ANCHORS: Final = 4
 """Number of replies in a request, beginning with the last, that are looked up anywhere in a log if the request leaves out messages."""
 _PLACES: Final = 16
-"""Number of positions in logs that are tried for each of these replies."""
+"""Number of positions in logs that are tried for each reply that is looked up anywhere in a log."""
 _WINDOW: Final = 32
 """Number of messages that are looked up together after a message that was resent in another form. It doubles when all are found."""
 
@@ -314,7 +314,7 @@ def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tup
 
 
 async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
-    """Return the positions without interrupted replies of which the client cannot have seen what it resends."""
+    """Drop positions of interrupted replies if the client cannot have seen the text that it resends. Return the other positions."""
     message = trail.messages[at]
     if message.role != "assistant":
         return tuple(places)
@@ -331,11 +331,11 @@ async def _find_heard_since(
 ) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
     """Return the positions of live replies that replaced longer ones, because only a part was heard.
 
-    This applies to a client that received the whole reply and does not know that it was cut. Its request continues after the
-    replacement. Only messages from `start` to `last` are looked up.
+    This applies to a client that received the whole reply and does not know that it was cut. Its request continues after
+    the replacement. Only messages from `start` to `last` are looked up.
 
     Returns:
-        The positions, and the number of messages up to and including the reply; empty if there are none.
+        The positions, and the number of messages up to and including the reply; an empty tuple if there are no such replies.
     """
     strays = [stray for link in chains for stray in _list_strays(trail, start, link, last)]
     strays = sorted((at, mark) for at, mark in strays if trail.messages[at].role == "assistant")
@@ -394,7 +394,7 @@ def _list_reply_digests(message: Message) -> list[bytes]:
 
 
 async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
-    """Return the end of a run of shared messages that includes message `at` of the request, at `place` in the log. None: no such run."""
+    """Return the end of a run of shared messages that contains message `at` of the request, at `place` in the log; None without one."""
     floor = _count_covered(trail, prefix)
     found = await _read_run(trail, place, at, floor)
     begins = at - len(found) + 1

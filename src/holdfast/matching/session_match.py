@@ -137,7 +137,7 @@ _FIRST_TURNS: Final = 16
 _LENGTHS: Final = 8
 """Number of lengths of an exact continuation that are tried before the request forks a session. The longest is tried first."""
 _RUNNING: Final = 2
-"""Added to the rank of a session with a running turn. It ranks such a session after one with another system prompt."""
+"""Rank added for a running turn. It ranks a session with a running turn after one with another system prompt."""
 
 Occupancy = Literal["idle", "running", "pending"]
 """State of a session on this server or another one.

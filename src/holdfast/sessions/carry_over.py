@@ -74,7 +74,7 @@ _CALLS: Final = 8
 _PAGE: Final = 256
 """Entries that are read at a time."""
 _CUT_LEAST: Final = 32
-"""Tokens that must be left for a message to be quoted in shortened form."""
+"""Smallest number of tokens into which a message may be shortened to be quoted."""
 _TRIES: Final = 8
 """Attempts to shorten a message until it fits."""
 

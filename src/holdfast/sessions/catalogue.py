@@ -136,7 +136,7 @@ class Sessions:
         greet: bool = False,
         carry_over: CarryOver | None = None,
     ) -> Session:
-        """Return the session with this id; create it if there is none. The other arguments are those of `create` and apply only then."""
+        """Return the session with this id, and create it if there is none. The other arguments are those of `create`, for a new session."""
         if session_id is not None:
             with suppress(SessionNotFound):
                 return await self.store.get(SessionRef(user_id, session_id))
@@ -348,8 +348,8 @@ class Sessions:
             after: the `cursor` of the previous page; None: the first page.
             session_id: search only this session.
             agent: find only messages of this agent.
-            role: find only messages of the `user`, messages of the `assistant`, or results of tools (`tool`). None:
-                messages of user and assistant.
+            role: find only messages of the `user`, messages of the `assistant`, or results of tools (`tool`). None: all
+                messages except results of tools.
             since: find only messages from this time on, in milliseconds since the epoch.
             until: find only messages before this time, in milliseconds since the epoch.
             time: effect of a time that the question names. `auto`: messages from that time, or about it, come first.

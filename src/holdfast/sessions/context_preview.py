@@ -122,7 +122,7 @@ class Preview(NamedTuple):
     entries: Sequence[Entry] = ()
     """The live path, if it was read to rebuild past prompts; otherwise empty."""
     departures: Mapping[int, Departure] = {}
-    """For each message in `PreviewRequest.trace` that left the prompt: when it did."""
+    """When each message in `PreviewRequest.trace` left the prompt. Messages that did not leave it are missing."""
 
     def explain(self) -> dict[str, Any]:
         """Return an explanation of how the prompt was built.
@@ -235,7 +235,7 @@ class Past(NamedTuple):
     calls: Sequence[tuple[ModelCall, BuildRecord]]
     """Recorded model calls of the view with their build records, oldest first.
 
-    Of a very long session, only the newest calls and those of the requested turn.
+    Of a very long session, these are the newest calls and those of the requested turn.
     """
     summaries: Sequence[StoredCompaction]
     """All summaries that still have their text, in order, whatever their status."""

@@ -304,7 +304,7 @@ def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
 async def _add_departures(
     engine: Engine, ref: SessionRef, key: str, wanted: ExplainQuery, explained: Sequence[MessageExplanation]
 ) -> Sequence[MessageExplanation]:
-    """Add when messages left the prompt, where rebuilt prompts do not show it. Recorded frontiers of the calls are used instead."""
+    """Add departures that rebuilt prompts do not show. They are computed from the frontiers that were recorded with the calls."""
     open_ = [one for one in explained if _is_departure_unknown(one)]
     if not open_:
         return explained
