@@ -308,7 +308,7 @@ def _clean_append(sweep: Sweep, write: Append) -> Append:
     return msgspec.structs.replace(
         write,
         entries=_clean_entries(sweep, write.entries),
-        # With messages, changes come from a turn's tools and model; without any, from a caller.
+        # If a write has messages, its state changes come from a turn's tools and model; otherwise they come from a caller.
         state_delta=write.state_delta and _clean_changes(sweep, write.state_delta, sent=not write.entries),
         compactions=[_clean_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
     )

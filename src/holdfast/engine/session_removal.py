@@ -76,7 +76,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
             total += await _remove_one(engine, session.ref) or Receipt()
         unnamed = [
             session for session in sessions if "id" in session.damaged
-        ]  # they have no valid id to delete them by
+        ]  # damaged sessions without a valid id, by which they could be deleted
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
     memories = await engine.store.drop_memories(Owner("user", user_id))

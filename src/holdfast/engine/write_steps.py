@@ -44,7 +44,7 @@ def write_steps(
     steps: list[WriteStep] = [
         # Memories go to the store that was given for them.
         partial(separate_memories, get_memory_store=memories),
-        # The data of images, audio and files are detached from messages, and stored once per session by their hash.
+        # The data of images, audio and files is detached from messages, and stored once per session by its hash.
         refer_to_media,
     ]
     if guard is not None:

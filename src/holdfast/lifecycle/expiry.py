@@ -617,7 +617,7 @@ class ExpiringStore(StoreWrapper):
 
     def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
         self._life.adjust_count(ref)
-        self._life.on_end(appended.session)  # another server may have recorded its end
+        self._life.on_end(appended.session)  # another server may have ended the session
 
     async def _append_to_expired(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)

@@ -242,7 +242,7 @@ class HookDispatcher:
         """Notify the hooks of a claimed record. Hooks that fail are notified again later."""
         try:
             if ending.due_at <= self._clock():
-                return  # the end waited so long that another process may have claimed it
+                return  # the record waited so long that another process may have claimed it
             await self._call_hooks(store, ending)
         except EndingNotFound:
             pass  # another process has finished it

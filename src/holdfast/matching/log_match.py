@@ -196,7 +196,7 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
     path, joined = await read_entries_until(
         store,
         ref,
-        lambda entry: entry.retired_by is None,  # entries that are live now were live then
+        lambda entry: entry.retired_by is None,  # entries that are live now were live too when the branch was
         keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq,
         stop=seq + 1,
         descending=True,
@@ -408,7 +408,7 @@ async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Land
     place, count = (live[-1], count) if live else (place, at + 1)
     users = any(message.role == "user" for message in trail.messages[begins:count])
     if count - begins < run or (run > 1 and not users) or trail.list_replies(count):
-        return None  # further replies that the log does not have make it an edit
+        return None  # a request with more replies that the log does not have is an edit
     return trail.make_landing(place, count, floor + count - begins)
 
 

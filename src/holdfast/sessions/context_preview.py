@@ -288,7 +288,7 @@ class _PromptReplay:
         now = self.view.summary.mark if self.view.summary else ""
         moved = (
             marker != self._request.marker
-        )  # the session was imported since: earlier prompts had the marker of the original
+        )  # the session was imported later: earlier prompts had the marker of the original session
         if moved:
             self._prepare(self._request.with_marker(marker))
         if now != summary or moved:

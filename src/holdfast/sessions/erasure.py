@@ -45,7 +45,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
     seen = {(ref.id, seq)}
     while (found := await _find_shared_entries(store, user_id, origin) - seen) or entry is None:
         for session_id, place in sorted(found):
-            with suppress(SessionNotFound, EntryNotFound):  # deleted since it was found
+            with suppress(SessionNotFound, EntryNotFound):  # the copy was deleted after it was found
                 await _erase(engine, SessionRef(user_id, session_id), place, tokens)
                 copies.append((session_id, place))
         seen |= found

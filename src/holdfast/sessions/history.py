@@ -35,4 +35,4 @@ async def read_history(store: Store, ref: SessionRef, convert: Callable[[Sequenc
             found, pages = found + convert(page), pages + 1
         if pages == 1 or (await store.get(ref)).version == version:
             return found
-    return convert(await store.entries(ref))  # it changes too fast: read everything in one query
+    return convert(await store.entries(ref))  # the session changes too fast: read everything in one query

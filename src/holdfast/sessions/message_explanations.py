@@ -272,7 +272,7 @@ def _suggest_budget(found: Preview, seq: int, *, search: bool) -> list[Remedy]:
     if search and found.entries:
         entries = [entry for entry in found.entries if entry.seq <= built.through]
         request = built.request
-        if found.record is not None:  # it was rebuilt with its original budget
+        if found.record is not None:  # the prompt was rebuilt with its recorded budget
             request = msgspec.structs.replace(request, input_budget=found.record.input_budget)
         budget = find_least_budget(request, entries, seq, built.budget)
     if budget is not None:

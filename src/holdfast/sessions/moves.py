@@ -85,7 +85,7 @@ async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
         finally:
             try:
                 await store.append(ref, Append(timestamp=engine.clock(), release=holder))
-            except SessionNotFound:  # it has its new name now
+            except SessionNotFound:  # the session has been moved
                 pass
 
 
@@ -106,13 +106,13 @@ async def _hand_over(
         await _move_endings(engine, ref, target)
         try:
             gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
-        except Conflict:  # it was written to meanwhile
+        except Conflict:  # the original was written to meanwhile
             continue
         break
     else:
         raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
     await engine.artifacts.discard(held)
-    if gone is None:  # it was deleted meanwhile, so the copy must be deleted too
+    if gone is None:  # the original was deleted meanwhile, so the copy must be deleted too
         await remove_session(engine, target)
         raise SessionNotFound(ref.id)
     for keeper in engine.hooks.keepers:
