@@ -1,15 +1,15 @@
-"""The index service: an index that follows the log in the background and can be rebuilt at any time.
+"""Keep search indexes up to date with the stored sessions and memories, in the background.
 
-settings     which index, and where it is stored
-tenants      the indexes of all tenants of a process
-lazy_index   an index that opens on first use, and its file
-service      the index of one tenant, and the store that reports every write to it
-sources      updates of sessions from their logs; the queue of sessions; marks that survive a crash
-memories     updates of an owner's memories from the store
-documents    entries and memories as documents
-tombstones   marks that announce removals to other indexes
-backfill     walks over all sessions that find unreported changes
-rebuild      rebuilds, and the report on an index
-embeddings   vectors for documents that have none
-throttle     speed limits, and leases between processes
+settings     the settings of an index, and its URL
+tenants      manage the indexes of all tenants of a process
+lazy_index   open an index on first use; its file
+service      keep the index of one tenant up to date; a store wrapper that reports each write to it
+sources      index a session from its log; the queue of sessions to index; marks that survive a crash
+memories     index an owner's memories from the store
+documents    convert entries and memories to documents of an index
+tombstones   announce removals of data to the indexes of other processes
+backfill     find and index changes that were not reported
+rebuild      rebuild an index, and report on its state
+embeddings   make vectors for documents that have none
+throttle     limit the speed of indexing; leases, so that only one process does it
 """

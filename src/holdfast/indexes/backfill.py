@@ -1,8 +1,12 @@
-"""Find changes that were not reported to an index: sessions written by other or ended processes, and leftovers of deleted sessions.
+"""Find and index changes that were not reported to an index.
 
-A walk checks sessions, newest first, back to the start of the previous walk plus a margin, so its cost depends only on what has
-changed. The first walk, and a full walk from time to time, cover all sessions and all sources, with one lookup for each. Until
-the first walk is done, search results are incomplete and marked as such.
+Such changes are writes by other processes, or by processes that ended before they indexed them, and data of deleted sessions that
+is still in the index.
+
+A backfill (`Walker.walk`) checks the sessions that have changed since the start of the previous backfill, minus a margin, newest
+first. So its cost depends only on the number of changes. A full backfill checks all sessions and all sources of the index, with
+one lookup for each. The first backfill is full, and later ones are full from time to time. Until the first one is finished, search
+results are incomplete and marked as such.
 """
 
 from __future__ import annotations
@@ -30,47 +34,49 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 NOTE: Final = "walk"
 _PAGE: Final = 100
 _COUNTED: Final = 1000
-"""Maximum number of sessions that are checked to measure the backlog of an index."""
+"""Maximum number of sessions that are checked to measure how much is not indexed yet."""
 _SHARE: Final = 0.5
-"""The share of time that a walk is active."""
+"""Share of the time in which a backfill works; in the rest it sleeps."""
 _STEP: Final = 0.02
-"""Seconds of work after which a walk rests."""
+"""Seconds of work after which a backfill sleeps."""
 _REST: Final = 0.1
-"""The longest rest in seconds. Indexing a long session already rests between its steps."""
+"""Maximum seconds that a backfill sleeps at once. It needs no longer sleep, because indexing a long session sleeps as well."""
 
 
 class WalkNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored note on walks."""
+    """The times of the last backfills, which the index stores as a note (`Index.note`)."""
 
     walked: int | None = None
-    """When the last walk began, milliseconds since the epoch; None: there was none."""
+    """Start of the last backfill, in milliseconds since the epoch; None: there was none."""
     whole: int | None = None
-    """When the last full walk began."""
+    """Start of the last full backfill, in milliseconds since the epoch; None: there was none."""
 
 
 class WalkResult(msgspec.Struct, frozen=True):
-    """The result of a walk."""
+    """The result of a backfill."""
 
     sessions: int = 0
-    """Sessions that were not up to date."""
+    """Number of sessions that were not up to date."""
     entries: int = 0
-    """Entries that were indexed."""
+    """Number of entries that were read to index these sessions."""
     dropped: int = 0
-    """Sources deleted because their session no longer exists."""
+    """Number of sources that were deleted because their session no longer exists."""
     whole: bool = False
+    """True if it was a full backfill."""
 
 
 _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Lag(NamedTuple):
-    """The backlog of an index."""
+    """The part of the data that an index does not have yet."""
 
     sessions: int
+    """Number of sessions that are not fully indexed."""
     entries: int
-    """Entries of these sessions that are not indexed."""
+    """Number of entries of these sessions that are not indexed."""
     milliseconds: int
-    """Time since the oldest of them was written to."""
+    """Milliseconds since the earliest of the last writes to these sessions."""
 
 
 _decode: Final = msgspec.json.Decoder(WalkNotes).decode
@@ -78,15 +84,15 @@ _encode: Final = msgspec.json.encode
 
 
 class Walker:
-    """Walks over one tenant.
+    """Runs the backfills of one tenant's index.
 
     Args:
-        store: the sessions, including expired ones that are not deleted yet.
+        store: the store of sessions; it must include expired sessions that are not deleted yet.
         memories: the store of memories.
         index: the tenant's index.
         feeder: indexes sessions.
-        clock: milliseconds since the epoch.
-        removals: removals by processes that use another index.
+        clock: returns the current time, in milliseconds since the epoch.
+        removals: tells when processes that use another index have removed data.
     """
 
     def __init__(
@@ -107,19 +113,20 @@ class Walker:
         self._removals = removals
 
     async def read_notes(self) -> WalkNotes:
-        """Read the stored note on walks."""
+        """Read the times of the last backfills from the index."""
         data = await self._index.note(NOTE)
         return WalkNotes() if data is None else _decode(data)
 
     async def walk(
         self, *, epoch: int = 0, whole: bool = False, should_continue: Callable[[], Awaitable[bool]] | None = None
     ) -> WalkResult:
-        """Find outdated sources and bring them up to date.
+        """Run a backfill: find outdated sources and bring them up to date.
 
         Args:
-            epoch: the epoch of the last rebuild.
-            whole: run a full walk; False: only if one is due.
-            should_continue: awaited between steps; False stops the walk, and the next one finds the rest. See `RestingCheck`.
+            epoch: the number of the last rebuild.
+            whole: True: run a full backfill; False: run one only if it is due.
+            should_continue: called between steps. If it returns False, the backfill stops; the next one finds the rest. See
+                `RestingCheck`.
         """
         known, now, should_continue = await self.read_notes(), self._clock(), should_continue or always_continue
         whole = whole or await self._is_full_walk_due(known, now)
@@ -143,7 +150,10 @@ class Walker:
         return WalkResult(behind, entries, dropped, whole)
 
     async def _is_full_walk_due(self, known: WalkNotes, now: int) -> bool:
-        """Return True if a full walk is due: after a week, or after an hour if data may have been removed since the last one."""
+        """Return True if a full backfill is due.
+
+        It is due a week after the last one, or an hour after it if another process may have removed data since then.
+        """
         if known.walked is None or known.whole is None:
             return True
         since = now - known.whole
@@ -154,7 +164,10 @@ class Walker:
     async def _iter_outdated(
         self, until: int | None, should_continue: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[SessionRef]:
-        """Yield outdated sessions: those that an ended process left incomplete, and those that have changed since `until`."""
+        """Yield outdated sessions: those that an ended process left incomplete, and those that changed at or after `until`.
+
+        `until` is in milliseconds since the epoch; None: check all sessions.
+        """
         async for ref in self._iter_incomplete():
             yield ref
         async for session in self._iter_newest(until):
@@ -164,7 +177,7 @@ class Walker:
                 return
 
     async def _iter_newest(self, until: int | None) -> AsyncIterator[Session]:
-        """Yield sessions, newest first, back to `until` (milliseconds since the epoch; None: all)."""
+        """Yield the sessions written to at or after `until` (milliseconds since the epoch; None: all sessions), newest first."""
         async for page in iterate_session_pages(self._store, size=_PAGE, descending=True):
             for session in page:
                 if until is not None and session.updated_at < until:
@@ -172,7 +185,12 @@ class Walker:
                 yield session
 
     async def measure_lag(self, walked: int | None) -> Lag:
-        """Measure the backlog among sessions changed since `walked` (None: ever), checking at most `_COUNTED` of them."""
+        """Measure how much of the sessions that changed since the last backfill is not indexed.
+
+        Args:
+            walked: start of the last backfill, in milliseconds since the epoch; None: there was none. At most `_COUNTED` sessions are
+                checked, the newest ones.
+        """
         number = entries = looked = 0
         now = oldest = self._clock()
         async for session in self._iter_newest(None if walked is None else walked - INDEX_MARGIN):
@@ -186,7 +204,7 @@ class Walker:
         return Lag(number, entries, max(0, now - oldest) if number else 0)
 
     async def _count_missing(self, session: Session) -> int:
-        """Estimate the number of entries of a session that are not indexed; at least 1 if the session is outdated."""
+        """Estimate the number of entries of a session that are not indexed: 0 if the session is up to date, otherwise at least 1."""
         if is_child(session.ref):
             return 0
         known = await self._index.progress(to_session_space(session.ref), session.id)
@@ -197,7 +215,7 @@ class Walker:
         return max(1, session.tail.next_seq - known.next_seq)
 
     async def _iter_incomplete(self) -> AsyncIterator[SessionRef]:
-        """Yield sources left incomplete by an ended process; bring owners of memories up to date directly."""
+        """Yield the sessions that an ended process left incomplete in the index. Update incomplete owners of memories right away."""
         async for space, source_id, _ in self._iter_sources(incomplete=True):
             if space.kind == "talk":
                 yield SessionRef(space.name, source_id)
@@ -219,7 +237,12 @@ class Walker:
     async def drop_leftovers(
         self, user: str | None = None, should_continue: Callable[[], Awaitable[bool]] | None = None
     ) -> int:
-        """Delete sources, of one user or all, whose session no longer exists or was replaced; return their number."""
+        """Delete the sources whose session no longer exists or was replaced; return their number.
+
+        Args:
+            user: only sessions of this user; None: of all users.
+            should_continue: called after each source; the method stops if it returns False.
+        """
         number, space = 0, None if user is None else Space("talk", user)
         async for found, source_id, known in self._iter_sources(space=space):
             if found.kind == "talk" and not await self._exists(SessionRef(found.name, source_id), known):
@@ -245,10 +268,10 @@ class Walker:
 
 
 class RestingCheck:
-    """A check between steps that also rests when a rest is due, so that turns do not wait for a walk.
+    """A `should_continue` function that also sleeps from time to time, so that a backfill does not slow down turns.
 
     Args:
-        should_continue: returns whether this process may still continue.
+        should_continue: returns True if this process may still continue.
     """
 
     def __init__(self, should_continue: Callable[[], Awaitable[bool]]) -> None:
@@ -257,7 +280,7 @@ class RestingCheck:
         self._began = self._loop.time()
 
     async def __call__(self) -> bool:
-        """Rest if due; return whether to continue."""
+        """Sleep if it is time to sleep. Return True if the backfill may continue."""
         took = self._loop.time() - self._began
         if took < _STEP:
             return True
@@ -267,17 +290,17 @@ class RestingCheck:
 
 
 async def always_continue() -> bool:
-    """Return True without a rest."""
+    """Return True. This is the default for `should_continue`."""
     return True
 
 
 class FirstWalk:
-    """Tracks whether a full walk was done since the index was created, and starts one on request.
+    """Starts the first backfill of an index when a caller needs it, and remembers when it is finished.
 
     Args:
-        walk: runs a walk.
-        walked: returns whether the index has noted a walk.
-        failed: called with the error of a failed walk; the next request tries again.
+        walk: runs a backfill.
+        walked: returns True if the index says that a backfill was finished.
+        failed: called with the error if the backfill fails. The next call of `wait` tries again.
     """
 
     def __init__(
@@ -293,14 +316,14 @@ class FirstWalk:
         self._task: asyncio.Task[None] | None = None
 
     def reset(self) -> None:
-        """Start over with a new, empty index."""
+        """Start over, because a new, empty index has replaced the old one."""
         self._done = False
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the first walk, starting it if needed; return whether it is done.
+        """Wait for the first backfill; start it if needed. Return True if it is finished.
 
         Args:
-            seconds: the longest wait.
+            seconds: maximum number of seconds to wait.
 
         Raises:
             StoreError: the index cannot be used.
@@ -323,6 +346,6 @@ class FirstWalk:
             self._failed(exc)
 
     async def close(self) -> None:
-        """Cancel the walk. Closing twice is fine."""
+        """Cancel the backfill if it is running. Closing twice is allowed."""
         task, self._task = self._task, None
         await cancel_task(task)

@@ -1,4 +1,4 @@
-"""Documents of an index: extract the searchable words of entries and memories, and make documents of them. Pure functions."""
+"""Extract the searchable words of entries and memories, and make documents for an index from them. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
 _DESCRIPTION_FIELDS: Final = ("transcript", "caption", "alt_text")
-"""Fields of media, or of objects nested in them, whose text describes the sound or the image."""
+"""Fields of media parts, or of objects nested in them, whose text describes the sound or the image."""
 _ROLES: Final = frozenset({"user", "assistant", "tool"})
 
 
 class FindableEntry(NamedTuple):
-    """An entry that can be found, with its words and their digest. The words of an erased entry are empty."""
+    """An entry that gets a place in the index, its searchable words, and the digest of these words.
+
+    The words of an erased entry are empty.
+    """
 
     entry: Entry
     words: str
@@ -28,9 +31,10 @@ class FindableEntry(NamedTuple):
 
 
 def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
-    """Yield the entries that have searchable words, and the erased ones.
+    """Yield the entries that have searchable words, and the erased entries.
 
-    An erased entry keeps its place as an empty document, so a rebuilt index has the same neighbours and gives the same answers.
+    An erased entry has no document but still takes a place. So its neighbours have the same distance after a rebuild, and searches
+    give the same results.
     """
     for entry in entries:
         words = extract_words(entry)
@@ -39,9 +43,10 @@ def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
 
 
 def extract_words(entry: Entry) -> str:
-    """Return the searchable words of an entry: its text, and the descriptions of its media. Empty if the entry is not indexed.
+    """Return the searchable words of an entry: its text, and the descriptions of its media.
 
-    System messages, erased entries, reasoning, and the branches of a reply that joins several branches are not indexed.
+    The result is empty for entries that are not indexed: system messages, erased entries, and entries of a branch that become part
+    of a reply that joins several branches. Reasoning is not indexed either.
     """
     if entry.erased or not _is_indexable(entry):
         return ""
@@ -90,7 +95,7 @@ def compute_digest(words: str) -> bytes:
 
 
 def get_channel(entry: Entry) -> Channel:
-    """Return the channel of the entry's document."""
+    """Return the channel to which the document of an entry belongs."""
     return "tool" if entry.message.role == "tool" else "talk"
 
 
@@ -102,11 +107,11 @@ class Places(NamedTuple):
 
 
 def make_documents(findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
-    """Make the documents of some entries; return them with the next free places.
+    """Make the documents of consecutive entries. Return them and the next free places.
 
     Args:
         findable: the entries, in order.
-        places: the places of the first documents.
+        places: the first free place of each channel.
     """
     documents: list[Document] = []
     talk, tool = places
@@ -139,7 +144,11 @@ def make_document(findable: FindableEntry, place: int) -> Document:
 
 
 def find_speaker(entry: Entry) -> str | None:
-    """Return the speaker's name: that of the message, else of the participant, else of the agent; None if all are missing."""
+    """Return the speaker's name, or None if it is not known.
+
+    It is the message's `name` if it has one. Otherwise it is the name of the participant for a user's message, and that of the
+    agent for an assistant's message.
+    """
     if entry.message.name is not None:
         return entry.message.name
     if entry.message.role == "user":
@@ -149,7 +158,7 @@ def find_speaker(entry: Entry) -> str | None:
 
 
 def make_memory_document(memory: Memory) -> Document:
-    """Make the document of a memory. The memory's number serves as `seq` and as place."""
+    """Make the document of a memory. The memory's number is used as its `seq` and as its place."""
     terms, detail = analyse(memory.words, memory.updated_at)
     return Document(
         seq=memory.number,

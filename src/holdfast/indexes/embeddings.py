@@ -1,9 +1,10 @@
-"""Embed documents without a vector in the background: one process at a time, with growing pauses after failures.
+"""Make vectors in the background for documents that have none. Only one process at a time does it; after failures it pauses.
 
-Texts are read from the log again, embedded, and stored with their documents. The index records what is pending, so a restart continues. Equal
-texts of a space are embedded once. A text that repeatedly fails stays without a vector; keyword search still finds it.
+The texts of the documents are read from the log again and embedded, and the vectors are stored in the index. The index knows which
+documents have no vector, so a new process continues where the old one stopped. Equal texts in a space are embedded only once. If
+embedding a text fails several times, it stays without a vector; a search by words still finds it.
 
-A model that uses context gets each turn with its speaker and the end of the previous turn; see `add_context`.
+A model that uses context embeds each turn together with its speaker and the end of the previous turn; see `add_context`.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
-"""Two requested entries are read in one range if at most this many others are between them."""
+"""Two entries are read in one range if at most this many other entries are between them."""
 _COUNTED: Final = 1000
 BEFORE_CHARS: Final = 200
-"""Characters from the end of the previous turn that are embedded together with a turn."""
+"""Number of characters, from the end of the previous turn, that are embedded together with a turn."""
 
 
 class Turn(NamedTuple):
-    """A turn's words and its speaker: a name, else the role."""
+    """The words of a turn and its speaker. The speaker is a name or, if there is none, the role."""
 
     speaker: str
     words: str
 
 
 class BatchEmbedder:
-    """Embeds pending documents of one tenant's index.
+    """Embeds the documents of one tenant's index that have no vector of the embedder's model.
 
     Args:
-        store: the sessions, including expired ones that are not deleted yet.
+        store: the store of sessions; it must include expired sessions that are not deleted yet.
         memories: the store of memories.
         index: the tenant's index.
-        embedder: makes vectors.
-        stale: called with each source whose log no longer matches the index.
+        embedder: makes the vectors.
+        stale: called with the space and id of a source if its documents do not match the log any more.
     """
 
     def __init__(
@@ -70,18 +71,18 @@ class BatchEmbedder:
 
     @property
     def left(self) -> int:
-        """Number of texts that stay without a vector."""
+        """Number of texts that stay without a vector in this process, because embedding them has failed too often."""
         return sum(tries >= EMBEDDING_TRIES for tries in self._failed.values())
 
     async def count_pending(self) -> int:
-        """Count the documents that wait for a vector, up to 1,000."""
+        """Return the number of documents that have no vector yet, at most 1,000."""
         return len(await self._index.pending(self._embedder.name, limit=_COUNTED))
 
     async def embed_batch(self) -> bool:
-        """Embed one batch of pending documents; return False if nothing was pending.
+        """Embed one batch of documents without a vector. Return False if there was nothing to do.
 
         Raises:
-            EmbeddingFailed: some texts got no vector; the others are stored.
+            EmbeddingFailed: some texts could not be embedded. The vectors of the others are stored.
             StoreError: the index or the store cannot be used.
         """
         await self._drop_other_models()
@@ -97,7 +98,7 @@ class BatchEmbedder:
         return bool(some)
 
     async def _drop_other_models(self) -> None:
-        """Delete the vectors of other models: vectors of different models cannot be compared."""
+        """Delete the vectors of other models, because vectors of different models cannot be compared."""
         if self._checked:
             return
         others = set((await self._index.status()).vectors) - {self._embedder.name}
@@ -150,7 +151,7 @@ class BatchEmbedder:
     # -- texts -------------------------------------------------------------
 
     async def _read_texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
-        """Read the texts to embed, leaving out documents that no longer match the log."""
+        """Read the texts of documents. Documents that do not match the log any more are left out."""
         found: dict[Pending, str] = {}
         context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
@@ -186,11 +187,13 @@ class BatchEmbedder:
 
 
 def add_context(turn: Turn, before: Turn | None) -> str:
-    """Return the text that is embedded for a turn: the end of the previous turn, then the speaker and words of the turn.
+    """Return the text that a model with context embeds for a turn.
+
+    It has the speaker and the end of the previous turn, then the speaker and the words of the turn.
 
     Args:
         turn: the turn.
-        before: the previous turn of the same session; None: there is none.
+        before: the previous turn of the same session; None if the turn is the first.
     """
     text = f"{turn.speaker}: {turn.words}"
     return f"{before.speaker}: {before.words[-BEFORE_CHARS:]}\n{text}" if before else text
@@ -202,16 +205,16 @@ def _is_current(turn: Turn | None, digest: bytes) -> bool:
 
 _FIRST_PAUSE: Final = 0.5
 _ELSEWHERE: Final = 5.0
-"""Seconds until the next attempt while another process embeds."""
+"""Seconds until the next attempt if another process has the lease for embedding."""
 
 
 class EmbeddingWorker:
-    """Runs the embedding of one tenant's index as a background task.
+    """Runs a background task that embeds the documents of one tenant's index.
 
     Args:
-        embedding: embeds batches.
-        leases: allow one process at a time.
-        failed: called with each failure.
+        embedding: embeds batches of documents.
+        leases: leases, so that only one process embeds at a time.
+        failed: called with the error of each failed attempt.
     """
 
     def __init__(self, embedding: BatchEmbedder, leases: Leases, failed: Callable[[Exception], None]) -> None:
@@ -225,15 +228,15 @@ class EmbeddingWorker:
 
     @property
     def left(self) -> int:
-        """Number of texts that stay without a vector."""
+        """Number of texts that stay without a vector in this process, because embedding them has failed too often."""
         return self._embedding.left
 
     async def count_pending(self) -> int:
-        """Count the documents that wait for a vector, up to 1,000."""
+        """Return the number of documents that have no vector yet, at most 1,000."""
         return await self._embedding.count_pending()
 
     def wake(self) -> None:
-        """Wake the task: documents may be pending."""
+        """Start the task or let it look again, because there may be documents without a vector."""
         if self._closed:
             return
         self._pushed = True
@@ -242,11 +245,11 @@ class EmbeddingWorker:
             self._task = asyncio.create_task(self._run(), name="embedding")
 
     async def drain(self) -> None:
-        """Wait until nothing is pending or an attempt has failed."""
+        """Wait until all documents have a vector or an attempt has failed."""
         await self._rested.wait()
 
     async def _run(self) -> None:
-        """Embed pending documents until there are none."""
+        """Embed documents until none without a vector is left. Pause after failures."""
         tries = 0
         while True:
             self._pushed, pause = False, 0.0
@@ -267,7 +270,7 @@ class EmbeddingWorker:
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Cancel the current batch; the next process continues. Closing twice is fine."""
+        """Cancel the current batch. The next process continues with it. Closing twice is allowed."""
         self._closed = True
         self._rested.set()
         if self._task is not None:
@@ -276,7 +279,7 @@ class EmbeddingWorker:
 
 
 def _compute_pause(tries: int, exc: Exception) -> float:
-    """Return the seconds until the next attempt."""
+    """Return the seconds until the next attempt. The pause doubles with each failure, and the embedder may ask for a longer one."""
     asked = exc.retry_after if isinstance(exc, EmbeddingFailed) else None
     pause = _FIRST_PAUSE * float(2 ** min(tries, 16))
     return min(max(pause, asked or 0.0), INDEX_PAUSE_SECONDS)

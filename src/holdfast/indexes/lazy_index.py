@@ -1,6 +1,7 @@
-"""Open an index on first use: an unused index costs nothing, and an unreachable one does not prevent the start.
+"""Open an index on first use, and open a new one if its file was removed.
 
-The file of an index may be removed under a running process: `IndexFile` knows whether the file is still the opened one.
+So an index that is not used costs nothing, and an index that cannot be reached does not prevent the start of a process. The file of
+an index may be removed while a process uses it; `IndexFile` notices that.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class IndexFile:
     """The file of an index, with the files that SQLite keeps next to it while it is open (`-wal`, `-shm`).
 
     Args:
-        path: the file; None: the index is in memory or on a server.
-        own: whether the file contains only the index, so that it may be deleted.
+        path: the path of the file; None if the index is in memory or on a server.
+        own: True if the file contains nothing but the index, so that it may be deleted.
     """
 
     def __init__(self, path: Path | None, *, own: bool = False) -> None:
@@ -45,16 +46,16 @@ class IndexFile:
         self._shared: tuple[int, int] | None = None
 
     def record_identity(self) -> None:
-        """Remember the identity of the file that was just opened."""
+        """Remember the identity (device and inode) of the file that was just opened."""
         if self._path is not None:
             self._opened, self._shared = _identify_file(f"{self._path}"), _identify_file(f"{self._path}-shm")
 
     def is_gone(self) -> bool:
-        """Return True if the opened file was removed or replaced."""
+        """Return True if the file was removed or replaced since it was opened."""
         return self._path is not None and _identify_file(f"{self._path}") != self._opened
 
     def delete(self) -> bool:
-        """Delete the file and the files next to it. Return False and do nothing if it also contains other data."""
+        """Delete the file and the files next to it. If there is no file, or it also contains other data, return False instead."""
         if self._path is None or not self._own:
             return False
         for suffix in ("", "-wal", "-shm"):
@@ -62,10 +63,10 @@ class IndexFile:
         return True
 
     def delete_leftovers(self) -> None:
-        """Delete the files that a removed index file has left behind: a new index must not share them.
+        """Delete the `-wal` and `-shm` files that are left after the index file was removed. A new index must not use them.
 
         Raises:
-            StoreUnavailable: another process has created a new index file that shares them.
+            StoreUnavailable: another process has already created a new index file that uses them.
         """
         if self._path is None:
             return
@@ -80,7 +81,7 @@ class IndexFile:
 
 
 def _identify_file(path: str) -> tuple[int, int] | None:
-    """Return the device and inode of a file; None if it does not exist."""
+    """Return the device and inode of a file, or None if it does not exist."""
     try:
         found = os.stat(path)  # noqa: PTH116  # called at every use of an index; takes two microseconds
     except OSError:
@@ -89,12 +90,12 @@ def _identify_file(path: str) -> tuple[int, int] | None:
 
 
 _LINGER: Final = 60.0
-"""Seconds until an index whose file was removed is closed, so that running calls can finish."""
+"""Seconds after which an index whose file was removed is closed. Running calls can finish in this time."""
 
 
 @contextmanager
 def _hide_paths() -> Iterator[None]:
-    """Hide paths and addresses from clients and models if an index cannot be opened; the log contains them."""
+    """Give errors that occur in the block a public message without paths and addresses. The log contains the full message."""
     try:
         yield
     except StoreError as exc:
@@ -103,14 +104,14 @@ def _hide_paths() -> Iterator[None]:
 
 
 class IndexOpener:
-    """One opened index for the handles of all tenants.
+    """Opens the index that the handles of all tenants share.
 
-    If its file is removed, the next use opens a new, empty one.
+    If the file of the index is removed, the next use opens a new, empty index.
 
     Args:
-        open_: opens the index for a tenant. Its errors reach the caller, and the next call tries again.
-        file: the index's file.
-        lost: called after the file of the opened index was removed.
+        open_: opens the index for a tenant. If it fails, the caller gets the error, and the next use tries again.
+        file: the file of the index; None: the index has no file.
+        lost: called when a removed or deleted file has been noticed.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class IndexOpener:
         self._closed = False
 
     async def get_index(self, tenant: str) -> Index:
-        """Return the opened index, opening it if needed. Raises `StoreError`."""
+        """Return the open index; open it if needed. Raises `StoreError` if it cannot be opened."""
         if self._closed:
             raise StoreClosed
         task = self._opened
@@ -144,7 +145,10 @@ class IndexOpener:
         return await asyncio.shield(task)
 
     async def discard(self) -> bool:
-        """Delete a damaged index, so that the next use creates a new one. Return False if it has no file of its own."""
+        """Delete the file of a damaged index, so that the next use creates a new one.
+
+        Return False if the index has no file, or a file that also contains other data.
+        """
         task = self._opened
         if not self._file.delete():
             return False
@@ -161,7 +165,7 @@ class IndexOpener:
         return index
 
     def _close_later(self, index: Index) -> None:
-        """Close an index after a while: calls may still be running."""
+        """Close an index after `_LINGER` seconds, because calls may still use it."""
 
         def close() -> None:
             self._left.pop(index, None)
@@ -172,7 +176,7 @@ class IndexOpener:
         self._left[index] = asyncio.get_running_loop().call_later(_LINGER, close)
 
     async def close(self) -> None:
-        """Close the index if it is open or being opened. Closing twice is fine."""
+        """Close the index if it is open or being opened. Closing twice is allowed."""
         self._closed = True
         task, self._opened = self._opened, None
         left, self._left = self._left, {}
@@ -190,12 +194,15 @@ async def _close_index(index: Index) -> None:
 
 
 async def discard_damaged(index: Index, error: StoreError) -> bool:
-    """Delete an index if the error means that it is damaged. Return False if it is not damaged or has no file of its own."""
+    """Delete the file of an index, and return True, if the error means that the index is damaged.
+
+    Otherwise, or if the index has no file of its own, return False.
+    """
     return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
 
 
 class LazyIndex(Index):
-    """A tenant's handle on an index that may not be open yet."""
+    """A tenant's handle of an index. The index is opened when the first method needs it."""
 
     def __init__(self, opening: IndexOpener, tenant: str) -> None:
         self._opening = opening
@@ -207,11 +214,11 @@ class LazyIndex(Index):
         return LazyIndex(self._opening, tenant)
 
     async def discard(self) -> bool:
-        """Delete the damaged index of all tenants. Return False if it has no file of its own."""
+        """Delete the file of the damaged index, which contains the data of all tenants. Return False if it has no file of its own."""
         return await self._opening.discard()
 
     async def reach(self) -> None:
-        """Open the index, or open it again if its file was removed. Raises `StoreError`."""
+        """Open the index if it is not open or if its file was removed. Raises `StoreError` if it cannot be opened."""
         await self._get_index()
 
     async def _get_index(self) -> Index:
@@ -284,4 +291,4 @@ class LazyIndex(Index):
         return await (await self._get_index()).status(space)
 
     async def close(self) -> None:
-        """Do nothing: other handles still use the index."""
+        """Do nothing, because other handles still use the index."""

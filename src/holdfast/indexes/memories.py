@@ -1,4 +1,7 @@
-"""Bring the documents of an owner's memories up to date with the store."""
+"""Bring the documents of an owner's memories in an index up to date with the store.
+
+An owner's version is a number that increases with every change of the owner's memories.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _TRIES: Final = 8
 
 
 def to_owner_space(owner: Owner) -> Space:
-    """Return the space of an owner's memories."""
+    """Return the space of the index that contains an owner's memories."""
     return Space(owner.kind, owner.id)
 
 
@@ -33,17 +36,17 @@ async def bring_up_to_date(
     rebuild_epoch: int | None = None,
     compare: bool = False,
 ) -> int:
-    """Bring an owner's documents up to the owner's version and return that version.
+    """Bring the documents of an owner's memories up to date. Return the owner's version that the index then has.
 
-    Changed memories are indexed; forgotten and invalid ones are removed.
+    Changed memories are indexed. Documents of memories that were deleted, or that cannot be recalled any more, are deleted.
 
     Args:
         index: the tenant's index.
-        store: the memories.
+        store: the store of memories.
         owner: the owner of the memories.
-        gone: numbers of memories that were just forgotten, so that no search for them is needed.
-        rebuild_epoch: analyse every memory that was not analysed in this epoch.
-        compare: check every memory, regardless of the index's progress.
+        gone: numbers of memories that were just deleted. If they are all given, the index need not be searched for deleted ones.
+        rebuild_epoch: the number of a rebuild: all memories that this rebuild has not analysed yet are analysed again.
+        compare: True: check every memory, even if the index seems to be up to date.
 
     Raises:
         Conflict: other processes keep writing to the owner's documents.
@@ -60,7 +63,7 @@ async def bring_up_to_date(
 async def bring_stored_up_to_date(
     index: Index, store: MemoryStore, owner: Owner, *, rebuild_epoch: int | None = None
 ) -> None:
-    """Bring an owner found in the store up to date. Damaged rows are logged and skipped."""
+    """Bring an owner's documents up to date, but log an error and continue if the owner's memories are damaged."""
     try:
         await bring_up_to_date(index, store, owner, rebuild_epoch=rebuild_epoch)
     except InvalidRequest as exc:
@@ -68,7 +71,10 @@ async def bring_stored_up_to_date(
 
 
 class _OwnerUpdate:
-    """One attempt at an update. `Progress.tool` contains the number of memories, so that missing ones are noticed."""
+    """One attempt to bring an owner's documents up to date.
+
+    `Progress.tool` is used for the number of the owner's memories. If it differs from the store's number, memories were deleted.
+    """
 
     def __init__(
         self,
@@ -96,7 +102,7 @@ class _OwnerUpdate:
 
     @property
     def version(self) -> int:
-        """The version of the owner that is fully indexed; 0: nothing was ever written for the owner."""
+        """The version of the owner that is fully indexed; 0: the owner never had memories."""
         return self._known.version if self._known else 0
 
     async def run(self, gone: Collection[int]) -> bool:
@@ -118,17 +124,27 @@ class _OwnerUpdate:
 
     @property
     def _next_number(self) -> int:
-        """The number after the highest one that the index knows."""
+        """The number after the highest number of a memory in the index; 0 if all memories are checked."""
         return self._known.next_seq if self._known is not None and self._since is not None else 0
 
     def _compute_expected_total(self, new: int, gone: Collection[int]) -> int | None:
-        """Return the number of memories if all removals were reported; None if that is unknown."""
+        """Return the number of memories that the store has if all deletions were reported; None if it is not known.
+
+        Args:
+            new: the number of new memories.
+            gone: numbers of the memories that were reported as deleted.
+        """
         if self._known is None or self._since is None:
             return None
         return self._known.tool + new - len(set(gone))
 
     async def _find_lost(self, page: OwnedMemories, gone: Collection[int]) -> list[int]:
-        """Return indexed numbers that no longer exist in the store; `page` holds all changed memories."""
+        """Return the numbers of documents whose memories were deleted without a report.
+
+        Args:
+            page: all changed memories.
+            gone: numbers of the memories that were reported as deleted.
+        """
         new = sum(one.number >= self._next_number for one in page.memories)
         return (
             []
@@ -137,7 +153,12 @@ class _OwnerUpdate:
         )
 
     async def _write_in_steps(self, page: OwnedMemories, gone: Collection[int]) -> bool:
-        """Write changes that exceed one batch. The source is marked incomplete meanwhile, so another writer starts over."""
+        """Write changes in several batches. Meanwhile the source is marked as incomplete, so another process would start over.
+
+        Args:
+            page: the first page of the changed memories.
+            gone: numbers of the memories that were reported as deleted.
+        """
         version, total, before, number, new = page.version, page.total, self._next_number, self._next_number, 0
         known_there = self._compute_expected_total(0, gone)
         if not await self._mark_incomplete(gone):
@@ -174,7 +195,7 @@ class _OwnerUpdate:
         return await self._write(batch)
 
     async def _drop_lost(self) -> bool:
-        """Delete the documents of memories that no longer exist."""
+        """Delete the documents of memories that no longer exist or cannot be recalled any more."""
         assert self._known is not None  # set by the preceding write
         lost = [number async for number in self._iter_lost()]
         for at in range(0, len(lost), _DIGEST_PAGE):
@@ -183,7 +204,7 @@ class _OwnerUpdate:
         return True
 
     async def _iter_lost(self) -> AsyncIterator[int]:
-        """Yield the numbers in the index whose memories no longer exist in the store or can no longer be recalled."""
+        """Yield the numbers of documents whose memories no longer exist in the store or cannot be recalled any more."""
         start = 0
         while True:
             digests = [
@@ -210,13 +231,13 @@ class _OwnerUpdate:
 
 
 def _split_findable(memories: Sequence[Memory]) -> tuple[list[Document], list[int]]:
-    """Return the documents of findable memories, and the numbers of the others."""
+    """Return the documents of the memories that can be recalled, and the numbers of the others."""
     documents = [make_memory_document(one) for one in memories if one.is_recalled]
     return documents, [one.number for one in memories if not one.is_recalled]
 
 
 def _make_progress(version: int, number: int, total: int, epoch: int) -> Progress:
-    """Return the progress record; version -1 means incomplete."""
+    """Return the progress of an owner's source; version -1 means that the source is incomplete."""
     return Progress(
         identity=SOURCE.identity,
         version=version,

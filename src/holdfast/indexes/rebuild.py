@@ -1,8 +1,8 @@
-"""Rebuild an index source by source while searches continue, and report on its state.
+"""Rebuild an index source by source while searches continue, and report on the state of an index.
 
-Each rebuild has an epoch. Sources with that epoch are done, so an interrupted rebuild can continue with one lookup for each of
-them. A full rebuild also brings an index to a new version of the analysis. `holdfast index status` and `GET /v1/index` show the
-`IndexReport`.
+Each rebuild has a number, its epoch. The index stores for each source the epoch of the last rebuild that has analysed it. So an
+interrupted rebuild can continue: one lookup per source shows whether the source is finished. An index that was made by another
+version of the analysis is updated by a full rebuild. `holdfast index status` and `GET /v1/index` show the `IndexReport`.
 """
 
 from __future__ import annotations
@@ -27,58 +27,65 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 
 class LastError(msgspec.Struct, frozen=True):
-    """The latest failure. It contains no indexed data."""
+    """The latest failure of work on the index. It contains no indexed data."""
 
     at: int
-    """Milliseconds since the epoch."""
+    """Time of the failure, in milliseconds since the epoch."""
     doing: str
-    """The activity: `indexing`, `embedding`, `walking`, `removing` or `rebuilding`."""
+    """The activity that failed: `indexing`, `embedding`, `removing`, `walking` (finding unreported changes), or `waiting` (the queue
+    of sessions was full)."""
     error: str
-    """The error's class name."""
+    """Name of the error's class."""
 
 
 class Rebuilding(msgspec.Struct, frozen=True):
-    """A rebuild that was started and is not finished."""
+    """A rebuild that was started and is not finished yet."""
 
     epoch: int
+    """The number of the rebuild."""
     user: str | None = None
-    """Only this user's data; None: all users."""
+    """The user whose data is rebuilt; None: all users."""
     session: str | None = None
-    """Only sessions with this name; None: all sessions."""
+    """The id of the session that is rebuilt; None: all sessions."""
 
 
 class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a tenant's index, as one process sees it."""
 
     mode: str
+    """The default search mode."""
     model: str | None = None
-    """The model of the vectors; None: no embedder."""
+    """The model that makes the vectors; None: no embedder is configured."""
     sources: int
-    """Number of indexed sessions and memory owners."""
+    """Number of indexed sessions and owners of memories."""
     incomplete: int
-    """Number of sources that are being indexed, or were being indexed when a process ended."""
+    """Number of sources that are being indexed, or that were being indexed when a process ended."""
     documents: int
+    """Number of indexed entries and memories."""
     vectors: Mapping[str, int] = {}
     """Number of vectors by model."""
     vector_engine: str = ""
+    """The component that compares vectors."""
     pending: int = 0
-    """Documents that wait for a vector, counted up to 1,000."""
+    """Number of documents that have no vector yet, counted up to 1,000."""
     unembedded: int = 0
-    """Texts without a vector because embedding failed every time, in this process."""
+    """Number of texts that stay without a vector in this process, because embedding them has failed too often."""
     waiting: int = 0
-    """Number of sessions with writes that this process has noted but not indexed yet."""
+    """Number of sessions with writes that are in this process's queue and not indexed yet."""
     behind: int = 0
-    """Number of sessions, changed since the last walk, that are not fully indexed; counted up to 1,000."""
+    """Number of sessions, changed since the last backfill, that are not fully indexed. At most 1,000 sessions are checked."""
     entries_behind: int = 0
-    """The entries of these sessions that are not indexed."""
+    """Number of entries of the sessions in `behind` that are not indexed."""
     lag: int = 0
-    """Milliseconds since the oldest of these sessions was written to."""
+    """Milliseconds since the earliest of the last writes to the sessions in `behind`."""
     walked_at: int | None = None
-    """When the last walk began, milliseconds since the epoch."""
+    """Start of the last backfill (search for unreported changes), in milliseconds since the epoch; None: there was none."""
     whole_at: int | None = None
-    """When the last walk over all sessions began, milliseconds since the epoch."""
+    """Start of the last backfill that checked all sessions, in milliseconds since the epoch; None: there was none."""
     rebuilding: Rebuilding | None = None
+    """The rebuild that is not finished yet; None: there is none."""
     last_error: LastError | None = None
+    """The latest failure in this process; None: there was none."""
 
 
 _log: Final = logging.getLogger("holdfast.indexing")
@@ -87,39 +94,42 @@ _PAGE: Final = 100
 
 
 class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored note on rebuilds."""
+    """The state of rebuilds, which the index stores as a note (`Index.note`)."""
 
     epoch: int = 0
-    """The epoch of the last rebuild that was started."""
+    """The number of the last rebuild that was started."""
     running: Rebuilding | None = None
+    """The rebuild that is not finished yet."""
     analysis: int = 0
-    """The analysis version of the whole index; 0: the index is new."""
+    """The version of the analysis that has made the whole index; 0: the index is new."""
 
 
 class SessionName(NamedTuple):
-    """User and id of a session."""
+    """The user's id and the session's id."""
 
     user_id: str
     id: str
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
-    """The result of a rebuild, or of the part that this call ran."""
+    """The result of one call of `Rebuilder.rebuild`."""
 
     sessions: int = 0
+    """Number of sessions that were rebuilt or found to be finished."""
     entries: int = 0
+    """Number of entries that were read."""
     owners: int = 0
-    """Owners whose memories were indexed again."""
+    """Number of owners whose memories were rebuilt or found to be finished."""
     dropped: int = 0
-    """Sources deleted because their session no longer exists."""
+    """Number of sources that were deleted because their session no longer exists."""
     resumed: bool = False
-    """Whether it continued an interrupted rebuild."""
+    """True if this call continued an interrupted rebuild."""
     damaged: tuple[SessionName, ...] = ()
-    """Sessions that cannot be read; their documents were left unchanged."""
+    """Sessions that cannot be read. Their documents were not changed."""
 
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with the number of finished sessions and the total."""
+"""Called after each session with the number of finished sessions and the number of all sessions."""
 _decode: Final = msgspec.json.Decoder(RebuildNotes).decode
 _encode: Final = msgspec.json.encode
 
@@ -128,11 +138,11 @@ class Rebuilder:
     """Rebuilds a tenant's index.
 
     Args:
-        store: the sessions, including expired ones that are not deleted yet.
+        store: the store of sessions; it must include expired sessions that are not deleted yet.
         memories: the store of memories.
         index: the tenant's index.
         feeder: indexes sessions.
-        walker: deletes leftovers.
+        walker: deletes sources whose session no longer exists.
     """
 
     def __init__(self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, walker: Walker) -> None:
@@ -143,12 +153,12 @@ class Rebuilder:
         self.walker = walker
 
     async def read_notes(self) -> RebuildNotes:
-        """Read the stored note on rebuilds."""
+        """Read the state of rebuilds from the index."""
         data = await self.index.note(NOTE)
         return RebuildNotes() if data is None else _decode(data)
 
     async def check_outdated(self) -> bool:
-        """Return True if the index was made by another version of the analysis. For a new index, store this version."""
+        """Return True if another version of the analysis has made the index. For a new index, store the current version."""
         notes = await self.read_notes()
         if notes.analysis == 0:
             await self._write_notes(msgspec.structs.replace(notes, analysis=VERSION))
@@ -162,13 +172,16 @@ class Rebuilder:
         progress: ProgressCallback | None = None,
         should_continue: Callable[[], Awaitable[bool]] | None = None,
     ) -> RebuildResult:
-        """Rebuild everything, or the part of a user or a session. An interrupted rebuild of the same part continues.
+        """Rebuild the whole index, or only the data of a user or a session.
+
+        If the same rebuild was interrupted before, it continues.
 
         Args:
-            user: only sessions and memories of this user.
-            session: only sessions with this name.
+            user: rebuild only sessions and memories of this user; None: of all users.
+            session: rebuild only the session with this id; None: all sessions.
             progress: called after each session.
-            should_continue: awaited after each session. False stops; the next rebuild continues. May sleep to slow the rebuild.
+            should_continue: called after each session; it may sleep to slow the rebuild down. If it returns False, the rebuild stops,
+                and the next call continues.
         """
         notes = await self.read_notes()
         now = Rebuilding(notes.running.epoch if notes.running else 0, user, session)
@@ -189,7 +202,7 @@ class Rebuilder:
 
 
 class _RebuildRun:
-    """One run of a rebuild."""
+    """One run of a rebuild, which may continue an earlier one."""
 
     def __init__(
         self,
@@ -204,7 +217,7 @@ class _RebuildRun:
         self._should_continue = should_continue
 
     async def run(self) -> RebuildResult | None:
-        """Run; return the result, or None if it was stopped and has to be continued."""
+        """Run the rebuild. Return its result, or None if it was stopped before all sessions were rebuilt."""
         what, by = self._what, self._by
         total = 0 if self._progress is None else await self._count_sessions()
         sessions = entries = 0
@@ -230,7 +243,7 @@ class _RebuildRun:
         return RebuildResult(sessions, entries, owners, dropped, damaged=tuple(damaged))
 
     async def _iter_sessions(self) -> AsyncIterator[Session]:
-        """Yield the sessions to rebuild. A session written to meanwhile may appear twice, which is harmless."""
+        """Yield the sessions to rebuild. A session that is written to meanwhile may appear twice, which does no harm."""
         what, store = self._what, self._by.store
         if what.session is not None:
             named = what.session

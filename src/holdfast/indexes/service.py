@@ -1,8 +1,9 @@
-"""Keep the index of one tenant up to date in the background. No turn waits for it or fails because of it.
+"""Keep the index of one tenant up to date in the background. No turn fails because of the index.
 
-    a write -> noted by `IndexedStore` -> indexed from the log after a short delay (`holdfast.indexes.sources`) -> embedded
+    a write -> reported by `IndexedStore` -> queued -> indexed from the log after a short delay -> embedded
 
-Notes contain only names and are lost with the process. A later walk finds these sessions (`holdfast.indexes.backfill`).
+The queue contains only the names of sessions, and it is lost when the process is killed. A later backfill finds these sessions
+(`holdfast.indexes.backfill`).
 """
 
 from __future__ import annotations
@@ -53,26 +54,25 @@ _FEW: Final = 3
 
 
 class IndexService:
-    """The index of one tenant.
+    """Keeps the index of one tenant up to date.
 
     Attributes:
-        index: the tenant's index; it may not be open yet, and each of its methods may raise `StoreError`.
-        embedder: makes vectors; None: there are none.
-        reranker: reorders the best hits of a search; None: they keep their order.
-        mode: the default search mode.
-        indexed: the number of entries that this process has indexed.
+        index: the tenant's index. It is opened on first use, so each of its methods may raise `StoreError`.
+        indexed: the number of entries that this process has read to index them.
         failures: the number of failures, by activity.
-        last_error: the latest failure.
-        closed: whether the service has stopped accepting work.
+        last_error: the latest failure; None: there was none.
+        closed: True if the service does not accept work any more.
 
     Args:
-        store: the sessions, including expired ones that are not deleted yet.
+        store: the store of sessions; it must include expired sessions that are not deleted yet.
         index: the index of the same tenant.
-        clock: milliseconds since the epoch.
+        clock: returns the current time, in milliseconds since the epoch.
         holder: the name of this process in leases.
-        memories: the store of memories; None: `store`.
-        embedder, reranker, mode: see above.
-        lasting: whether the index outlives the process.
+        memories: the store of memories; None: the same store.
+        embedder: makes vectors; None: searches use words only. It becomes an attribute, like `reranker` and `mode`.
+        reranker: reorders the best hits of a search; None: they keep their order.
+        mode: the default search mode.
+        lasting: True if the index still exists after the process has ended.
     """
 
     def __init__(
@@ -115,7 +115,10 @@ class IndexService:
         self._pump: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
         self._next_look = 0.0
-        """When the pump wakes by itself, in the event loop's time. A write wakes it only for work that is due earlier."""
+        """Time, on the event loop's clock, at which the indexing task (`_pump`) looks at the queue again by itself.
+
+        A write wakes the task only if the written session is due before that time.
+        """
         self._epoch = 0
         self._users_to_drop: set[str] = set()
         self._walking = asyncio.Lock()
@@ -127,7 +130,7 @@ class IndexService:
     def _time() -> float:
         return asyncio.get_running_loop().time()
 
-    # -- noting writes -------------------------------------------------------
+    # -- reported writes -----------------------------------------------------
 
     def schedule(self, ref: SessionRef, session: Session) -> None:
         """Schedule the indexing of a session after a short delay."""
@@ -135,12 +138,12 @@ class IndexService:
         del session  # it is read again later: other writes may follow
 
     def record_write(self, session: Session, *, entries: int, cut: int | None = None) -> None:
-        """Note a write to a session.
+        """Queue a session after a write to it.
 
         Args:
             session: the session after the write.
             entries: the number of entries written.
-            cut: the write retired all live entries from this `seq` on; None: it retired none.
+            cut: the first `seq` from which on the write removed all entries from the current history; None: it removed none.
         """
         queued = self._enqueue(session.ref, entries=entries)
         if queued is not None:
@@ -151,7 +154,7 @@ class IndexService:
             return None
         due = self._time() + delay
         queued = self._queue.add(ref, self._clock(), due)
-        if queued is None:  # the queue is full; the next walk finds the session
+        if queued is None:  # the queue is full; the next backfill finds the session
             self._record_failure("waiting", None)
             return None
         queued.entries += entries
@@ -161,11 +164,13 @@ class IndexService:
 
     @asynccontextmanager
     async def mark_change(self, ref: SessionRef, identity: str | None = None) -> AsyncIterator[PendingChange]:
-        """Mark a source while the block changes or removes its data, so that a crash inside the block leaves a trace.
+        """Mark a session in the index while the `with` block changes or removes its data.
+
+        If the process crashes in the block, the mark shows that the session must be compared with the log.
 
         Args:
             ref: the session.
-            identity: the identity of the session that takes over this name, if there is one.
+            identity: the identity of the new session, if the block replaces the session by another one with the same id.
         """
         change = PendingChange()
         if not ref.withdrawn and not is_child(ref):
@@ -182,21 +187,22 @@ class IndexService:
             await self._marks.mark(ref, identity, change)
 
     async def erase_entry(self, ref: SessionRef, seq: int, change: PendingChange) -> None:
-        """Delete the document of an erased entry: at once if the index answers in time, else as soon as possible.
+        """Delete the document of an erased entry: at once if the index answers in time, otherwise later in the background.
 
         Args:
             ref: the session.
             seq: the entry's position.
-            change: the value of the `mark_change` block.
+            change: the value that `mark_change` returned for the `with` block.
         """
         if not is_child(ref):
             await self._run_with_timeout(self._marks.erase(ref, seq, change), ref)
             self._enqueue(ref, entries=0)
 
     async def drop_if_gone(self, ref: SessionRef) -> None:
-        """Delete the documents of a session that no longer exists or was replaced: at once if the index answers in time.
+        """Delete the documents of a session that no longer exists or was replaced by another one.
 
-        If the index already has the present session, all of its documents are compared with the log.
+        This is done at once if the index answers in time, otherwise later in the background. If the session still exists, all of its
+        documents are compared with the log.
         """
         if not ref.withdrawn and not is_child(ref):
             await self._run_with_timeout(self._forget(ref), ref)
@@ -206,7 +212,7 @@ class IndexService:
             await self._recheck_source(to_session_space(ref), ref.id)
 
     async def _recheck_source(self, space: Space, source_id: str) -> None:
-        """Schedule a full comparison of a source with its log."""
+        """Compare all documents of a source with the log or the store. For a session, this is done later in the background."""
         if space.kind != "talk":
             await bring_up_to_date(self.index, self._memories, Owner(space.kind, space.name), compare=True)
             return
@@ -214,12 +220,15 @@ class IndexService:
         self._enqueue(SessionRef(space.name, source_id), entries=0)
 
     async def forget_user(self, user_id: str) -> None:
-        """Delete everything of a user, conversations and memories: at once if the index answers in time, else as soon as possible."""
+        """Delete all documents of a user's conversations and memories.
+
+        This is done at once if the index answers in time, otherwise by the next backfill.
+        """
         self._users_to_drop.add(user_id)
         await self._run_with_timeout(self._drop_users(), None)
 
     async def _drop_users(self) -> None:
-        """Delete the data of users that could not be deleted before."""
+        """Delete the documents of users for whom `forget_user` was called and that are not deleted yet."""
         if self._users_to_drop:
             await self._removals.mark()
         for user in tuple(self._users_to_drop):
@@ -228,7 +237,12 @@ class IndexService:
             self._users_to_drop.discard(user)
 
     async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> None:
-        """Run work on the index with a time limit. If it fails or takes longer, repeat it in the background; raise nothing."""
+        """Run work on the index with a time limit. If it fails or takes longer, log that instead of raising an error.
+
+        Args:
+            work: the work.
+            ref: the session to queue in this case, so that it is indexed again in the background; None: no session.
+        """
         try:
             async with asyncio.timeout(INDEX_WAIT_SECONDS):
                 await work
@@ -280,7 +294,7 @@ class IndexService:
             self._sooner.set()
 
     def _record_failure(self, doing: str, exc: BaseException | None) -> None:
-        """Count and log a failure, without the data that it was about."""
+        """Count and log a failure. The log gets no indexed data."""
         kind = type(exc).__name__ if exc is not None else "TooManyWaiting"
         times = self.failures[doing] = self.failures.get(doing, 0) + 1
         known = isinstance(exc, HoldfastError)  # its message is clear and quotes no data
@@ -296,13 +310,16 @@ class IndexService:
     async def wait_until_fresh(
         self, space: Space, *, seconds: float = INDEX_FRESH_SECONDS, exclude: SessionRef | None = None
     ) -> bool:
-        """Wait until this process's own writes for a user are indexed. Return False on timeout. Index failures are not raised.
+        """Wait until the writes of this process for a user are indexed, or have failed to be indexed.
 
         Args:
-            space: the user's conversations; use `index_memories` for memories.
-            seconds: the longest wait.
-            exclude: the session of the calling turn, which is not waited for: its messages are already in the prompt. Other sessions
-                are not waited for either if there are many: a single person does not write to many sessions at once.
+            space: the user's conversations. For memories, use `index_memories` instead.
+            seconds: maximum number of seconds to wait.
+            exclude: the session of the turn that calls this, whose messages are in the prompt already. The method does not wait for this
+                session, and for no other one if many sessions of the user are queued: then they are not written by a single person.
+
+        Returns:
+            False if the time was not enough, or if many sessions are queued and `exclude` is given.
         """
         queued = (
             [one for one in self._queue.list_for_user(space.name) if one.ref != exclude] if space.kind == "talk" else []
@@ -324,7 +341,7 @@ class IndexService:
         return True
 
     async def settled(self) -> None:
-        """Wait until every queued session and every pending vector was processed or has failed."""
+        """Wait until all queued sessions are indexed and all documents have vectors, or until an attempt has failed."""
         for queued in tuple(self._queue):
             self._queue.reschedule(queued, 0.0)
             self._wake()
@@ -336,15 +353,15 @@ class IndexService:
             await self._vectors.drain()
 
     async def index_memories(self, owner: Owner, *, gone: Collection[int] = ()) -> int:
-        """Bring an owner's memories up to date in the index; return the owner's version.
+        """Bring an owner's memories up to date in the index. Return the owner's version that the index then has.
 
         Args:
             owner: the owner of the memories.
-            gone: numbers of memories that were just forgotten, so that no search for them is needed.
+            gone: numbers of memories that were just deleted. If they are all given, the index need not be searched for deleted ones.
 
         Raises:
-            StoreError: the index or the memories cannot be used.
-            Conflict: other processes keep writing to them.
+            StoreError: the index or the store of memories cannot be used.
+            Conflict: other processes keep writing to the owner's documents.
         """
         if gone:
             await self._removals.mark()
@@ -353,20 +370,26 @@ class IndexService:
             self._vectors.wake()
         return version
 
-    # -- walks, rebuilds, status -----------------------------------------------
+    # -- backfills, rebuilds, status -------------------------------------------
 
     def reset(self) -> None:
-        """Forget everything about the former index after a new, empty one has replaced it."""
+        """Start over, because a new, empty index has replaced the old one."""
         self._generation += 1
         self._epoch = 0
         self._first.reset()
         self._leases.forget_name()
 
     async def wait_for_first_walk(self, seconds: float) -> bool:
-        """Return True if a full walk was done since the index was created; wait for it if needed. Raises `StoreError`.
+        """Wait for the first backfill, which makes the index complete; start it if needed.
 
         Args:
-            seconds: the longest wait.
+            seconds: maximum number of seconds to wait.
+
+        Returns:
+            True if the first backfill is finished (or the service is closed).
+
+        Raises:
+            StoreError: the index cannot be used.
         """
         if isinstance(self.index, LazyIndex):
             await self.index.reach()  # its file may have been replaced a moment ago
@@ -377,9 +400,13 @@ class IndexService:
         return (await self._walker.read_notes()).walked is not None
 
     async def walk(self, *, whole: bool = False) -> WalkResult:
-        """Index unreported changes; continue a rebuild that was interrupted or that a new version of the analysis requires.
+        """Run a backfill: index changes that were not reported. Then continue or start a rebuild if one is needed.
 
-        Does nothing while another process walks.
+        A rebuild is needed if one was interrupted, or if another version of the analysis has made the index. The method does nothing
+        if another process is running a backfill.
+
+        Args:
+            whole: True: check all sessions and sources; False: do so only if it is due.
         """
         async with self._walking, self._leases.hold("walk") as kept:
             if kept is None:
@@ -392,7 +419,7 @@ class IndexService:
             walked = await self._walker.walk(epoch=self._epoch, whole=whole, should_continue=should_continue)
             if (
                 self._generation != generation
-            ):  # the index was replaced during the walk, so the walk was complete for neither index
+            ):  # the index was replaced during the backfill, which is thus complete for neither index
                 await self.index.keep_note(WALKS, None)
             if notes.running is not None:
                 await self._rebuild(notes.running.user, notes.running.session, None, should_continue)
@@ -406,18 +433,19 @@ class IndexService:
     async def rebuild(
         self, *, user: str | None = None, session: str | None = None, progress: ProgressCallback | None = None
     ) -> RebuildResult:
-        """Rebuild the index, or the part of a user or a session. Searches still work meanwhile.
+        """Rebuild the whole index, or only the data of a user or a session. Searches work meanwhile; backfills wait.
 
-        An interrupted rebuild of the same part continues. No walk runs meanwhile. A damaged index that has its own file is deleted first.
+        If the same rebuild was interrupted before, it continues. A damaged index that has a file of its own is deleted, and then the
+        whole index is rebuilt.
 
         Args:
-            user: only sessions and memories of this user.
-            session: only the session with this name; without `user` the name must be unique.
-            progress: called with the number of finished sessions and the total.
+            user: rebuild only sessions and memories of this user; None: of all users.
+            session: rebuild only the session with this id, which must be unique if `user` is None; None: all sessions.
+            progress: called after each session with the number of finished sessions and the number of all sessions.
 
         Raises:
             SessionNotFound: there is no such session.
-            AmbiguousSession: several users have a session with this name.
+            AmbiguousSession: several users have a session with this id.
             StoreError: the index or the store cannot be used.
         """
         try:
@@ -454,7 +482,9 @@ class IndexService:
                 self._vectors.wake()
 
     async def status(self) -> IndexReport:
-        """Return a report on the index. To measure the backlog, read up to 1,000 sessions changed since the last walk.
+        """Return a report on the index.
+
+        Up to 1,000 sessions that have changed since the last backfill are read to count those that are not fully indexed.
 
         Raises:
             StoreError: the index or the store cannot be used.
@@ -487,21 +517,21 @@ class IndexService:
 
     @property
     def floor(self) -> float:
-        """The embedder's similarity floor; 0 if there are no vectors."""
+        """The similarity below which texts are unrelated, for the embedder's model; 0 if it is not known or there is no embedder."""
         return 0.0 if self.embedder is None else get_floor(self.embedder)
 
     @property
     def waiting(self) -> int:
-        """Number of sessions that wait to be indexed."""
+        """Number of sessions that are queued or being indexed."""
         return len(self._queue)
 
     @property
     def lag(self) -> int:
-        """Milliseconds since the first write to a waiting session; 0 if none waits."""
+        """Milliseconds since the earliest write that is not indexed yet; 0 if there is none. Only writes of this process count."""
         return max((self._clock() - queued.since for queued in self._queue), default=0)
 
     async def close(self) -> None:
-        """Index the queued sessions within a time limit, then stop; a later walk finds the rest. Closing twice is fine."""
+        """Index the queued sessions within a time limit, then stop. A later backfill finds the rest. Closing twice is allowed."""
         if self._lasting and not self.closed:
             for queued in tuple(self._queue):
                 self._queue.reschedule(queued, 0.0)
@@ -525,17 +555,17 @@ class IndexService:
 
 
 ServiceOf = Callable[[Store], IndexService]
-"""Return the index service for the tenant of a store handle."""
+"""Called with a handle of a store. Returns the index service of the handle's tenant."""
 
 
 class IndexedStore(StoreWrapper):
-    """Reports every write to the tenant's index.
+    """A store that reports each write to the index of its tenant.
 
-    Additions are reported after the write. Removals reach the index before the write returns, if the index answers in time.
+    Additions are reported after the write. Removals are written to the index before the method returns, if the index answers in time.
 
     Args:
-        inner: the store.
-        service: finds the index service.
+        inner: the store that is wrapped.
+        service: returns the index service of a tenant.
     """
 
     def __init__(self, inner: Store, service: ServiceOf) -> None:
@@ -577,7 +607,7 @@ class IndexedStore(StoreWrapper):
         return removed
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        """End a session. A withdrawn session is also deleted from the index."""
+        """End a session. If the session is withdrawn, its documents are deleted from the index too."""
         if not ending.withdrawn:
             return await self.inner.end(ending, idle_since=idle_since)
         ref = SessionRef(ending.user_id, ending.session_id)
@@ -588,5 +618,5 @@ class IndexedStore(StoreWrapper):
 
 
 def feed_index(store: Store, service: ServiceOf) -> Store:
-    """Wrap a store so that it reports every write to its tenant's index."""
+    """Wrap a store so that it reports each write to the index of its tenant."""
     return IndexedStore(store, service)  # type: ignore[abstract]  # the wrapper delegates the other methods

@@ -1,4 +1,4 @@
-"""Settings of the index, and where it is stored."""
+"""The settings of an index, and the URL of the index that belongs to a store."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from holdfast.recall.base import SEARCH_MODES, SearchMode
 IN_MEMORY: Final = "sqlite://:memory:"
 _SQLITE: Final = "sqlite:///"
 HERE: Final = Path()
-"""The folder of the index that belongs to a Redis store."""
+"""The folder of the index file for a Redis store: the working directory."""
 _FILE: Final = "holdfast.index.db"
 _POOL: Final = 4
-"""Size of the index's own connection pool for a server's database."""
+"""Number of connections in the index's own pool, if the index is in a database on a server."""
 
 
 class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the index."""
 
     url: str | None = None
-    """The index's URL, in the format of a store URL; None: chosen by `resolve_index_url`."""
+    """The URL of the index, in the format of a store URL; None: `resolve_index_url` chooses one."""
     folder: str | None = None
-    """The folder of its SQLite file, instead of `url`."""
+    """The folder of the index's SQLite file. It may be given instead of `url`."""
     mode: SearchMode = "keyword"
     """The default search mode."""
     embedder: Any = None
-    """Makes vectors: a value that `holdfast.embedders.embedder_of` accepts. None: there are none."""
+    """The embedder that makes vectors: a value that `holdfast.embedders.embedder_of` accepts. None: searches use words only."""
     compress: bool = False
-    """Whether vectors are compressed to half their size. Only for an SQLite index."""
+    """True to compress vectors to half their size. This works only for an SQLite index."""
     rerank: Any = None
-    """Reorders the best hits of a search: `RerankSettings`, or a value that `holdfast.rerankers.make_reranker` accepts. None:
-    off."""
+    """The reranker that reorders the best hits of a search: `RerankSettings`, or a value that `holdfast.rerankers.make_reranker`
+    accepts. None: hits are not reordered."""
 
     def __post_init__(self) -> None:
         if self.mode not in SEARCH_MODES:
@@ -51,7 +51,7 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_index_settings(given: object) -> IndexSettings | None:
-    """Return the settings for a URL, settings or None (no index). Raises `InvalidRequest`."""
+    """Return index settings for a URL or for settings; None stays None (no index). Raises `InvalidRequest` for anything else."""
     if given is None or isinstance(given, IndexSettings):
         return given
     if isinstance(given, str) and given:
@@ -64,13 +64,16 @@ def parse_index_settings(given: object) -> IndexSettings | None:
 def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
     """Return the URL of the index for a store.
 
-    SQLite: `chat.index.db` next to `chat.db`. PostgreSQL and MySQL: the same database, with its own connection pool. Redis: an
-        SQLite file in
-    the working directory, one per store. For a store in memory, or a store given as an open object: in memory.
+    If the settings give neither a folder nor a URL, it depends on the store:
+
+    - SQLite: `chat.index.db` next to `chat.db`.
+    - PostgreSQL and MySQL: the same database, with a connection pool of its own.
+    - Redis: an SQLite file in the working directory, one for each store.
+    - A store in memory, or a store that was given as an open object: in memory.
 
     Args:
         settings: the index settings.
-        store: the store's URL; None: an open store was given.
+        store: the URL of the store; None: the store was given as an open object.
     """
     if settings.folder is not None:
         return f"{_SQLITE}{Path(settings.folder) / _FILE}"
@@ -88,12 +91,15 @@ def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
 
 
 def get_index_file(place: str) -> Path | None:
-    """Return the file of the index at a URL; None if it is in memory or on a server."""
+    """Return the file of the index at a URL, or None if the index is in memory or on a server."""
     return Path(place.removeprefix(_SQLITE)) if place.startswith(_SQLITE) and is_lasting(place) else None
 
 
 def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSettings:
-    """Return settings that use memory if the index file does not exist yet, so that inspecting the index creates no file."""
+    """Return the settings, or settings for an index in memory if the index file does not exist yet.
+
+    Commands that only inspect the index use this, so that they do not create a file.
+    """
     file = get_index_file(resolve_index_url(settings, store))
     if file is None or file.exists():
         return settings
@@ -101,7 +107,7 @@ def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSett
 
 
 def _hash_address(url: str) -> str:
-    """Return a short hash of a store's address without its credentials, so that two stores never share an index."""
+    """Return a short hash of a store's address, without its credentials. It keeps the index files of different stores apart."""
     place = _remove_pool_option(url).partition("://")[2].rpartition("@")[2]
     return blake2b(place.encode(), digest_size=4).hexdigest()
 
@@ -118,5 +124,5 @@ def _set_pool_option(url: str) -> str:
 
 
 def is_lasting(url: str) -> bool:
-    """Return True if data at this URL outlives the process."""
+    """Return True if data at this URL still exists after the process has ended."""
     return url not in (IN_MEMORY, "sqlite:///:memory:")

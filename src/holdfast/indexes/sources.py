@@ -1,14 +1,18 @@
-"""Bring one source of an index up to date with its session's log: add new entries and remove deleted ones, for any change.
+"""Bring a session's documents in an index up to date with the session's log.
 
-    not indexed     -> claim the source, so that a deletion of the session meanwhile is noticed
-    only additions  -> read the log from where the index ends
-    a reported cut  -> delete what the cut retired, then read on from there
-    anything else   -> compare everything, page by page, and write the differences
+The work depends on what has changed in the session:
 
-Every write names the progress that it continues from. A write by another process in between makes it fail, and it is retried.
+    not indexed yet        -> create an empty source, then add entries; so a deletion of the session meanwhile is noticed
+    only new entries       -> read the log from the first entry that is not indexed
+    entries were retired   -> delete their documents, then read the log from there (only if this process has observed the writes)
+    any other change       -> compare all documents with the log, page by page, and write the differences
 
-`SourceMarks` marks a source before its session is changed, so that a crash in between leaves a trace. `SessionQueue` holds the names of
-the sessions to index, earliest first. A session is queued once, no matter how often it is written to.
+Retired entries are entries that a write has removed from the current history. Each write to the index contains the progress that
+it expects. If another process has written in the meantime, the write fails and the work is repeated.
+
+`SourceMarks` marks a source before its session is changed, so that a crash during the change is noticed later. `SessionQueue`
+contains the sessions to index, in the order in which they are due. A session is queued only once, no matter how often it is
+written to.
 """
 
 from __future__ import annotations
@@ -32,24 +36,26 @@ from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Sour
 from holdfast.stores.base import Store
 
 INVALID: Final = -1
-"""The version of a source that has to be compared fully; see `mark_progress`."""
+"""Version in the progress of a source that must be compared with the log; see `mark_progress`."""
 _PIECE: Final = 1_000
-"""Number of characters that are analysed without a pause."""
+"""Number of characters that are analysed in one step, without a pause."""
 _TRIES: Final = 8
 _DIGEST_PAGE: Final = 1000
 
 
 class ObservedWrites(msgspec.Struct):
-    """Consecutive writes to a log that this process has observed, so that the whole source need not be compared."""
+    """Consecutive writes to a session that this process has observed. They make it unnecessary to compare the whole source."""
 
     first: int
-    """The version before the first of these writes."""
+    """The version of the session before the first of these writes."""
     last: int
+    """The version of the session after the last of these writes."""
     cut: int | None = None
-    """Live entries from this `seq` on were retired; entries that are there now are newer."""
+    """The lowest `seq` from which on the writes have retired entries; None: they have retired none. Entries from this position on were
+    added later."""
 
     def covers(self, known: Progress, session: Session) -> bool:
-        """Return True if these writes account for every change of the entries that the index contains."""
+        """Return True if these writes explain all changes of the entries that the index contains."""
         goes_on = self.first <= known.version <= session.version  # otherwise the store was restored from a copy
         return known.complete and goes_on and session.reshaped <= self.last
 
@@ -60,24 +66,24 @@ class UpdateResult(msgspec.Struct, frozen=True):
     entries: int = 0
     """Number of entries that were read."""
     again: bool = False
-    """Whether it has to be retried because other processes kept writing."""
+    """True if the update must be retried because other processes kept writing."""
 
 
 def to_session_space(ref: SessionRef) -> Space:
-    """Return the space of a session's documents."""
+    """Return the space of the index that contains a session's documents."""
     return Space("talk", ref.user_id)
 
 
 def mark_progress(known: Progress) -> Progress:
-    """Return the progress to store for a source that is about to change; it always differs from the former progress."""
+    """Return the progress that marks a source as about to change. It always differs from the progress before."""
     return msgspec.structs.replace(known, version=min(known.version, 0) + INVALID, complete=False)
 
 
 class Feeder:
-    """Brings sources of one tenant up to date with their logs.
+    """Indexes the sessions of one tenant from their logs.
 
     Args:
-        store: the sessions, including expired ones that are not deleted yet.
+        store: the store of sessions; it must include expired sessions that are not deleted yet.
         index: the tenant's index.
         throttle: limits the speed.
     """
@@ -91,15 +97,15 @@ class Feeder:
     async def update_source(
         self, ref: SessionRef, *, seen: ObservedWrites | None = None, epoch: int = 0, reanalyse: bool = False
     ) -> UpdateResult:
-        """Bring a session's source up to date; delete it if the session does not exist.
+        """Bring a session's documents up to date. Delete them if the session does not exist.
 
         Calls for the same session run one after the other, so a second call finds the work already done.
 
         Args:
             ref: the session.
-            seen: the writes since the last update, if known.
-            epoch: the epoch of the last rebuild.
-            reanalyse: analyse everything, unless that was done in this epoch.
+            seen: the writes since the last update; None: not known.
+            epoch: the number of the last rebuild.
+            reanalyse: True: analyse all entries again, unless the rebuild `epoch` has done that already.
         """
         async with self._at_work.setdefault(ref, asyncio.Lock()):
             return await self._update_source(ref, seen, epoch, reanalyse=reanalyse)
@@ -133,11 +139,19 @@ class Feeder:
         return UpdateResult(entries, again=True)
 
     async def read_page(self, ref: SessionRef, start: int) -> tuple[Entry, ...]:
-        """Read live entries from a position on; fewer than `INDEX_PAGE` means that there are no more."""
+        """Read a page of entries from the position `start` on. If there are fewer than `INDEX_PAGE`, it is the last page."""
         return await self._store.entries(ref, start=start, limit=INDEX_PAGE)
 
     async def analyse(self, findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
-        """Make documents in small steps, so that turns run in between; a long text is analysed off the event loop."""
+        """Make documents in small steps, between which turns can run. A long text is analysed outside the event loop.
+
+        Args:
+            findable: the entries.
+            places: the first free place of each channel.
+
+        Returns:
+            The documents, and the next free places.
+        """
         documents: list[Document] = []
         for some in _split_for_analysis(findable):
             async with self._throttle.run_step():
@@ -152,18 +166,21 @@ class Feeder:
         return documents, places
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """Write a batch as one throttled step."""
+        """Write a batch to the index as one step of the throttle. Return False if its `expect` does not hold."""
         async with self._throttle.run_step():
             return await self._index.write(space, batch)
 
     @property
     def index(self) -> Index:
-        """The index that is written to."""
+        """The tenant's index."""
         return self._index
 
 
 class _SourceUpdate:
-    """One attempt at one source. Its methods return False if another process has written to the source."""
+    """One attempt to bring a session's documents up to date.
+
+    Methods that return a bool return False if another process has written to the source.
+    """
 
     def __init__(self, feeder: Feeder, session: Session, known: Progress, epoch: int) -> None:
         self._feeder = feeder
@@ -211,7 +228,7 @@ class _SourceUpdate:
     # -- additions only ----------------------------------------------------
 
     async def _add_new(self) -> bool:
-        """Read the log from where the index ends, and write the new documents."""
+        """Read the log from the first entry that is not indexed, and write the documents."""
         at, version = self._known.next_seq, self._session.version
         places = Places(self._known.talk, self._known.tool)
         while True:
@@ -234,14 +251,14 @@ class _SourceUpdate:
             at = end
 
     def _compute_end(self, page: Sequence[Entry], at: int, *, last: bool) -> int:
-        """Return the position after a page; after the last page, the end of the session when it was read."""
+        """Return the position after a page. For the last page, return at least the end of the log when the session was read."""
         end = page[-1].seq + 1 if page else at
         return max(end, self._session.tail.next_seq) if last else end
 
-    # -- a known cut ---------------------------------------------------------
+    # -- observed writes that retired entries --------------------------------
 
     async def _drop_retired(self, seen: ObservedWrites) -> bool:
-        """Delete the documents that the observed writes retired."""
+        """Delete the documents of the entries that the observed writes have retired."""
         known = self._known
         if seen.cut is None or seen.cut >= known.next_seq:
             return True
@@ -260,7 +277,12 @@ class _SourceUpdate:
             start = page[-1][0] + 1
 
     async def _find_first_places(self, seqs: Sequence[int], places: Places) -> Places:
-        """Return the lowest places of some documents, so that their replacements take the same places."""
+        """Return the lowest place in each channel among documents that will be deleted. New documents then take the same places.
+
+        Args:
+            seqs: the documents.
+            places: the places to return for a channel in which none of the documents is.
+        """
         talk, tool = places
         for at in range(0, len(seqs), _DIGEST_PAGE):
             for one in await self._feeder.index.at(self._space, self._ref.id, seqs[at : at + _DIGEST_PAGE]):
@@ -273,9 +295,10 @@ class _SourceUpdate:
     # -- unknown changes -----------------------------------------------------
 
     async def _compare(self, *, reanalyse: bool) -> bool:
-        """Compare everything and write the differences; with `reanalyse`, write everything.
+        """Compare all documents with the log and write the differences. With `reanalyse`, write all documents.
 
-        Old documents stay searchable until replaced. Documents keep their places or move to earlier ones, in order.
+        Old documents are found by searches until they are replaced. Documents keep their place or get a lower one; their order does
+        not change.
         """
         at, places, reader = 0, Places(), _DocumentReader(self._feeder.index, self._space, self._ref.id)
         while True:
@@ -299,7 +322,10 @@ class _SourceUpdate:
             at = end
 
     async def _replace_page(self, documents: Sequence[Document], drop: Sequence[int], end: int, places: Places) -> bool:
-        """Write a page. The source stays marked, and its progress still covers the old documents that remain."""
+        """Write the documents of a page, and delete those in `drop`.
+
+        The source stays marked as about to change. Its progress still includes the old documents that are not compared yet.
+        """
         known, parts = self._known, _split_for_writes(documents) or ([[]] if drop else [])
         for number, part in enumerate(parts):
             open_ = msgspec.structs.replace(
@@ -315,7 +341,7 @@ class _SourceUpdate:
         return True
 
     async def _find_next_places(self, findable: Sequence[FindableEntry], places: Places) -> Places:
-        """Return the next free places after a page that does not change."""
+        """Return the next free places after a page whose documents do not change."""
         lasts: dict[Channel, int] = {}
         empty: dict[Channel, int] = {"talk": 0, "tool": 0}
         for one in findable:
@@ -334,7 +360,7 @@ class _SourceUpdate:
 
 
 class _DocumentReader:
-    """The documents of a source in an index, read in step with the log."""
+    """Reads the digests of a source's documents from an index in order, for a comparison with the log."""
 
     def __init__(self, index: Index, space: Space, source_id: str) -> None:
         self._index = index
@@ -345,7 +371,11 @@ class _DocumentReader:
         self._more = True
 
     async def read_until(self, stop: int | None) -> dict[int, bytes]:
-        """Return the remaining digests by `seq` before a position; None: all of them."""
+        """Return the digests that were not returned yet, by `seq`, up to a position.
+
+        Args:
+            stop: the position before which to stop; None: return all.
+        """
         while self._more and (stop is None or not self._read or self._read[-1][0] < stop):
             page = await self._index.list_digests(self._space, self._id, start=self._next, limit=_DIGEST_PAGE)
             self._read += page
@@ -357,7 +387,7 @@ class _DocumentReader:
 
 
 def _split_for_analysis(findable: Sequence[FindableEntry]) -> Iterator[list[FindableEntry]]:
-    """Split entries into pieces that are analysed without a pause: one long text, or several short ones."""
+    """Split entries into parts, each of which is analysed without a pause: one long text, or several short ones."""
     piece: list[FindableEntry] = []
     chars = 0
     for one in findable:
@@ -371,7 +401,7 @@ def _split_for_analysis(findable: Sequence[FindableEntry]) -> Iterator[list[Find
 
 
 def _split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
-    """Split documents into writes of bounded size; no documents give no writes."""
+    """Split documents into parts that are small enough for one write each. The result is empty if there are no documents."""
     parts: list[list[Document]] = []
     terms = 0
     for one in documents:
@@ -384,7 +414,7 @@ def _split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
 
 
 def _advance_places(part: Sequence[Document], places: Places) -> Places:
-    """Return the next free places after some documents."""
+    """Return the next free places after these documents have been written."""
     talk, tool = places
     for one in part:
         if one.channel == "talk":
@@ -395,11 +425,11 @@ def _advance_places(part: Sequence[Document], places: Places) -> Places:
 
 
 class PendingChange:
-    """A pending change to a source.
+    """A change to a session whose source is marked in the index until the change is indexed.
 
     Attributes:
-        before: the progress before it; None: the source was unknown, or not looked up.
-        mark: the progress stored while the change is pending.
+        before: the progress of the source before the change; None: the index does not have the source, or it is not marked.
+        mark: the progress that marks the source; None: it is not marked.
     """
 
     def __init__(self) -> None:
@@ -407,7 +437,12 @@ class PendingChange:
         self.mark: Progress | None = None
 
     def compute_progress_after(self, known: Progress, session: Session) -> Progress | None:
-        """Return the progress after the change if nothing else has changed the source; None if that is unknown."""
+        """Return the progress to store after the change, if nothing else has changed the session. Return None if that is not known.
+
+        Args:
+            known: the present progress of the source.
+            session: the session after the change.
+        """
         was = self.before
         if was is None or known != self.mark or not was.complete or session.version != was.version + 1:
             return None
@@ -415,10 +450,10 @@ class PendingChange:
 
 
 class SourceMarks:
-    """Marks sources of one tenant before changes.
+    """Marks sources of one tenant's index before their sessions are changed, and removes data after such changes.
 
     Args:
-        store: the sessions.
+        store: the store of sessions.
         index: the tenant's index.
     """
 
@@ -427,12 +462,13 @@ class SourceMarks:
         self._index = index
 
     async def mark(self, ref: SessionRef, identity: str | None, change: PendingChange) -> None:
-        """Mark a source.
+        """Mark a source before its session is changed.
 
         Args:
             ref: the session.
-            identity: the identity of the session that takes over this name, if one does; a missing source is then created.
-            change: receives the previous progress.
+            identity: the identity of the new session, if the session is replaced by another one with the same id. Then the source is
+                created if it does not exist.
+            change: gets the progress before the mark, and the mark.
         """
         space = to_session_space(ref)
         for _ in range(_TRIES):
@@ -448,7 +484,13 @@ class SourceMarks:
                 return
 
     async def erase(self, ref: SessionRef, seq: int, change: PendingChange) -> None:
-        """Delete the document of an entry that was erased in the log."""
+        """Delete the document of an entry that was erased in the log.
+
+        Args:
+            ref: the session.
+            seq: the position of the entry.
+            change: the change that was marked before.
+        """
         space = to_session_space(ref)
         for _ in range(_TRIES):
             known = await self._index.progress(space, ref.id)
@@ -465,7 +507,10 @@ class SourceMarks:
                 return
 
     async def drop_if_gone(self, ref: SessionRef) -> bool:
-        """Delete the source of a session that no longer exists or was replaced; return True if the session is still the same."""
+        """Delete the source of a session that no longer exists or was replaced by another one.
+
+        Return True if the session still exists and the index has it.
+        """
         space = to_session_space(ref)
         known = await self._index.progress(space, ref.id)
         if known is None:
@@ -484,11 +529,11 @@ class QueuedSession:
 
     Attributes:
         ref: the session.
-        since: when it was first written to, milliseconds since the epoch.
-        entries: the number of entries written since.
-        seen: the observed writes; None: unknown.
-        tries: the number of failed attempts.
-        due: when to index it, in the loop's time.
+        since: the time of the first write that is not indexed yet, in milliseconds since the epoch.
+        entries: the number of entries written since then.
+        seen: the observed writes since then; None: not known.
+        tries: the number of failed attempts to index the session.
+        due: the time at which to index the session, on the event loop's clock.
     """
 
     __slots__ = ("_tried", "_tried_event", "due", "entries", "ref", "seen", "since", "tries")
@@ -504,7 +549,7 @@ class QueuedSession:
         self._tried_event: asyncio.Event | None = None
 
     async def wait(self) -> None:
-        """Wait until the next attempt was made."""
+        """Wait until an attempt to index the session was made, or until none will be made."""
         if self._tried:
             return
         if self._tried_event is None:  # created on demand: few of many queued sessions are waited for
@@ -518,7 +563,12 @@ class QueuedSession:
             self._tried_event.set()
 
     def record_write(self, session: Session, cut: int | None) -> None:
-        """Record an observed write; `session` is its result."""
+        """Record an observed write.
+
+        Args:
+            session: the session after the write.
+            cut: the `seq` from which on the write has retired entries; None: it has retired none.
+        """
         version = session.version
         if self.seen is None or self.seen.last != version - 1:
             self.seen = ObservedWrites(version - 1, version)
@@ -529,12 +579,12 @@ class QueuedSession:
 
 
 class SessionQueue:
-    """The queue of sessions to index, and those being indexed.
+    """The sessions that wait to be indexed, and the active ones, which are being indexed.
 
     Args:
-        most: maximum number of sessions that may wait; further ones are refused.
-        at_once: maximum number of sessions that are indexed at a time.
-        time: returns the loop's time in seconds.
+        most: maximum number of sessions that may wait. If the queue is full, new sessions are refused.
+        at_once: maximum number of active sessions.
+        time: returns the time on the event loop's clock, in seconds.
     """
 
     def __init__(self, most: int, at_once: int, time: Callable[[], float]) -> None:
@@ -555,7 +605,13 @@ class SessionQueue:
         yield from self._queued.values()
 
     def add(self, ref: SessionRef, since: int, due: float) -> QueuedSession | None:
-        """Add a session, or return its entry if it is queued already; None if the queue is full."""
+        """Add a session and return it as queued. If it is in the queue already, return it unchanged. Return None if the queue is full.
+
+        Args:
+            ref: the session.
+            since: the time of the write, in milliseconds since the epoch.
+            due: the time at which to index the session, on the event loop's clock.
+        """
         queued = self._queued.get(ref)
         if queued is None:
             if len(self._queued) >= self._most:
@@ -566,7 +622,7 @@ class SessionQueue:
         return queued
 
     def retry(self, queued: QueuedSession, due: float) -> None:
-        """Queue a session again after a failed attempt, without its observed writes."""
+        """Queue a session again after a failed attempt. Its observed writes are forgotten."""
         newer = self.add(queued.ref, queued.since, due)
         if newer is not None:
             newer.since = min(newer.since, queued.since)
@@ -576,12 +632,12 @@ class SessionQueue:
             self.reschedule(newer, due)
 
     def reschedule(self, queued: QueuedSession, due: float) -> None:
-        """Change when a queued session is due."""
+        """Change the time at which a queued session is due."""
         queued.due = due
         self._push(queued)
 
     def list_for_user(self, user: str) -> list[QueuedSession]:
-        """Return the queued and active sessions of a user."""
+        """Return the waiting and the active sessions of a user."""
         refs = self._of_user.get(user, ())
         return [
             queued for ref in refs for queued in (self._queued.get(ref), self._working.get(ref)) if queued is not None
@@ -591,7 +647,7 @@ class SessionQueue:
         heapq.heappush(self._order, (queued.due, next(self._number), queued))
 
     def take_next(self) -> QueuedSession | None:
-        """Take the next session that is due and mark it active; None if none is due or enough are active."""
+        """Make the next session that is due active and return it. Return None if no session is due or enough are active."""
         while self._order and len(self._working) < self._at_once:
             due, _, queued = self._order[0]
             if self._queued.get(queued.ref) is not queued or queued.due != due:
@@ -606,13 +662,13 @@ class SessionQueue:
         return None
 
     def get_pause(self) -> float | None:
-        """Return the seconds until the next session is due; None: not before an active one ends."""
+        """Return the seconds until the next session is due. None: nothing can be taken before another session is added or finished."""
         if not self._order or len(self._working) >= self._at_once:
             return None
         return max(0.0, self._order[0][0] - self._time())
 
     def finish(self, queued: QueuedSession) -> None:
-        """Mark a session as no longer active."""
+        """Record that the attempt for an active session is finished. It is then no longer active."""
         del self._working[queued.ref]
         queued.finish()
         newer = self._queued.get(queued.ref)
@@ -625,7 +681,7 @@ class SessionQueue:
                 del self._of_user[queued.ref.user_id]
 
     def clear(self) -> None:
-        """Empty the queue."""
+        """Remove all waiting sessions. Active sessions stay active."""
         for queued in self._queued.values():
             queued.finish()
         self._queued.clear()

@@ -1,4 +1,7 @@
-"""Manage the indexes of all tenants of a process: one opened index, a service per tenant, and periodic walks for unreported changes."""
+"""Manage the indexes of all tenants of a process: one open index, a service for each tenant, and periodic backfills.
+
+A backfill indexes changes that were not reported to the index; see `holdfast.indexes.backfill`.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,12 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Indexes:
-    """The indexes of all tenants.
+    """The indexes of all tenants of a process.
 
     Args:
         settings: the index settings.
-        url: the store's URL; None: an open store was given.
-        clock: milliseconds since the epoch.
+        url: the URL of the store; None: the store was given as an open object.
+        clock: returns the current time, in milliseconds since the epoch.
     """
 
     def __init__(self, settings: IndexSettings, url: str | None, clock: Callable[[], int]) -> None:
@@ -50,7 +53,7 @@ class Indexes:
         self._sooner = asyncio.Event()
 
     def _locate_file(self, store: str | None) -> IndexFile:
-        """Return the index's file. It counts as the index's own unless it may also contain sessions."""
+        """Return the file of the index. It may be deleted only if it cannot contain the sessions of the store as well."""
         path = get_index_file(self.url)
         own = path is not None and store is not None and get_index_file(store) != path
         return IndexFile(path, own=own)
@@ -61,18 +64,18 @@ class Indexes:
         return await open_index(self.url, tenant=tenant, compress=self.settings.compress)
 
     def _handle_lost_file(self) -> None:
-        """Start over with a new file after the old one was removed."""
+        """Let all services start over with a new index after the file of the old one was removed."""
         _log.warning("the file of the index was removed: the index is rebuilt from the sessions and memories")
         for service in self._services.values():
             service.reset()
         self._sooner.set()
 
     def follow(self, store: Store) -> Store:
-        """Wrap a store so that it reports writes to the indexes of its tenants."""
+        """Wrap a store so that it reports each write to the index of its tenant."""
         return feed_index(store, self.get_service)
 
     def get_service(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
-        """Return the index service of a store's tenant, creating it on first use."""
+        """Return the index service of a store's tenant. It is created on first use."""
         service = self._services.get(store.tenant)
         if service is None or service.closed:
             service = self._services[store.tenant] = IndexService(
@@ -89,17 +92,17 @@ class Indexes:
         return service
 
     async def release(self, tenant: str) -> None:
-        """Close the service of a tenant after indexing its queued sessions."""
+        """Index the queued sessions of a tenant, and close the tenant's service."""
         service = self._services.pop(tenant, None)
         if service is not None:
             await service.close()
 
     def start(self, store: Store, *, all_tenants: bool) -> None:
-        """Start the periodic walks.
+        """Start the periodic backfills.
 
         Args:
             store: a handle of the process's own tenant.
-            all_tenants: whether to walk the indexes of all tenants.
+            all_tenants: True: backfill the indexes of all tenants; False: only that of the process's own tenant.
         """
         self._task = asyncio.create_task(self._run(store, all_tenants=all_tenants), name="index walks")
 
@@ -112,7 +115,7 @@ class Indexes:
                     await self._walk_other_tenants(store)
             except HoldfastError as exc:
                 _log.warning("a walk over the index was cut short; the next one does the rest", exc_info=exc)
-            except Exception as exc:  # noqa: BLE001 - the outermost handler: one failure must not end the periodic walks
+            except Exception as exc:  # noqa: BLE001 - the outermost handler: one failure must not end the periodic backfills
                 _log.error("a walk over the index failed", exc_info=exc)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INDEX_WALK_SECONDS):
@@ -131,7 +134,7 @@ class Indexes:
                 await self.release(tenant)
 
     async def close(self) -> None:
-        """Index the queued sessions within a time limit, and close. Closing twice is fine."""
+        """Index the queued sessions within a time limit, then close everything. Closing twice is allowed."""
         task, self._task = self._task, None
         await cancel_task(task)
         await asyncio.gather(*(service.close() for service in self._services.values()))
@@ -144,7 +147,7 @@ class Indexes:
 
 
 def _create_folder(folder: str) -> None:
-    """Create the index's folder. Raises `StoreUnavailable`."""
+    """Create the folder of the index. Raises `StoreUnavailable` if that is not possible."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as exc:

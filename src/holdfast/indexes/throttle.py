@@ -1,7 +1,8 @@
-"""Limit the speed of indexing, and let one process at a time do it.
+"""Limit the speed of work on an index, and let only one process at a time do the long work.
 
-Work is done in small steps with rests in between, so that turns are not slowed down. There are no rests while a caller waits for
-the work. If several processes share an index, only one at a time has the lease for walks, or for embedding.
+Work is done in small steps. After a step the throttle sleeps if needed, so that turns are not slowed down. It does not sleep while
+a caller waits for the work. If several processes share an index, only one at a time runs backfills, and only one makes vectors;
+leases ensure that.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
 
 SHARE: Final = 0.2
-"""The share of time that long-running work is active."""
+"""Share of the time in which long work is active; in the rest it sleeps."""
 _CREDIT: Final = 0.2
-"""Seconds of work that need no rest. A few turns cause less work than that."""
+"""Seconds of sleep that are waived after an idle time, so that the little work that a few turns cause needs no sleep."""
 _LONGEST: Final = 0.05
-"""The longest rest in seconds."""
+"""Maximum seconds of sleep after a step."""
 
 
 class Throttle:
-    """Manages the rests that all work on one index in a process shares.
+    """Limits the speed of all work of one process on one index.
 
     Args:
         time: returns a monotonic time in seconds.
@@ -43,7 +44,7 @@ class Throttle:
 
     @contextmanager
     def skip_rests(self) -> Iterator[None]:
-        """Skip all rests during the block, because a caller waits for the work."""
+        """Let work run without sleep during the `with` block, because a caller waits for it."""
         self._waited_for += 1
         try:
             yield
@@ -52,7 +53,7 @@ class Throttle:
 
     @asynccontextmanager
     async def run_step(self) -> AsyncIterator[None]:
-        """Run a block of work, then rest if a rest is due."""
+        """Run the `with` block as one step of work, then sleep if needed."""
         began = self._time()
         yield
         now = self._time()
@@ -63,17 +64,17 @@ class Throttle:
 
 NOTE: Final = "name"
 _LENGTH: Final = 60_000
-"""Milliseconds after which another process takes over the lease of a process that has ended."""
+"""Milliseconds after which another process can take over a lease whose holder has ended."""
 
 
 class Leases:
-    """Leases in a tenant's store, under a name shared by the processes of one index.
+    """Leases for work on a tenant's index. They are stored in the tenant's store.
 
     Args:
         store: the tenant's store.
-        index: the tenant's index.
+        index: the tenant's index. The names of leases contain its name, so only processes that use the same index share them.
         holder: the name of this process.
-        clock: milliseconds since the epoch.
+        clock: returns the current time, in milliseconds since the epoch.
     """
 
     def __init__(self, store: Store, index: Index, holder: str, clock: Callable[[], int]) -> None:
@@ -85,17 +86,24 @@ class Leases:
 
     @asynccontextmanager
     async def hold(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
-        """Hold a lease during the block; yield a check that it is still held, or None if another process has it."""
+        """Hold a lease during the `with` block.
+
+        Args:
+            what: the work, such as `walk` or `vectors`.
+
+        Yields:
+            A function that returns True while the lease is still held; None if another process holds the lease.
+        """
         name = f"{what} {await self.get_name()}"
         async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
             yield lease.keep if lease is not None else None
 
     def forget_name(self) -> None:
-        """Forget the index's name, because a new index has replaced it."""
+        """Forget the name of the index, because a new index has replaced it."""
         self._named = None
 
     async def get_name(self) -> str:
-        """Return the index's own name. Two indexes of one store, each with its own server, thus have separate leases."""
+        """Return the name of the index, which is random and stored in the index. Two indexes of one store have different names."""
         while self._named is None:
             found = await self._index.note(NOTE)
             if found is None:

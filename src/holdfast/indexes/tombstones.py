@@ -1,10 +1,9 @@
-"""Announce removals of data to other indexes of a store, with a mark in the store that contains the time of the last removal.
+"""Announce removals of data to the indexes of other processes, by a mark in the store.
 
-Processes report what they erase and delete to their own index at once. Removals by processes with another index, or without one,
-do not change the timestamps that a walk compares. The mark turns the next walk into a full walk, which otherwise happens once a
-week. It names no session and no user.
-
-    before a removal: set the mark, at most once a minute -> a walk reads it and checks everything, at most once an hour
+A process reports what it erases and deletes to its own index at once. The index of another process would not notice the removal,
+because it does not change the times of sessions that a backfill compares. So a process sets the mark, with the current time, before
+it removes data (at most once a minute). A backfill for another index that finds the mark checks all sessions and sources (at most
+once an hour); without a mark, that happens once a week. The mark names no session and no user.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from holdfast.stores.tenants import FOREVER
 from holdfast.stores.wrapper import StoreWrapper
 
 MARK: Final = "holdfast.departures"
-"""Key of the mark in the tenant's calibration data of models. No model has this name."""
+"""Key of the mark. It is stored with the tenant's calibration data of models, under a name that no model has."""
 _FRESH: Final = 60_000
-"""A mark is not written again for this many milliseconds."""
+"""Milliseconds during which a mark is not written again."""
 _MOST: Final = 32
-"""Maximum number of indexes whose marks are stored; the latest marks are kept."""
+"""Maximum number of indexes whose marks are stored. The latest marks are kept."""
 
 _Marks = dict[str, int]
 _decode: Final = msgspec.json.Decoder(_Marks).decode
@@ -43,12 +42,12 @@ async def _get_shared_name() -> str:
 
 
 class RemovalMarks:
-    """Set and read the removal mark of one tenant for one index.
+    """Sets the mark for removals by processes with one index, and reads the marks of all indexes of the tenant.
 
     Args:
         store: the tenant's store.
-        clock: milliseconds since the epoch.
-        name: returns the index's own name; the default is the shared name of all processes without an index.
+        clock: returns the current time, in milliseconds since the epoch.
+        name: returns the name of the index. The default is a name that all processes without an index share.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class RemovalMarks:
         self._marked_at = -_FRESH
 
     async def mark(self) -> None:
-        """Mark that data is about to be removed. A failure is ignored, since the weekly full walk finds the removal."""
+        """Set the mark, because data is about to be removed. A failure is ignored: the weekly full backfill finds the removal."""
         now = self._clock()
         if 0 <= now - self._marked_at < _FRESH:
             return
@@ -92,11 +91,11 @@ def _parse_marks(stored: bytes | None) -> _Marks:
 
 
 class UnindexedStore(StoreWrapper):
-    """The store of a process without an index: marks removals for the indexes of other processes.
+    """The store of a process without an index. It sets the mark before each removal, for the indexes of other processes.
 
     Args:
-        inner: the store.
-        clock: milliseconds since the epoch.
+        inner: the store that is wrapped.
+        clock: returns the current time, in milliseconds since the epoch.
     """
 
     def __init__(self, inner: Store, clock: Callable[[], int]) -> None:
@@ -140,5 +139,5 @@ class UnindexedStore(StoreWrapper):
 
 
 def mark_removals(store: Store, clock: Callable[[], int]) -> Store:
-    """Wrap a store so that it marks removals."""
+    """Wrap a store so that it sets the mark before each removal of data."""
     return UnindexedStore(store, clock)  # type: ignore[abstract]  # the wrapper delegates the other methods
