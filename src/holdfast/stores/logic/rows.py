@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from holdfast.domain.artifact import Artifact, NewArtifact
 from holdfast.domain.messages import Message, decode_payload
@@ -38,8 +39,12 @@ _FIRST_HIDDEN: Final = 3
 ENDLESS = 2**62
 """Means "no upper bound" as a parameter of statements, in every dialect."""
 
-_TURNS: Final = f"{TEMP}turns"
-"""Key under which `Session.state_turns` is stored in the state column. It cannot be a key of the session's own state."""
+IN_STATE: Final = ((f"{TEMP}turns", "state_turns", dict),)
+"""The fields of `Session` that are stored in the state column: key, name of the field, type.
+
+The keys cannot be keys of the session's own state. A field must have an empty value (`""`, `{}`, 0) as its default, which is
+not stored. A stored value of another type is damaged, and is read as the default.
+"""
 
 _encode = msgspec.json.Encoder().encode
 _decode_messages = msgspec.json.Decoder(tuple[Message, ...]).decode
@@ -125,8 +130,7 @@ def _decode_session(row: Row) -> Session:
     ]
     _, withdrawn, identity, holder, until, wanted, reshaped = row[31:38]
     given = {} if state is None else _decode_object(state)
-    own = select_own(given) if given else given
-    return Session(
+    session = Session(
         tenant=tenant if type(tenant) is str else tenant.decode(),
         user_id=user_id if type(user_id) is str else user_id.decode(),
         id=id_ if type(id_) is str else id_.decode(),
@@ -139,8 +143,7 @@ def _decode_session(row: Row) -> Session:
         ended_at=ended_at,
         end_reason=end_reason if end_reason is None or type(end_reason) is str else end_reason.decode(),  # type: ignore[arg-type]
         system_messages=() if system_messages is None else _decode_messages(system_messages),
-        state=own,
-        state_turns={key: turn for key, turn in _get_turns(given).items() if key in own} if given else {},
+        state=select_own(given) if given else given,
         metadata={} if metadata is None else _decode_object(metadata),
         ttl=ttl,
         withdrawn=withdrawn if type(withdrawn) is str else withdrawn.decode(),
@@ -162,11 +165,10 @@ def _decode_session(row: Row) -> Session:
             anchor=anchor,
         ),
     )
-
-
-def _get_turns(state: dict[str, Any]) -> dict[str, int]:
-    turns = state.get(_TURNS)
-    return turns if isinstance(turns, dict) else {}
+    for key, name, kind in IN_STATE if given else ():
+        if type(value := given.get(key)) is kind:
+            force_setattr(session, name, value)  # nothing else has the new session yet
+    return session
 
 
 def encode_claim(claim: Claim | None) -> Row:
@@ -198,9 +200,12 @@ def encode_counters(session: Session) -> Row:
 
 def encode_profile(session: Session) -> Row | None:
     """Return the large fields of a session as columns; None if all are empty."""
-    if not (session.system_messages or session.state or session.metadata):
+    state = session.state
+    for key, name, _ in IN_STATE:
+        if value := getattr(session, name):
+            state = {**state, key: value}
+    if not (state or session.system_messages or session.metadata):
         return None
-    state = {**session.state, _TURNS: session.state_turns} if session.state_turns else session.state
     return _encode(session.system_messages), _encode(state), _encode(session.metadata)
 
 
