@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import errors
+from holdfast import __version__, errors
 from holdfast.access import Principal
 from holdfast.cli import commands
 from holdfast.config.gateway import Auth
@@ -288,6 +288,19 @@ async def test_allowed_hosts() -> None:
         key = await made(served.hf)
         assert await request_status(served, key, host="any.example") == 200
         assert await request_status(served, key, host="any.example", origin="https://any.example") == 200
+
+
+@pytest.mark.parametrize("config", ["gateway: {allowed_hosts: chat.example.com}", ""])
+async def test_health_checks_are_answered_under_any_host_name(config: str) -> None:
+    """A load balancer calls them by IP address. They return nothing but status and version."""
+    async with gateway([], config) as (served, _):
+        for url, status in (("/healthz", "ok"), ("/readyz", "ready")):
+            response = await served.http.get(url, headers={"Host": "10.0.0.5:8377"})
+            assert (response.status_code, response.json()) == (200, {"status": status, "version": __version__})
+        for url in ("/", "/healthz/", "/metrics", "/v1/sessions"):
+            assert (await served.http.get(url, headers={"Host": "10.0.0.5:8377"})).status_code == 403
+        headers = {"Host": "10.0.0.5:8377", "Origin": "https://evil.example"}
+        assert (await served.http.get("/healthz", headers=headers)).status_code == 403
 
 
 async def test_cors_preflight_from_allowed_and_other_origins() -> None:

@@ -43,8 +43,8 @@ async def test_request_without_exactly_one_host_is_refused(hosts: str, path: str
 
 async def test_http_1_0_may_have_no_host_but_not_two() -> None:
     async with gateway([], "gateway: {allowed_hosts: [a.example]}") as (served, _):
-        assert (await ask(served, "Host: a.example\r\n", version="1.0"))[0] == 200
-        assert (await ask(served, "", version="1.0"))[1]["error"]["code"] == "host_not_allowed"
+        assert (await ask(served, "Host: a.example\r\n", path="/", version="1.0"))[0] == 200
+        assert (await ask(served, "", path="/", version="1.0"))[1]["error"]["code"] == "host_not_allowed"
         assert (await ask(served, "Host: a.example\r\n" * 2, version="1.0"))[1]["error"]["code"] == "invalid_host"
 
 

@@ -121,7 +121,9 @@ class Gateway(Settings, frozen=True, kw_only=True):
     tool_timeout: Timeout = 60.0
     """Maximum seconds of a tool call."""
     allowed_hosts: Names = ()
-    """Host names under which this server may be called, in addition to loopback. Unset: any if keys are required."""
+    """Host names under which this server may be called, in addition to loopback. Unset: any if keys are required. `GET /healthz` and
+    `GET /readyz` are answered under any name.
+    """
     cors_origins: Names = ()
     """Origins of web pages that may call the server, like `https://app.example.com`."""
 

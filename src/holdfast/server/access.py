@@ -380,6 +380,7 @@ class HostMiddleware:
         allowed: host names of the server, in addition to loopback names.
         origins: origins of pages that may call the server.
         requires_key: returns True if every request needs a key.
+        any_host: paths that answer under any host name, because load balancers call them by IP address.
     """
 
     def __init__(
@@ -389,8 +390,10 @@ class HostMiddleware:
         origins: Collection[str] = (),
         *,
         requires_key: Callable[[], bool],
+        any_host: Collection[str] = (),
     ) -> None:
         self._app = app
+        self._any_host = frozenset(any_host)
         self._allowed = {name.lower() for name in allowed}
         self._origins = frozenset(origins)
         self._requires_key = requires_key
@@ -403,7 +406,8 @@ class HostMiddleware:
                 return
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
             host, origin = headers.get(b"host", ""), headers.get(b"origin")
-            if not self._is_allowed_host(host) or not self._is_allowed_origin(origin):
+            is_allowed_host = scope["path"] in self._any_host or self._is_allowed_host(host)
+            if not is_allowed_host or not self._is_allowed_origin(origin):
                 where = " or ".join(sorted(self._allowed)) or "localhost"
                 message = f"this server answers as {where}, not to host {host!r}"
                 message += f" from {origin!r}" if origin else ""

@@ -150,7 +150,9 @@ def make_app(
             Middleware(RawPathMiddleware),
             Middleware(AnthropicErrorMiddleware),
             Middleware(RequestLogMiddleware, metrics),
-            Middleware(HostMiddleware, hosts, origins, requires_key=lambda: who.requires_key),
+            Middleware(
+                HostMiddleware, hosts, origins, requires_key=lambda: who.requires_key, any_host=health.HEALTH_PATHS
+            ),
             *_make_cors_middleware(origins),
             Middleware(AuthMiddleware, who, hf, PUBLIC),
         ],

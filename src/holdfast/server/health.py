@@ -22,6 +22,8 @@ from holdfast.wire.objects import Answer, Count, JsonObject, Request, json_schem
 routes = Routes("chat")
 server_routes = Routes("server", lenient=True)
 TEXT: Final[JsonObject] = {"schema": {"type": "string"}}
+HEALTH_PATHS: Final = ("/healthz", "/readyz")
+"""Paths of health checks. Their answers hold no user data, so they need no key and no allowed host name."""
 
 # -- models ----------------------------------------------------------------------
 
