@@ -1,25 +1,25 @@
-"""The working set: from a session's log to the messages that a model should see.
+"""Build working sets: select from a session's log the messages for one model call, within a token budget.
 
-- `settings`: the strategies and their keys.
-- `strategies`: the implementation of each strategy.
-- `units`: messages that are kept or dropped together.
-- `window`: the units of a view, and the only changes allowed to them.
-- `view`: a view, updated as the log grows.
-- `build`: from a view to a checked prompt.
-- `dialects`: requirements of each provider.
-- `agent_view`: how an agent sees other agents' messages.
-- `explain`: what happened to each entry, and why.
-- `presence`: whether a message is in a prompt, since when it is not, and how to keep it.
-- `prefix_diff`: the common prefix of a prompt and the previous one.
-- `cut`: shortening one message.
-- `truncation`: cutting, clearing and replacing messages of a window.
-- `salience`: ratings of units by importance.
-- `values`: ratings of pieces of text by their form.
-- `statements`: finding the sentences in which users state facts and wishes.
-- `standing_facts`: the block of the user's statements that are still true.
-- `summaries`: when a summary is due, the summarizer's prompt, and the resulting view.
-- `digest`: evicted messages, condensed without a model.
-- `recalled`: the blocks of recalled text and of facts known from earlier sessions.
-- `escaping`: making quoted text inert.
-- `analysis_cache`: cached analyses of messages.
+- `settings`: names and settings of the strategies.
+- `strategies`: the rules that decide which messages stay.
+- `units`: groups of messages that are kept or dropped together.
+- `window`: the units and compactions from which a prompt is made, and the changes allowed to them.
+- `view`: a window that is updated as the log grows.
+- `build`: makes the messages of a prompt from a view, and checks that they fit.
+- `dialects`: adapts messages to each provider's requirements.
+- `agent_view`: shows an agent the messages of other agents as quotes.
+- `explain`: reports what happened to each entry of the log, and why.
+- `presence`: finds out if a prompt contains a message, since when it does not, and which budget would keep the message.
+- `prefix_diff`: compares a prompt with the previous one.
+- `cut`: shortens one message.
+- `truncation`: shortens, clears and replaces messages of a window.
+- `salience`: rates units by importance.
+- `values`: rates pieces of text by their form.
+- `statements`: finds the sentences in which users state facts and wishes.
+- `standing_facts`: the block of the user's statements that are still valid.
+- `summaries`: plans summaries, makes the requests to the model, and builds the view after one.
+- `digest`: condenses evicted messages without a model.
+- `recalled`: the block of recalled text, and the block of facts known from earlier sessions.
+- `escaping`: makes quoted text harmless.
+- `analysis_cache`: caches analyses of messages.
 """

@@ -1,6 +1,6 @@
-"""An agent's view of a session with several agents: messages of other agents are quoted, so that the agent never takes them for its own.
+"""Show an agent a session that it shares with other agents: their messages are quoted, so that the agent never takes them for its own.
 
-Words, calls and results of another agent become text with the user role, under a heading that names the agent:
+The replies, tool calls and tool results of another agent become user messages. Each begins with a heading that names the agent:
 
     [agent researcher #qwertzui]: It lives at 12 m.
       Further lines are indented.
@@ -8,13 +8,13 @@ Words, calls and results of another agent become text with the user role, under 
     [agent researcher's tool search returned #qwertzui]: 3 pages
     [agent researcher handed the conversation over to writer #qwertzui]: They want a poem.
 
-The heading contains the session's marker, and the quoted text is made inert; see `holdfast.context.escaping`. Every further line of a quote
-is indented, whatever kind of line break precedes it, so that no quoted line can look like a heading. No strategy treats a quoted message as
-a user message: it is never the task, the current message or an instruction.
+The heading contains the session's marker, and the quoted text is escaped; see `holdfast.context.escaping`. In a quote, every line but the
+first is indented, whatever kind of line break precedes it, so that no quoted line can look like a heading. Strategies do not treat a quoted
+message as a user message: it is never the task, the current message or an instruction.
 
-Agents that run in parallel write in branches, for example `panel.optimist` and `panel.pessimist`; each entry stores its branch. A view sees
-its own branch, the enclosing ones and those inside it, and no others. This is decided for each unit from the unit alone, so that folding a
-log at once or in pieces gives the same result.
+Agents that run in parallel write in branches, for example `panel.optimist` and `panel.pessimist`; each entry stores its branch. An agent
+sees its own branch, the branches that enclose it and the branches inside it, but no others. The decision about a unit depends on that unit
+only, so a view gets the same result whether it adds a log at once or in pieces.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from holdfast.domain.messages import UNSPOKEN_PARTS, Content, Message, Part, Too
 from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, TRANSFERRED, Entry
 
 INDENT: Final = "  "
-"""Prefix of each further line of a quote."""
+"""Prefix of each line of a quote except the first."""
 ARGUMENT_CHARS: Final = 1_000
-"""Longest arguments of a call that are quoted whole, in characters. Of longer ones, only the head and the tail are quoted."""
+"""Most characters of a call's arguments that are quoted. Of longer arguments, only the beginning and the end are quoted."""
 _SAID = "[agent {agent}{tag}]: "
 _CALLED = "[agent {agent} called {tool} with{tag}]: "
 _RETURNED = "[agent {agent}'s tool {tool} returned{tag}]: "
@@ -43,29 +43,29 @@ _TRANSFERRED = "[agent {agent} handed the conversation over to {target}{tag}]"
 _NOTHING = "[agent {agent} said nothing{tag}]"
 _LEFT_OUT = " [… {missing} of {size} characters left out, message {seq} of the session{tag} …] "
 _CUT = re.compile(r"\n\[… \d+ of \d+ characters cut, [^\n]+ …\]\n")
-"""The note that a cut inserts. No quoted text contains such a line, because quoted lines are indented."""
+"""Matches the note that `holdfast.context.cut` inserts. Quoted text cannot contain this line, because its lines are indented."""
 _INDENT_TOKENS = 2
-"""Most tokens that indenting the text after a cut may take."""
+"""Most tokens that the indent after a cut takes."""
 
 
 class Perspective(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent and the branch that a session is viewed from."""
+    """The agent to which a session is shown, and its branch."""
 
     agent: str
-    """Messages of this agent, and messages without an agent, are its own. All others are quoted."""
+    """Name of the agent. Its own messages, and messages without an agent, are shown as they are. All others are quoted."""
     count: Callable[[Message], int]
-    """Counts a message as stored counts do (o200k)."""
+    """Returns the tokens of a message in the encoding of stored counts (o200k)."""
     branch: str = ""
-    """The agent's branch; empty if it is in none."""
+    """The agent's branch; empty if it does not run in a branch."""
     marker: str = ""
     """The session's marker; see `holdfast.context.escaping`."""
 
     def view_units(self, units: Iterable[Unit]) -> list[Unit]:
-        """Return units of the log as the agent sees them, without the units that are hidden from it."""
+        """Return units of the log in the form in which the agent sees them. Units of hidden branches are left out."""
         return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
     def view_unit(self, unit: Unit) -> Unit | None:
-        """Return a unit as the agent sees it: unchanged if the agent wrote it, None if it belongs to a hidden branch."""
+        """Return a unit in the form in which the agent sees it: quoted if another agent wrote it, None if its branch is hidden."""
         first = unit.entries[0]
         if first.message.role not in ("assistant", "tool"):
             return unit
@@ -88,7 +88,7 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(branch, str) and not _is_within(self.branch, branch) and not _is_within(branch, self.branch)
 
     def _strip_hand_over(self, unit: Unit) -> Unit:
-        """Return the agent's own reply of a workflow step without the call that ends the step."""
+        """Return the agent's own reply in a workflow without the call that hands over to the next workflow step."""
         first = unit.entries[0]
         return Unit(unit.entries, overrides=(self._make_override(first, "", _drop_calls(first.message)),))
 
@@ -110,16 +110,16 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_hand_over(entry: Entry) -> bool:
-    """Return True if `entry` is the reply of a workflow step whose only call announces the next step.
+    """Return True if `entry` is a reply in a workflow whose only call hands over to the next workflow step.
 
-    An ordinary tool call with the same name does not count: the model requested it, and it has a result.
+    Return False for an ordinary tool call with the same name: the model requested it, and it has a result.
     """
     calls, metadata = entry.message.tool_calls, entry.metadata or {}
     return len(calls) == 1 and calls[0].name == HAND_OVER and STEP in metadata and metadata.get("returned") == []
 
 
 def quote(text: str, marker: str = "") -> str:
-    """Return `text` made inert, with every line but the first indented."""
+    """Return `text` escaped for a quote, with every line but the first indented."""
     return _indent(escape_inline(text, marker))
 
 
@@ -129,11 +129,11 @@ def _indent(text: str) -> str:
 
 
 def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | None:
-    """Return the agent that a call hands the conversation over to, and the message for it; None if the call is not a transfer.
+    """Return the target agent of a call that transfers the conversation, and the message for that agent; None for any other call.
 
     Args:
         call: a tool call.
-        result: its result; None if there is none yet.
+        result: the result of the call; None if there is none yet.
     """
     if call.name != TRANSFER:
         return None
@@ -149,9 +149,9 @@ def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | No
 def shorten_relayed(
     override: MessageOverride, tokens: int, *, count: Count, loads: bool = False, marker: str = ""
 ) -> Message:
-    """Shorten another agent's message to `tokens` tokens if possible. Its heading stays whole.
+    """Shorten another agent's message to `tokens` tokens if possible. Its heading is never cut.
 
-    Like `holdfast.context.cut.cut`, but the text after the cut is indented, because it may start in the middle of a line.
+    The message is cut by `holdfast.context.cut.cut`. The text after the cut is then indented, because it may start in the middle of a line.
     """
     message = override.message
     whole = count.message(message)
@@ -172,7 +172,7 @@ def shorten_relayed(
 
 
 def _is_within(branch: str, outer: str) -> bool:
-    """Return True if `branch` is `outer` or inside it. Everything is inside the empty branch."""
+    """Return True if `branch` is `outer` or inside it. Every branch is inside the empty branch."""
     return not outer or branch == outer or branch.startswith(f"{outer}.")
 
 
@@ -182,7 +182,7 @@ def _is_within(branch: str, outer: str) -> bool:
 def _relay_reply(
     by: str, first: Entry, calls: Sequence[ToolCall], rest: Sequence[Entry], marker: str
 ) -> tuple[str, Message]:
-    """Return the heading and the message for the words and calls of another agent."""
+    """Return the heading and the whole message that quote another agent's reply, with its calls."""
     heading = _SAID.format(agent=by, tag=format_tag(marker))
     runs = list(_iter_runs(first.message.content))
     lines = [_format_call(by, call, result, first.seq, marker) for call, result in _match_results(calls, first, rest)]
@@ -194,7 +194,7 @@ def _relay_reply(
 
 
 def _format_call(by: str, call: ToolCall, result: Entry | None, seq: int, marker: str) -> tuple[str, str]:
-    """Return the heading of a call, and the text after it."""
+    """Return the heading that quotes another agent's call, and the text that follows the heading."""
     handed = parse_transfer(call, result)
     if handed is None:
         heading = _CALLED.format(agent=by, tool=escape_name(call.name), tag=format_tag(marker))
@@ -205,7 +205,7 @@ def _format_call(by: str, call: ToolCall, result: Entry | None, seq: int, marker
 
 
 def _quote_ends(text: str, seq: int, marker: str) -> str:
-    """Quote `text`; of a long text only the head (two thirds) and the tail."""
+    """Quote `text`. Of a long text, quote only the beginning (two thirds) and the end (one third)."""
     if len(text) <= ARGUMENT_CHARS:
         return quote(text, marker)
     head = ARGUMENT_CHARS * 2 // 3
@@ -215,7 +215,7 @@ def _quote_ends(text: str, seq: int, marker: str) -> str:
 
 
 def _relay_result(by: str, result: Entry, tool: str, marker: str) -> tuple[str, Message]:
-    """Return the heading and the message for a result of another agent's call."""
+    """Return the heading and the whole message that quote a tool result of another agent."""
     own = format_tag(marker)
     heading = _RETURNED.format(agent=by, tool=tool, tag=own) if tool else _LATE.format(agent=by, tag=own)
     return heading, Message(
@@ -224,7 +224,14 @@ def _relay_result(by: str, result: Entry, tool: str, marker: str) -> tuple[str, 
 
 
 def _attribute(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, str]], marker: str) -> Content:
-    """Return texts and media under a heading, followed by further headings with their texts."""
+    """Return the content of a quote: a heading with texts and media, then further headings with their texts.
+
+    Args:
+        heading: the first heading.
+        runs: the texts and media under it.
+        lines: the further headings, each with its text.
+        marker: the session's marker.
+    """
     attributed = [run if isinstance(run, Part) else INDENT + quote(run, marker) for run in runs]
     if runs and isinstance(runs[0], str):
         attributed[0] = heading + quote(runs[0], marker)
@@ -241,7 +248,7 @@ def _attribute(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, 
 
 
 def _iter_runs(content: Content) -> Iterator[str | Part]:
-    """Yield texts, adjacent ones joined, and media, in order. Reasoning is left out: it is private to its agent."""
+    """Yield the texts and media of a content in order, adjacent texts joined. Reasoning is left out, because it is private to its agent."""
     if isinstance(content, str):
         content = (Part("text", content),)
     text = ""
@@ -271,9 +278,9 @@ def _match_results(
 
 
 def _iter_results(first: Entry, rest: Sequence[Entry]) -> Iterator[tuple[Entry, str]]:
-    """Yield the results that are quoted, in order, with the name of their tool; the name is empty for a late result.
+    """Yield the results to quote, in order, each with the name of its tool. The name is empty for a result whose call is not known.
 
-    The result of a transfer is left out: the quoted call already says that it happened.
+    The result of a transfer is left out, because the quoted call already reports the transfer.
     """
     tools: dict[int, str] = {}
     for call, result in _match_results(first.message.tool_calls, first, rest):
@@ -310,7 +317,13 @@ def _strip_heading(content: Content, heading: str) -> Content:
 
 
 def _restore_heading(content: Content, original: Content, heading: str) -> Content:
-    """Put the heading back in front of a cut quote, and indent the text after the cut."""
+    """Return a cut quote with its heading put back in front, and with the text after the cut indented.
+
+    Args:
+        content: the cut quote, without its heading.
+        original: the same quote before it was cut.
+        heading: the heading.
+    """
     if isinstance(content, tuple) and isinstance(original, tuple):
         parts = [
             part

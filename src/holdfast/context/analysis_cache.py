@@ -1,4 +1,4 @@
-"""A cache for analyses of messages, keyed by a digest of the analysed text: a rebuilt view analyses no message a second time."""
+"""Cache analyses of messages by a hash of the analysed text, so that rebuilding a view does not repeat them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 from holdfast.limits import ANALYSIS_CACHE_BYTES
 
 ENTRY_BYTES: Final = 200
-"""Bytes that an entry takes in addition to its value: key, links, objects."""
+"""Bytes of a cache entry in addition to its value: the key, links and object headers."""
 STRING_BYTES: Final = 64
-"""Bytes that a short string takes in addition to its characters, with its slot in a tuple."""
+"""Bytes of a short string in a tuple, in addition to its characters."""
 
 
 class AnalysisCache:
-    """A thread-safe cache with a limit in bytes. It evicts the least recently used analysis.
+    """A thread-safe cache with a limit in bytes. It evicts the least recently used analyses first.
 
     Args:
-        max_bytes: limit for all analyses together.
+        max_bytes: most bytes of all analyses together.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -29,7 +29,7 @@ class AnalysisCache:
         self.size = 0
 
     def get(self, key: bytes) -> Any:
-        """Return an analysis, which must not be modified; None if it is not cached."""
+        """Return the cached analysis with this key; None if there is none. The caller must not modify it."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:
@@ -57,10 +57,10 @@ class AnalysisCache:
 
 
 ANALYSES: Final = AnalysisCache(ANALYSIS_CACHE_BYTES)
-"""The cache of this process. An analysis depends only on the analysed text."""
+"""The cache of this process. All sessions share it, because an analysis depends only on the analysed text."""
 
 
 def make_analysis_key(*parts: bytes) -> bytes:
-    """Return the key of an analysis of `parts`, the first of which names the kind of analysis."""
+    """Return the cache key of an analysis. The first of `parts` names the kind of analysis, the others are the analysed texts."""
     lengths = b"".join([len(part).to_bytes(8, "little") for part in parts])
     return hashlib.blake2b(b"".join((lengths, *parts)), digest_size=16, salt=len(parts).to_bytes(8, "little")).digest()

@@ -1,4 +1,4 @@
-"""Building a working set: from a view and stored entries to messages that are checked, explained and ready to send."""
+"""Build the working set for one model call from a view or from stored entries, and make sure that it fits the model's input budget."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ _T = TypeVar("_T")
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
 NO_ROOM = "no room: the conversation needs all tokens"
-"""The reason that is given if passages were found but do not fit."""
+"""The reason that is reported if text to recall was found but does not fit."""
 _TRIES = 8
-"""Most attempts to shrink a window, each in proportion to the excess, before the build fails."""
+"""Most attempts to make a window fit, each with a token limit lowered in proportion to the excess."""
 
 
 _SHORT: Final = 1_000
-"""Longest system message, in characters, whose token count is cached here. Counters cache the counts of longer texts."""
+"""Longest system message, in characters, whose token count is cached in this module. Token counters cache those of longer texts."""
 
 
 @lru_cache(maxsize=256)
 def _count_system(count: Any, content: str) -> int:
-    """Count the tokens of a system message with a `ModelCount`; 0 if the message is empty."""
+    """Return the tokens of a system message; 0 if it is empty. `count` is a `ModelCount`."""
     message = Message(role="system", content=content)
     tokens: int = count.message(message) if has_content(message) else 0
     return tokens
 
 
 class Overhead(int):
-    """Tokens in addition to the conversation, with their parts. They depend on the call, not on the conversation."""
+    """Number of tokens that a prompt takes in addition to the conversation and the recalled block, with the parts as attributes."""
 
     system: int
     tools: int
@@ -65,46 +65,46 @@ class Overhead(int):
 
     @classmethod
     def from_parts(cls, base: int, *, system: int, tools: int, introduction: int) -> Overhead:
-        """Return the sum of the parts and `base`, the tokens that every prompt has."""
+        """Return an overhead of `base` tokens, which every prompt has, and the given parts."""
         made = cls(base + system + tools + introduction)
         made.system, made.tools, made.introduction = system, tools, introduction
         return made
 
     def to_wire(self, recalled: int) -> dict[str, int]:
-        """Return the parts as the API shows them, with the tokens of the recalled block."""
+        """Return the parts as the API shows them, together with the `recalled` tokens of the recalled block."""
         return {"system": self.system, "tools": self.tools, "introduction": self.introduction, "recalled": recalled}
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Everything that determines how a working set is built."""
+    """The strategy, the budget and all other inputs of a working set, except the log."""
 
     strategy: Strategy
     count: ModelCount
-    """The model's own counter."""
+    """The token counter of the model."""
     input_budget: int
-    """Tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""
+    """Most tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""
     budget: Budget | None = None
-    """How the model's window is divided, for explanations."""
+    """The division of the model's context window. It is only shown in explanations."""
     measure: Measure = Measure()
-    """The known difference between the counter and the provider's own count."""
+    """The known difference between the counts of `count` and of the provider."""
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
     upstream: str = ""
-    """Name of the model's upstream; messages that it refused are left out."""
+    """Name of the upstream that serves the model. Messages that this upstream refused are left out."""
     without: Mapping[int, str] = {}
-    """Further messages to leave out: reasons by `seq`."""
+    """Other messages to leave out: the reason for each, by `seq`."""
     loads: bool = False
-    """True if the model has a tool to load the whole text of shortened tool results."""
+    """True if the model has a tool to load the complete text of shortened tool results."""
     recall: Recall = Recall()
-    """What may be recalled in the prompt."""
+    """Text that may be recalled in the prompt, and its limits."""
     marker: str = ""
     """The session's marker, which is part of all text that Holdfast adds to the prompt; see `holdfast.context.escaping`."""
     introduction: Introduction | None = None
-    """Facts known from earlier sessions, sent after `system`. They are left out if the conversation would get too few tokens."""
+    """Memories from earlier sessions, sent after `system`. They are left out if the conversation would not fit otherwise."""
 
     def with_marker(self, marker: str) -> Request:
-        """Return the request with another marker, which its perspective gets too."""
+        """Return the request with another marker, also in the perspective of its strategy."""
         strategy = self.strategy
         if strategy.perspective is not None:
             seen = msgspec.structs.replace(strategy.perspective, marker=marker)
@@ -112,12 +112,12 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return msgspec.structs.replace(self, marker=marker, strategy=strategy)
 
     def list_leading_messages(self) -> tuple[Message, ...]:
-        """Return the messages before the conversation."""
+        """Return the messages that are sent before the conversation: the system prompt and the introduction."""
         system = tuple(filter(has_content, self.system))
         return system if self.introduction is None else (*system, self.introduction.message)
 
     def count_overhead(self) -> Overhead:
-        """Count the tokens of system prompt, tools and reply start. They are counted anew at each call."""
+        """Count the tokens of system prompt, introduction, tool schemas and the start of the reply. The result is not cached."""
         system = 0
         for message in self.system:
             content = message.content
@@ -130,10 +130,10 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Overhead.from_parts(PRIMING, system=system, tools=tools, introduction=known)
 
     def compute_limit(self, overhead: int) -> int:
-        """Return the tokens that the conversation may take in addition to `overhead` and the recalled block.
+        """Return the most tokens of the conversation, after `overhead` and the tokens reserved for the recalled block are subtracted.
 
         Raises:
-            BudgetTooSmall: nothing is left for the conversation.
+            BudgetTooSmall: the overhead alone takes the whole input budget.
         """
         left = self.input_budget - overhead
         if left <= 0:
@@ -143,25 +143,25 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return left if self.strategy.budget is None else min(left, self.strategy.budget)
 
     def make_room(self, limit: int) -> Room:
-        """Return the room (token limit) of a window: `limit` without the reserve for messages that the dialect may add."""
+        """Return the token limit and counter of a window. The limit is `limit` minus a reserve for messages that the dialect may add."""
         reserve = 0 if self.dialect == "openai" else RESERVE
         kept_free = compute_session_share(limit) if self.strategy.recall else 0
         return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
 
 
 class FittedWindow(NamedTuple):
-    """A window that fits the budget, and the messages made from it."""
+    """A window that fits its token limit, and the messages made from it."""
 
     window: Window
     conversation: list[Message]
     tokens: int
-    """Tokens of the conversation, by the model's own counter."""
+    """Tokens of the conversation, counted for the model."""
     refused: Mapping[int, str]
-    """Reasons by `seq` of the messages that are replaced by a note because the provider refused them."""
+    """Messages that are replaced by a note because the provider refused them: the reason for each, by `seq`."""
 
 
 class PlacedBlock(NamedTuple):
-    """The recalled block of a prompt and its index in the conversation."""
+    """The recalled block of a prompt, its index in the conversation, and the tokens of its message."""
 
     block: RecalledBlock
     at: int
@@ -169,7 +169,7 @@ class PlacedBlock(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A working set that fits, before its recalled passages are chosen: that choice may depend on which messages are not sent."""
+    """A working set without its recalled block. The passages to recall are chosen later, because they depend on what was evicted."""
 
     request: Request
     fitted: FittedWindow
@@ -177,19 +177,22 @@ class Draft(NamedTuple):
     limit: int
     overhead: Overhead
     reduced: bool = False
-    """True if it was built without a reserve for the recalled block, or without the introduction."""
+    """True if the recall reserve or the introduction had to be left out to make the working set fit."""
 
     @property
     def needs_recall(self) -> bool:
-        """True if passages of the session itself should be recalled: messages were evicted from the prompt, and no search was made yet."""
+        """True if the caller should search the session for passages to recall.
+
+        This is so if the strategy recalls, some messages are not sent verbatim, and the turn has not searched yet.
+        """
         return self.request.strategy.recall and not self.request.recall.searched and self.fitted.window.has_left
 
     def finish(self, found: Sequence[RecalledItem] = (), missed: Sequence[str] = ()) -> WorkingSet:
-        """Return the finished working set. No message before the recalled block depends on `found`.
+        """Return the working set with its recalled block. The messages before that block do not depend on `found`.
 
         Args:
-            found: passages of the session itself that match the current message, best first.
-            missed: reasons why passages may be missing.
+            found: passages of this session that match the current message, best first.
+            missed: reasons why matching passages may be missing from `found`.
         """
         request, fitted = self.request, self.fitted
         known = request.recall
@@ -210,20 +213,21 @@ class Draft(NamedTuple):
 
 
 class WorkingSet:
-    """The messages for one model call, and how they were chosen.
+    """The messages for one model call, and the data that explains how they were chosen.
 
     Attributes:
-        request: the request that it was built for.
-        window: the window that it was built from.
+        request: the inputs of the build.
+        window: the window from which the messages were made.
         messages: system prompt and conversation, ready to send.
-        tokens: tokens of the conversation, which a strategy's budget limits.
-        total_tokens: tokens of the whole prompt including tool schemas, which the model's input budget limits.
-        budget: tokens that the conversation was allowed to take.
+        tokens: tokens of the conversation. The strategy's budget limits this number.
+        total_tokens: tokens of the whole prompt, tool schemas included. The model's input budget limits this number.
+        budget: most tokens that the conversation was allowed to take.
         recalled: the recalled block; None if nothing is recalled.
         recalled_tokens: tokens of the recalled block's message.
-        view: the view that it was built from.
-        prefix: the common prefix with the view's previous prompt.
-        broken: where and why the previous prompt is not a prefix of this one; None if it is one, or if that prompt is not known.
+        view: the view from which the window was made.
+        prefix: the common prefix of this prompt and the view's previous prompt.
+        broken: the first difference from the previous prompt, and its reason. None if this prompt begins with the previous one, or if the
+            previous prompt is not known.
     """
 
     def __init__(
@@ -258,12 +262,12 @@ class WorkingSet:
 
     @cached_property
     def state(self) -> ViewState:
-        """The state of the view, to be saved with the session. Read it before the view is updated again."""
+        """The state of the view, to save with the session. It is computed at the first access, which must come before the view changes."""
         return self.view.to_state()
 
     @property
     def hash(self) -> str:
-        """Hash of the exact messages: the same log, strategy and budget give the same hash."""
+        """Hash of the messages. The same log, strategy and budget always give the same hash."""
         return self.view.prefix_tracker.hash(self.messages)
 
     @property
@@ -272,18 +276,25 @@ class WorkingSet:
         return self.window.units[-1].last if self.window.units else -1
 
     def list_sources(self) -> tuple[Entry | None, ...]:
-        """Return for each of `messages` the entry that it represents; None for a message without an entry.
+        """Return the log entry of each item of `messages`; None for a message without an entry, and for a shortened task.
 
-        The result is computed from the window at each call: call this before the view is updated again.
+        The result is computed from the window, so call this method before the view changes.
         """
         return self._align(self.window.list_sources())
 
     def list_seqs(self) -> tuple[int | None, ...]:
-        """Return for each of `messages` the `seq` of its entry, also for a shortened task; otherwise like `list_sources`."""
+        """Return the `seq` of the log entry of each item of `messages`; None for a message without an entry.
+
+        Unlike `list_sources`, this includes a shortened task.
+        """
         return self._align(self.window.list_seqs())
 
     def _align(self, conversation: Sequence[_T | None]) -> tuple[_T | None, ...]:
-        """Map values of the window's messages to the indexes of these messages in `messages`; None for all other messages."""
+        """Return one value for each item of `messages`: the value from `conversation`, or None for messages that are not from the window.
+
+        Args:
+            conversation: one value for each message of the window.
+        """
         system = len(self.request.list_leading_messages())
         values = iter(conversation)
         recalled = self.recalled.message if self.recalled else None
@@ -293,7 +304,7 @@ class WorkingSet:
         return (*(None,) * system, *found)
 
     def to_record(self) -> BuildRecord:
-        """Return the record that is stored with the model call."""
+        """Return the record of this build, which is stored with the model call."""
         return BuildRecord(
             limit=self.budget,
             input_budget=self.request.input_budget,
@@ -313,15 +324,15 @@ class WorkingSet:
         )
 
     def list_decisions(self) -> list[Run]:
-        """Return the decision on every entry of the live path, as runs in order. Their number depends on the window, not on the log."""
+        """Return what happened to every live entry of the log, in order; see `holdfast.context.explain.list_decisions`."""
         return explain.list_decisions(self.window, self.request.strategy, self.refused)
 
     def sum_decisions(self) -> dict[str, int]:
-        """Return the tokens by decision: the short form for a response, without the runs."""
+        """Return the total tokens of each kind of decision, for example `kept` and `evicted`."""
         return explain.sum_decisions(self.window, self.request.strategy, self.refused)
 
     def explain(self) -> dict[str, Any]:
-        """Return how the working set was built: strategy, budget, frontier, compactions and common prefix with the previous prompt."""
+        """Return the explanation that the API shows: strategy, budget, frontier, compactions, common prefix with the previous prompt."""
         recalled = self.describe_recalled()
         strategy = explain.describe_strategy(self.request.strategy)
         return {
@@ -341,7 +352,7 @@ class WorkingSet:
         return explain.measure_compactions(self.window, self.list_decisions())
 
     def describe_recalled(self) -> dict[str, Any]:
-        """Return the ids of recalled items, and the reasons why items may be missing; empty if there are neither."""
+        """Return what was recalled, as the API shows it: ids, tokens, reasons why items may be missing, and ids of the introduction."""
         ids = self.recalled.ids if self.recalled else ()
         return explain.describe_recalled(ids, self.recalled_tokens, self.request.recall.missed, self._list_known_ids())
 
@@ -350,10 +361,10 @@ class WorkingSet:
         return self.request.introduction.ids if self.request.introduction else ()
 
     def describe_count(self, provider: int | None = None) -> MeasuredCount:
-        """Return the token count of the whole prompt and how exact it is.
+        """Return the token count of the whole prompt, and its accuracy.
 
         Args:
-            provider: the provider's own count, if it reported one.
+            provider: the count that the provider reported; None if it reported none.
         """
         counted = self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
         if counted.how == "exact" and any(is_guessed(part) for message in self.messages for part in message.media):
@@ -389,12 +400,13 @@ def build(
     """Build the working set of a session from its stored state.
 
     Args:
-        request: strategy, budget and the other parts of the prompt.
-        state: the saved view; None to build it from the whole live path.
-        kept: the entries from before the frontier that the state keeps.
-        entries: the live path from the state's frontier on.
-        live: the view's current summary; only needed without a state.
-        anchor: `seq` of the task anchor; only needed for a summary without a state.
+        request: strategy, budget and the other inputs.
+        state: the saved state of the view; None if there is none.
+        kept: the entries that `state.keep` names.
+        entries: the live entries from the state's frontier on. Without a state, all live entries; with `live`, those that
+            `make_summarized_view` needs.
+        live: the view's current summary. It is only used if `state` is None.
+        anchor: `seq` of the task anchor. It is only used together with `live`.
 
     Raises:
         BudgetTooSmall: no valid working set fits; the message says how many tokens are needed.
@@ -411,16 +423,16 @@ def draft(
     live: StoredCompaction | None = None,
     anchor: int | None = None,
 ) -> Draft:
-    """Build a working set up to the choice of recalled passages; see `build`."""
+    """Build a working set without its recalled block. The arguments and errors are those of `build`."""
     return _draft_first_fitting(
         request, lambda one: _draft_from_store(one, state, kept, entries, live=live, anchor=anchor)
     )
 
 
 def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> Draft:
-    """Return the first draft that fits: with everything, then without the recall reserve, then without the introduction.
+    """Return the first draft that fits: the complete one, or one without recall reserve, introduction or both.
 
-    A prompt without recalled text or introduction is better than a refused call.
+    A prompt without recalled text or introduction is better than a failed call.
     """
     for number, one in enumerate(_iter_fallbacks(request)):
         try:
@@ -431,7 +443,7 @@ def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> 
 
 
 def _iter_fallbacks(request: Request) -> Iterator[Request]:
-    """Yield the request, then one without a reserve for the recalled block, then both without the introduction."""
+    """Yield the request, then the request without recall reserve, without introduction, and without both."""
     yield request
     spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
     if spare is not None:
@@ -465,19 +477,22 @@ def _draft_from_store(
 
 
 def build_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> WorkingSet:
-    """Build a working set from a view in memory that has every entry of the log; see `build`.
+    """Build a working set from a view in memory that is up to date with the log.
 
     Args:
-        request: see `build`.
+        request: strategy, budget and the other inputs.
         view: the view.
-        reduced: whether the recall reserve and the introduction may be left out. A view that was built without them continues differently
-            from one that is loaded again, so callers that keep the view pass False and reload it instead.
+        reduced: True to leave out the recall reserve or the introduction if the working set does not fit otherwise. The view then differs
+            from one that is loaded from the store, so callers that keep the view pass False, and load it again after an error.
+
+    Raises:
+        BudgetTooSmall: no valid working set fits.
     """
     return draft_from_view(request, view, reduced=reduced).finish()
 
 
 def draft_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> Draft:
-    """Build a working set up to the choice of recalled passages; see `build_from_view`."""
+    """Build a working set without its recalled block. The arguments and errors are those of `build_from_view`."""
 
     def make(one: Request) -> Draft:
         overhead = one.count_overhead()
@@ -491,7 +506,14 @@ def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhe
 
 
 def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int) -> PlacedBlock | None:
-    """Return the recalled block, placed just before the current user message; None if there is no block or no such message."""
+    """Return the recalled block and its index, just before the current user message; None without a block or current user message.
+
+    Args:
+        request: the inputs of the build, with the items to recall.
+        fitted: the messages of the conversation.
+        room: most tokens of the block.
+        own: tokens that passages of this session may take in addition to `room`.
+    """
     recall, at = request.recall, None
     if recall.items or recall.block:
         at = fitted.window.find_current()
@@ -507,10 +529,10 @@ def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int)
 
 
 def fit(window: Window, request: Request, limit: int) -> FittedWindow:
-    """Return the messages of a window, counted by the model's own counter. A window that exceeds the limit is shrunk.
+    """Return the messages of a window with their token count. Shrink the window first if the count exceeds `limit`.
 
-    A window uses stored counts times the counter's factor. For ordinary text this is an upper bound of the model's count. For other text
-    the room is reduced here until the count fits, for this one build only.
+    A window estimates tokens as stored counts times the counter's factor. For ordinary text this is an upper bound of the model's count.
+    For other text, this function lowers the window's token limit until the exact count fits. The lower limit is valid for this build only.
 
     Raises:
         BudgetTooSmall: not even the smallest window fits.

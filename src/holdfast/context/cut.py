@@ -1,8 +1,8 @@
-"""Shortens a message by cutting its middle, with a visible note, so that required messages fit into a working set.
+"""Shorten one message by cutting the middle of its texts, so that a message that must be sent fits into a working set.
 
-The head and the tail of a text are kept; the note between them says how much is missing and where the whole text is. The texts of a message are
-shortened, and in an assistant message with tool calls also the strings inside the arguments. Arguments stay JSON, and their first key says
-that they were cut. Media and long unknown fields cannot be shortened: they are replaced by a text that names them.
+The beginning and the end of a text are kept. A note between them says how much is missing and where the complete text is. In tool calls,
+the strings inside the arguments are shortened too. Shortened arguments remain valid JSON, with a first key that says that they were cut.
+Media and long unknown fields cannot be shortened: a text that names them replaces them.
 """
 
 from __future__ import annotations
@@ -18,52 +18,66 @@ from holdfast.domain.artifact import LOADER, format_result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
-"""Tokens below which no message is cut; see `compute_cut_floor` for small rooms."""
+"""Minimum size of a cut message, in tokens. Strategies with a digest use a smaller one for small token limits; see `compute_cut_floor`."""
 LEAST_CUT, FLOOR = 32, 8
-"""If a digest repeats what was cut, the floor is this fraction (1/`FLOOR`) of the room, and at least `LEAST_CUT` tokens, most of which are the
-note. With `MIN_CUT`, three messages would fill a room of 512 tokens and leave no room for the digest."""
+"""With a digest, which repeats the facts that were cut, the minimum size is 1/`FLOOR` of the window's token limit.
+
+It is at least `LEAST_CUT` tokens, most of which are the note, and at most `MIN_CUT`. If it were always `MIN_CUT`, three cut messages would
+leave a window of 512 tokens no space for the digest."""
 USERS_LEAST = 48
-"""The floor for user messages, which no digest repeats as well."""
+"""Minimum size of a cut user message, in tokens, even if other messages may be cut to `LEAST_CUT`. A digest repeats a user's words less
+completely."""
 NOTE = "\n[… {missing} of {size} characters cut, {whole} …]\n"
 _CUT_KEY = "[cut, see {whole}]"
-"""First key in the arguments of a call that was cut. It contains the session's marker, so a model cannot take it for an argument of the tool,
-and no tool call with shortened arguments can be repeated by mistake."""
+"""First key in the arguments of a shortened call. It contains the session's marker, so that the model cannot take the key for an argument
+of the tool, and does not repeat the call with the shortened arguments."""
 STUB = "[original task{tag}: {text}]"
-"""Replaces a task anchor (the user's original task) that takes more than a quarter of the room."""
+"""Format of a shortened task anchor (the user's first message)."""
 STUB_LEAST = 66
-"""Least characters of the task in a stub."""
+"""Minimum number of characters of the task that a shortened task anchor contains."""
 _MEDIA_NOTE = "[a part of type {type} is left out here; it is in {whole}]"
 _FIELDS_NOTE = "[left out here: {names}; the whole is {whole}]"
 _WHOLE = "message {seq} of the session"
-"""Where the whole message is."""
+"""The part of a note that says where the complete message is."""
 _LOADABLE = LOADER + '("{name}")'
-"""The part of the note that says how to load the whole result, for a model that can."""
+"""The part of a note that says where the complete result is, for a model that has the tool to load it."""
 _LONG = 200
-"""Longest string inside arguments, or field other than the text, that is never cut, in characters."""
+"""Strings inside arguments, and fields other than the text, are never cut if they have at most this many characters."""
 _LONG_CALL = 110
-"""Longest arguments of a call that are never cut, in characters: the shortened form would be about as long."""
+"""Arguments of a call are never cut if they have at most this many characters: the shortened form would be about as long."""
 _CLOSE_ENOUGH = 0.97
-"""The search for the largest shortened message ends when one takes this share of the allowed tokens."""
+"""The search for the largest shortened message ends when a message takes at least this fraction of the allowed tokens."""
 _HALVINGS, _BY_LINE, _GROWTH = 24, 6, 4
-"""Most shares that are tried, how many of them by linear interpolation, and the largest ratio of a share to the previous one."""
+"""Limits of the search for the fraction of a text that fits.
+
+- `_HALVINGS`: most fractions that are tried.
+- `_BY_LINE`: number of tries with linear interpolation before bisection begins.
+- `_GROWTH`: largest factor from one fraction to the next, until one is too large.
+"""
 _AIM, _EDGE, _NO_SHARE = 0.985, 0.02, 1e-7
-"""Share of the allowed tokens that interpolation aims at; its least distance from both ends of the interval; and the smallest interval."""
+"""Parameters of the interpolation.
+
+- `_AIM`: fraction of the allowed tokens at which it aims.
+- `_EDGE`: minimum distance from both ends of the interval, as a fraction of the interval.
+- `_NO_SHARE`: length of an interval at which the search ends.
+"""
 _SURE_CHARS = 2
-"""Characters per allowed token of the first cut that is tried. Most texts have more, so the first count is rarely too high."""
+"""Characters per allowed token in the first cut that is tried. Most texts have more characters per token, so this cut nearly always
+fits."""
 
 
 class Count(Protocol):
-    """Counts tokens for one model; `holdfast.tokens` has the implementations."""
+    """Counts tokens for one model. The implementations are in `holdfast.tokens`."""
 
     def text(self, text: str) -> int:
-        """Return the tokens of a text."""
+        """Return the number of tokens of a text."""
 
     def message(self, message: Message) -> int:
-        """Return the tokens of a message as the provider counts it."""
+        """Return the number of tokens of a message, including those that the provider adds for each message."""
 
 
 class ModelCount(Count, Protocol):
-    """A token counter with the properties that building a prompt needs; `holdfast.tokens` has the implementations."""
+    """A token counter that also counts tool schemas and describes its accuracy. The implementations are in `holdfast.tokens`."""
 
     @property
     def name(self) -> str:
@@ -71,18 +85,18 @@ class ModelCount(Count, Protocol):
 
     @property
     def exact(self) -> bool:
-        """True if the model's own tokenizer counts."""
+        """True if the counter uses the model's own tokenizer."""
 
     @property
     def margin(self) -> float:
-        """Relative error bound of an estimate, already included in its counts; 0.0 if exact."""
+        """Maximum relative error of an estimating counter. Its counts already include it. 0.0 for an exact counter."""
 
     @property
     def factor(self) -> float:
-        """Stored (o200k) counts times this are an upper bound of the counter's counts for ordinary text; 1.0 for o200k itself."""
+        """Factor that turns a stored (o200k) count of ordinary text into an upper bound of this counter's count; 1.0 for o200k itself."""
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
-        """Return the tokens of tool schemas."""
+        """Return the number of tokens of tool schemas."""
 
 
 def _count_text(count: Count, piece: str) -> int:
@@ -90,25 +104,25 @@ def _count_text(count: Count, piece: str) -> int:
 
 
 count_piece = cast("Callable[[Count, str], int]", lru_cache(maxsize=4_096)(_count_text))
-"""Return the tokens of a line or a statement. Cached, because most lines of one step are needed again in the next."""
+"""Return the tokens of a line or a statement. Cached, because consecutive digests have most lines in common."""
 
 
 def compute_cut_floor(room: int) -> int:
-    """Return the tokens below which no message is cut in a room of `room` tokens, if a digest repeats what was cut."""
+    """Return the minimum size of a cut message, in tokens, for a strategy with a digest and a window of `room` tokens."""
     return max(LEAST_CUT, min(MIN_CUT, room // FLOOR))
 
 
 def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = False, marker: str = "") -> Message:
     """Return `message` shortened to `tokens` tokens if possible, otherwise as short as possible.
 
-    The result is deterministic. A message that already fits is returned unchanged. A user message is never cut below `USERS_LEAST` tokens.
+    The result is deterministic. A message that already fits is returned unchanged. The limit of a user message is at least `USERS_LEAST`.
 
     Args:
-        message: the whole message.
+        message: the complete message.
         tokens: the limit.
-        seq: `seq` of its entry.
-        count: the model's counter.
-        loads: whether the model can load a tool result again. If so, the note in a tool result says how.
+        seq: `seq` of the message's entry.
+        count: the token counter.
+        loads: True if the model has a tool to load tool results. The note in a shortened tool result then names the call.
         marker: the session's marker; see `holdfast.context.escaping`.
     """
     if message.role == "user":
@@ -131,9 +145,10 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
 
 
 def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
-    """Return the task anchor as a marked stub, `[original task: …]`, of at most `tokens` tokens; otherwise like `cut`.
+    """Return the task anchor shortened to at most `tokens` tokens, in the form `[original task: …]`. The arguments are those of `cut`.
 
-    At least `STUB_LEAST` characters are kept, even if they exceed the limit: a shorter stub would not distinguish two tasks.
+    A message that already fits is returned unchanged. At least `STUB_LEAST` characters of the task are kept, even if they exceed the limit,
+    because fewer would not distinguish two tasks.
     """
     if count.message(message) <= tokens:
         return message
@@ -150,16 +165,22 @@ def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: 
 
 
 def format_loader_call(seq: int) -> str:
-    """Return the call with which a model loads the tool result of entry `seq`."""
+    """Return the text of the tool call with which a model loads the complete tool result of entry `seq`."""
     return _LOADABLE.format(name=format_result_name(seq))
 
 
 _Made = Callable[[float], Message]
-"""Returns a message with the given share of the text: the larger the share, the larger the message."""
+"""A function that returns a message with a given fraction of its text. A larger fraction never gives a smaller message."""
 
 
 def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
-    """Return the largest message that fits, from the first family that has one; otherwise the smallest of all."""
+    """Return the largest message that fits, made by the first function that can make one; otherwise the smallest message of all.
+
+    Args:
+        families: functions that shorten the message in different ways, the preferred one first.
+        tokens: the limit.
+        count: the token counter.
+    """
     smallest: list[Message] = []
     for made in families:
         candidate = _find_largest(made, tokens, count)
@@ -170,10 +191,10 @@ def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Messa
 
 
 def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
-    """Return the largest message of a family that fits, approximately; `made(0.0)` if none does.
+    """Return approximately the largest message of `made` that fits; `made(0.0)` if none fits.
 
-    The first share is small, because counting the tokens of megabytes of text is slow. Each further share is found by linear interpolation
-    between the counted points; if that does not converge soon, by bisection.
+    The first fraction tried is small, because counting the tokens of megabytes of text is slow. The next fractions are found by linear
+    interpolation between counted messages. If that does not converge soon, bisection continues.
     """
     best = made(0.0)
     low, low_size = 0.0, count.message(best)
@@ -209,7 +230,12 @@ def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
 
 
 def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]:
-    """Return a function that replaces the media and long fields (such as reasoning) of a shortened `message` by texts that name them."""
+    """Return a function that takes a shortened `message` and replaces its media and long fields, such as reasoning, by texts naming them.
+
+    Args:
+        message: the complete message.
+        whole: the part of a note that says where the complete message is.
+    """
     long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
     note = _FIELDS_NOTE.format(names=", ".join(map(escape_name, sorted(long))), whole=whole) if long else ""
 
@@ -224,7 +250,7 @@ def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]
 
 
 def _describe_part(part: Part, whole: str) -> Part:
-    """Return a text that replaces a part other than text."""
+    """Return a text that names and replaces a media part; a text part is returned unchanged."""
     return part if part.text is not None else Part("text", _MEDIA_NOTE.format(type=escape_name(part.type), whole=whole))
 
 
@@ -261,7 +287,7 @@ def _shrink_call(call: ToolCall, share: float, whole: str, arguments: _CutArgume
 
 
 def _cut_strings(arguments: str, share: float, whole: str) -> str:
-    """Return arguments with their long strings cut, as compact JSON that no tool accepts as a call."""
+    """Return arguments with long strings cut, as compact JSON. The added key `_CUT_KEY` makes tools reject them."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -271,7 +297,7 @@ def _cut_strings(arguments: str, share: float, whole: str) -> str:
 
 
 def _cut_as_text(arguments: str, share: float, whole: str) -> str:
-    """Return an object with the cut text of arguments that are not JSON or have many short values."""
+    """Return a JSON object that contains arguments as one cut text. Used if they are not JSON, or have too many short values."""
     text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
     return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 
@@ -287,7 +313,13 @@ def _shrink_value(value: Any, share: float, whole: str) -> Any:
 
 
 def _cut_text(text: str, share: float, whole: str) -> str:
-    """Return the head (two thirds of what is kept) and the tail of `text`; all of it if the note would save nothing."""
+    """Return `text` with its middle replaced by a note; unchanged if that would not be shorter.
+
+    Args:
+        text: the text.
+        share: fraction of the text to keep, two thirds of it from the beginning and one third from the end.
+        whole: the part of the note that says where the complete text is.
+    """
     kept = int(len(text) * share)
     head = kept * 2 // 3
     tail = kept - head

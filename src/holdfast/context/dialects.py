@@ -1,8 +1,8 @@
-"""Requirements of each provider's dialect that go beyond the rules for all conversations.
+"""Adapt a conversation to the requirements of one provider's dialect that other providers do not have.
 
-The log and the window are independent of dialects: a working set is adapted when it is sent, always in the same way, so that the bytes
-before the frontier do not change. All text that a dialect needs is added here, where it is counted; `holdfast.wire.anthropic` and
-`holdfast.wire.gemini` then only convert messages to the provider's format.
+Logs and windows do not depend on dialects. A working set is adapted when it is built, always in the same way, so that the beginning of the
+prompt stays the same from call to call. This module adds every text that a dialect needs, so that its tokens are counted;
+`holdfast.wire.anthropic` and `holdfast.wire.gemini` then only convert messages to the provider's format.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from holdfast.domain.messages import REASONING_PARTS, SERVER_TOOL_PARTS, SYSTEM_
 from holdfast.errors import InvalidRequest
 
 THINKING = REASONING_PARTS
-"""Types of the parts that hold reasoning."""
+"""Types of content parts that contain reasoning."""
 Vendor = Literal["anthropic", "gemini"]
 _FORMATS: dict[str, Vendor] = {"anthropic-claude-v1": "anthropic", "google-gemini-v1": "gemini"}
-"""OpenRouter's `format` of a reasoning detail. Details without one are Anthropic's, which was the first provider that had any."""
+"""Values of `format` in OpenRouter's reasoning details, with their vendors. A detail without `format` is from Anthropic, which was the
+first vendor with such details."""
 
 
 class Thought(msgspec.Struct, frozen=True, gc=False):
-    """One piece of reasoning."""
+    """One piece of reasoning in a reply."""
 
     text: str = ""
     vendor: Vendor | None = None
-    """The provider that accepts `signature` and `sealed`."""
+    """The provider that accepts `signature` and `sealed`; None if no provider does."""
     signature: str | None = None
     sealed: str | None = None
-    """The encrypted reasoning, if there is no text or only a signature."""
+    """The encrypted reasoning; None if the reasoning is not encrypted."""
     call_id: str | None = None
-    """The call that an encrypted piece belongs to."""
+    """Id of the tool call to which encrypted reasoning belongs; None if there is none."""
 
     def is_signed_by(self, vendor: Vendor) -> bool:
         """Return True if `vendor` accepts this reasoning as its own."""
@@ -48,14 +49,17 @@ class Thought(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_thoughts(message: Message) -> list[Thought]:
-    """Return the reasoning of `message` from one field or part: clients that send several forms repeat the same text in each."""
+    """Return the reasoning of `message`, from its content parts or else from one field.
+
+    Only one place is read, because clients that send reasoning in several places repeat the same text.
+    """
     content = message.content if isinstance(message.content, tuple) else ()
     parts = [parse_thought(part) for part in content if part.type in THINKING]
     return parts or parse_field_thoughts(message)
 
 
 def parse_field_thoughts(message: Message) -> list[Thought]:
-    """Return the reasoning in fields of `message`; empty if its content has some."""
+    """Return the reasoning in a field of `message` other than its content; empty if the content contains reasoning."""
     if isinstance(message.content, tuple) and any(part.type in THINKING for part in message.content):
         return []
     extra = message.extra
@@ -69,12 +73,12 @@ def parse_field_thoughts(message: Message) -> list[Thought]:
 
 
 def parse_thought(part: Part) -> Thought:
-    """Return the reasoning in a part of a type in `THINKING`."""
+    """Return the reasoning in a content part, whose type must be in `THINKING`."""
     return _parse_block({"type": part.type, **part.extra})
 
 
 def find_signature(fields: Mapping[str, Any]) -> str | None:
-    """Return Google's signature from the fields of a message, part or call; None if there is none."""
+    """Return Google's thought signature from the fields of a message, part or call; None if there is none."""
     nested: list[Any] = [fields]
     if isinstance(of_google := fields.get("extra_content"), Mapping):
         nested.append(of_google.get("google"))
@@ -87,7 +91,7 @@ def find_signature(fields: Mapping[str, Any]) -> str | None:
 
 
 def find_call_signature(call: ToolCall) -> str | None:
-    """Return Google's signature of a call; None if there is none."""
+    """Return Google's thought signature of a tool call; None if there is none."""
     return find_signature(call.extra) or find_signature(call.function_extra)
 
 
@@ -117,20 +121,21 @@ def _to_text(value: Any) -> str | None:
 Dialect = Literal["openai", "anthropic", "gemini"]
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 OPENING = "[the conversation begins with the assistant]"
-"""The first message if a dialect requires the user to begin and the assistant did."""
+"""User message that is added before the conversation if the assistant begins it and the dialect requires the user to begin."""
 CLOSING = "[continue]"
-"""The last message if a dialect requires the user to end and the assistant did; it also separates two replies that must not be merged."""
+"""User message that is added after the conversation if the assistant ends it and the dialect requires the user to end. Also added between
+two replies that must not be merged."""
 SYSTEM_NOTE = "[a system message at this place of the conversation{tag}]\n"
 """Prefix of a system message inside the conversation, for dialects that accept system messages only at the beginning."""
 UNKNOWN_PART = "[a part of type {type}]\n{json}"
-"""Text form of a part that the dialect does not know."""
+"""Text that replaces a content part that the dialect does not support."""
 RECEIVED = "[received]"
-"""The assistant's message between tool results and a user message, for dialects in which turns must alternate."""
+"""Assistant message that is added between tool results and a user message, for dialects in which turns must alternate."""
 RESERVE = 48
-"""Tokens that a window leaves free for the messages that `adapt_messages` may add, so that it rarely has to shrink because of them."""
+"""Tokens of a window that are reserved for messages that `adapt_messages` may add. With them the window rarely has to be shrunk again."""
 
 MEDIA_PARTS = frozenset(KINDS)
-"""Types of parts that `holdfast.wire.openai` parses."""
+"""Types of media parts that `holdfast.wire.openai` parses."""
 _NATIVE_IN: dict[str, frozenset[str]] = {
     **dict.fromkeys(SERVER_TOOL_PARTS, frozenset({"assistant"})),
     "search_result": frozenset({"user", "tool"}),
@@ -138,12 +143,12 @@ _NATIVE_IN: dict[str, frozenset[str]] = {
     "tool_reference": frozenset({"tool"}),
     "browser_state": frozenset({"tool"}),
 }
-"""Anthropic's own block types, with the roles of the messages in which Anthropic accepts them."""
+"""Block types that only Anthropic has, with the roles of the messages in which Anthropic accepts them."""
 NATIVE_PARTS = frozenset(_NATIVE_IN)
-"""Anthropic's own block types, which are sent to Anthropic unchanged."""
+"""Block types that only Anthropic has. They are sent to Anthropic unchanged."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH = 56
-"""Characters of an id before a numeric suffix. With the suffix it has at most 64, the limit of Bedrock."""
+"""Most characters of a tool-call id without its numeric suffix. With the suffix, an id has at most 64 characters, the limit of Bedrock."""
 
 
 _OPENED = Message(role="user", content=OPENING)
@@ -152,12 +157,12 @@ _RECEIVED = Message(role="assistant", content=RECEIVED)
 
 
 def is_added(message: Message) -> bool:
-    """Return True if `adapt_messages` added the message. It is recognised by identity, not by its text."""
+    """Return True if `adapt_messages` added this message object. A client's message with the same text is not recognised as added."""
     return message is _OPENED or message is _GO_ON or message is _RECEIVED
 
 
 def check_dialect(dialect: str) -> Dialect:
-    """Return `dialect` if it is known.
+    """Return `dialect` unchanged if it is known.
 
     Raises:
         InvalidRequest: the dialect is unknown.
@@ -168,16 +173,22 @@ def check_dialect(dialect: str) -> Dialect:
 
 
 def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
-    """Return the conversation, without the system prompt, as `dialect` requires it.
+    """Return a conversation in the form that `dialect` requires.
 
-    OpenAI accepts it unchanged. Anthropic and Gemini require that the user begins and ends, and that system messages come first. No user
-    message may be empty, arguments must be a JSON object, part types must be known, and each tool-call id may occur once in the prompt.
+    OpenAI accepts every conversation unchanged. Anthropic and Gemini have these requirements:
+
+    - The user begins and ends the conversation, and system messages come first.
+    - No user message is empty.
+    - Arguments of a tool call are a JSON object.
+    - The types of all content parts are known.
+    - Each tool-call id occurs once in the prompt.
+
     Anthropic also requires that an assistant's turn begins with its signed reasoning.
 
     Args:
-        messages: the conversation.
+        messages: the conversation, without the system prompt.
         dialect: the provider's dialect.
-        marker: the session's marker, for notes on the origin of a text; see `holdfast.context.escaping`.
+        marker: the session's marker, for labels of system messages inside the conversation; see `holdfast.context.escaping`.
     """
     if dialect == "openai":
         return list(messages)
@@ -203,9 +214,10 @@ def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = 
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call as the object that Anthropic and Gemini require, without losing any of `text`.
+    """Return the arguments of a tool call as an object, which Anthropic and Gemini require. No part of `text` is lost.
 
-    Empty arguments become an empty object. Text that is not a JSON object, or that would change when parsed as one, is stored under `arguments`.
+    Empty text becomes an empty object. If `text` is not a JSON object, or parsing would change it, the object has the text under
+    `arguments`.
     """
     if not text.strip():
         return {}
@@ -214,7 +226,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in `text`; None if there is none, or if decoding and encoding would change it."""
+    """Return the JSON object that `text` contains; None if it contains none, or one that changes when it is decoded and encoded."""
     try:
         decoded = _decoder.decode(text)
         msgspec.json.encode(decoded)  # refuses lone surrogates
@@ -241,7 +253,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=_parse_
 
 
 def _with_object_arguments(call: ToolCall) -> ToolCall:
-    """Return `call` with the arguments that will be sent; the same object if they are unchanged."""
+    """Return `call` with its arguments as a JSON object; the same `ToolCall` if they already are one."""
     made = parse_arguments(call.arguments)
     if made and "arguments" in made and made["arguments"] == call.arguments:
         return msgspec.structs.replace(call, arguments=msgspec.json.encode(made).decode())
@@ -252,7 +264,7 @@ def _with_object_arguments(call: ToolCall) -> ToolCall:
 
 
 def _replace_unsupported(message: Message, dialect: Dialect) -> Message:
-    """Return `message` with every part that `dialect` does not support converted to text."""
+    """Return `message` with unsupported parts as text, without empty user content, and with JSON objects as arguments."""
     content = message.content
     if isinstance(content, tuple) and any(_is_unsupported(part, message.role, dialect) for part in content):
         content = tuple(
@@ -285,9 +297,9 @@ def _without_system_role(message: Message, marker: str) -> Message:
 
 
 def _alternate_turns(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages, with an assistant message between tool results and a user message after them.
+    """Yield the messages, with an assistant message added wherever a user message directly follows tool results.
 
-    Gemini's turns alternate, and its results of calls must be alone in their turn: Gemini ignores other parts next to them.
+    Gemini's turns must alternate, and Gemini ignores other parts in the same turn as tool results.
     """
     role = ""
     for message in messages:
@@ -298,9 +310,9 @@ def _alternate_turns(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages, with a user message before a reply with signed reasoning that follows another reply.
+    """Yield the messages, with a user message added before each reply with signed reasoning that directly follows another reply.
 
-    Anthropic treats two consecutive replies as one turn, and a turn with signed reasoning must begin with it.
+    Anthropic treats consecutive replies as one turn, and requires that a turn with signed reasoning begins with that reasoning.
     """
     role = ""
     for message in messages:
@@ -316,7 +328,7 @@ def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
 def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     """Return the messages with distinct tool-call ids.
 
-    Recordings reuse ids: the second use gets a numeric suffix, and so do its results, which follow it directly.
+    Some recorded conversations use an id several times. The second call with an id gets a numeric suffix, and so do the results after it.
     """
     used: set[str] = set()
     renamed: dict[str, str] = {}
@@ -329,12 +341,17 @@ def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Me
 
 
 def _sanitize_id(call_id: str, dialect: Dialect) -> str:
-    """Return `call_id` in characters that the dialect accepts."""
+    """Return `call_id` with the characters and the length that the dialect accepts."""
     return _ID.sub("_", call_id)[:_ID_LENGTH] or "call" if dialect == "anthropic" else call_id
 
 
 def _with_ids(message: Message, renamed: Mapping[str, str]) -> Message:
-    """Return `message` with the ids of its calls, or of the call that it answers, replaced according to `renamed`."""
+    """Return `message` with its tool-call ids replaced.
+
+    Args:
+        message: a reply with calls, a tool result, or any other message, which stays unchanged.
+        renamed: new ids by old ids.
+    """
     if message.tool_calls:
         if all(renamed[call.id] == call.id for call in message.tool_calls):
             return message

@@ -1,13 +1,14 @@
-"""Escapes quoted log text, so that a model cannot mistake it for anything else in a prompt.
+"""Escape quoted text of the log, so that a model takes it for a quote and for nothing else in a prompt.
 
-A working set contains text of Holdfast's own: a digest, a summary, the recalled block, the stub of a task, the notes at cuts. Most of it
-quotes users, tools and models. Three measures keep the two apart:
+Holdfast adds text of its own to a working set: a digest, a summary, the recalled block, a shortened task, the notes at cuts. Most of this
+text quotes users, tools and models. Three measures keep Holdfast's words and the quotes apart:
 
-- Every such text contains the session's **marker**, eight letters after a `#`. It is derived from a secret of the store, so that no user,
-  tool or client can know or compute it. It stays the same for the lifetime of the session.
-- Quoted text is made inert. Tokens of chat templates, labels like Holdfast's, speaker names at the beginning of a line, characters that are
-  invisible or reverse the writing direction, and the marker itself are rewritten in a readable form.
-- Lists of findings are JSON lines, in which brackets, line ends and invisible characters are escaped.
+- Every text that Holdfast adds contains the session's **marker**, eight letters after a `#`. The marker is derived from a secret of the
+  store, so no user, tool or client can know or compute it. It stays the same for the lifetime of the session.
+- Quoted text is escaped: everything in it that could look like a part of the prompt is rewritten in a readable form. These are tokens of
+  chat templates, labels like Holdfast's, speaker names at the beginning of a line, invisible characters, characters that reverse the
+  writing direction, and the marker itself.
+- Lists of recalled items are JSON lines, in which brackets, line ends and invisible characters are escaped.
 
 The log is never changed. All functions are pure.
 """
@@ -27,22 +28,22 @@ from typing import Any, Final
 from holdfast.domain.messages import Content, Part
 
 END: Final = "[end]"
-"""Last line of a digest or a summary. The first line contains the marker; the quoted text in between has no such line."""
+"""Last line of a digest, a summary or the standing facts. Escaped text cannot contain this line."""
 MARKER_LETTERS: Final = 8
-"""Number of letters in a marker: 37 bits, five to seven tokens."""
+"""Number of letters in a marker. They have 37 bits, and take five to seven tokens."""
 NAME_CHARS: Final = 64
-"""Longest name of an agent, tool, part or field in a label, in characters."""
+"""Most characters of the name of an agent, tool, part or field in a label."""
 REMOVED: Final = "(marker removed)"
-"""Replaces the session's marker in quoted text."""
+"""Text that replaces the session's marker in quoted text."""
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]+"
 )
 _JOINERS: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
-"""Joiners and variation selectors, which many scripts and emoji use."""
+"""Joiners and variation selectors. They are invisible, but many scripts and emoji need them."""
 _JOINED: Final = frozenset("LMS")
-"""Unicode classes of the characters that joiners join: letters, marks, and symbols except those in `_UNJOINED`."""
+"""First letters of the Unicode categories next to which a joiner is allowed: letters, marks and symbols. `_UNJOINED` has the exceptions."""
 _UNJOINED: Final = frozenset("<>|[]＜＞｜［］")
 _LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 _TAGS: Final = (
@@ -55,7 +56,7 @@ _ANGLES: Final = re.compile(
     rf"(?P<open>[<＜]{{1,2}})(?P<inner>\s*[/／]?\s*(?:[|｜]|(?:{_TAGS})(?=[\s>＞/=]|\Z))[^\n<>＜＞]{{0,120}})(?P<close>[>＞]{{0,2}})",
     re.IGNORECASE,
 )
-"""Tokens of chat templates, and tags around messages, calls, results and thoughts."""
+"""Matches tokens of chat templates, and tags that enclose messages, calls, results or reasoning."""
 _SQUARES: Final = re.compile(
     r"[\[［](?P<inner>\s*[/／]?\s*(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+|CALL_ID|ARGS|THINK|MODEL_SETTINGS|[gs]?MASK"
     r"|IMG(?:_BREAK|_END)?|(?:BEGIN_)?AUDIO|BOS|EOS|PREFIX|MIDDLE|SUFFIX|UNUSED\w*)\s*)[\]］]",
@@ -75,7 +76,7 @@ _ROLES: Final = re.compile(
     r"^(?P<name>[ \t>#*_-]*(?:human|assistant|system|user|developer|tool|function|model|ai)[*_]{0,2})[ \t]*[:：]",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The beginning of a message in a transcript, as read by models without a chat template."""
+"""Matches the beginning of a message in a transcript, the form in which models without a chat template read conversations."""
 _LOOKALIKES: Final = {
     **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)},
     **dict(
@@ -93,14 +94,14 @@ _LOOKALIKES: Final = {
     **dict.fromkeys("∣ǀ｜❘￨", "|"),
     **dict.fromkeys("／⁄∕", "/"),
 }
-"""Characters that resemble those of labels, tokens and names, each with the character that it resembles."""
+"""Characters that look like ASCII characters of labels, tokens and names, each with the ASCII character that it resembles."""
 _FOLD: Final = {ord(character): plain for character, plain in _LOOKALIKES.items()}
 _SUSPECT: Final = re.compile("[\\[<［＜]|said|result", re.IGNORECASE)
 _JSON_ESCAPED: Final = re.compile(
     "[\\[<\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\uffff"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-"""Characters that could begin or end something for a reader, or are invisible. Applied only inside JSON strings."""
+"""Matches characters inside JSON strings that are escaped: opening brackets, line ends, and invisible characters."""
 
 
 # -- the marker ----------------------------------------------------------------
@@ -122,18 +123,18 @@ def derive_marker(secret: bytes, identity: str) -> str:
 
 
 def format_tag(marker: str) -> str:
-    """Return a marker in the form in which labels contain it; empty if the marker is empty."""
+    """Return the text that adds a marker to a label: a space, `#` and the marker; empty if the marker is empty."""
     return f" #{marker}" if marker else ""
 
 
 def with_marker(label: str, marker: str) -> str:
-    """Insert a marker into a label, before its first colon or else before its end."""
+    """Return a label with a marker inserted before its first colon or, without a colon, before its last character."""
     at = label.find(":") if ":" in label else len(label) - 1
     return f"{label[:at]}{format_tag(marker)}{label[at:]}"
 
 
 def make_delimiter(*texts: str) -> str:
-    """Return a word that occurs in none of `texts`, so that text delimited by it cannot end the delimited part."""
+    """Return a word that occurs in none of `texts`. If tags with this word enclose the texts, no text can contain the closing tag."""
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=6)
     while any(digest.hexdigest() in text for text in texts):
         digest.update(b"again")
@@ -144,11 +145,11 @@ def make_delimiter(*texts: str) -> str:
 
 
 def escape_inline(text: str, marker: str = "") -> str:
-    """Make a text that is quoted within a line inert. Most texts are returned unchanged.
+    """Escape a text that is quoted inside a line of the prompt. Most texts are returned unchanged.
 
     Args:
         text: the quoted text.
-        marker: the session's marker; empty if there is none to protect.
+        marker: the session's marker, which is removed from the text; empty if there is none.
     """
     if not (text.isascii() and text.isprintable()):
         text = _HIDDEN.sub(_show_hidden, _LINE_END.sub("\n", text))
@@ -162,19 +163,22 @@ def escape_inline(text: str, marker: str = "") -> str:
 
 
 def escape_lines(text: str, marker: str = "") -> str:
-    """Make a text inert whose lines become lines of the prompt; see `escape_inline`."""
+    """Escape a text whose lines become lines of the prompt.
+
+    In addition to what `escape_inline` does, names of speakers at the beginning of a line are marked as quoted.
+    """
     text = escape_inline(text, marker)
     folded = text if text.isascii() else text.translate(_FOLD)
     return _rewrite(_ROLES, _quote, text, folded)[0] if ":" in folded else text
 
 
 def escape_name(name: str) -> str:
-    """Return a name for a label: on one line, short, without characters that end the label."""
+    """Return a name in the form in which labels contain it: on one line, at most `NAME_CHARS` long, without square brackets."""
     return escape_inline(" ".join(name.split()).translate(_IN_NAMES)[:NAME_CHARS])
 
 
 def escape_content(content: Content, marker: str) -> Content:
-    """Make the texts of a message's content inert; see `escape_lines`."""
+    """Escape the texts of a message's content with `escape_lines`. Media stay unchanged."""
     if isinstance(content, tuple):
         return tuple(part if part.text is None else _escape_part(part, marker) for part in content)
     return escape_lines(content, marker) if isinstance(content, str) else content
@@ -189,9 +193,15 @@ def _escape_part(part: Part, marker: str) -> Part:
 
 
 def _rewrite(pattern: re.Pattern[str], write: _Write, text: str, folded: str) -> tuple[str, str]:
-    """Rewrite the matches of a pattern in the folded text, in both texts, which correspond character by character.
+    """Rewrite the matches of a pattern in a text and in its folded form. Return both.
 
-    The remaining words keep their original characters, look-alikes included.
+    Look-alikes in the rest of the text keep their original characters.
+
+    Args:
+        pattern: the pattern, which is searched in `folded`.
+        write: returns the replacement of a match.
+        text: the text.
+        folded: the text with each look-alike replaced by the character that it resembles. It has the same length.
     """
     at, texts, folds = 0, list[str](), list[str]()
     for found in pattern.finditer(folded):
@@ -232,11 +242,11 @@ _INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
     (_LABELS, _open_parenthesis),
     (_SPEAKERS, _quote),
 )
-"""The patterns that are rewritten, in this order, each with its rewriting function."""
+"""The patterns whose matches are rewritten, in this order. Each has the function that returns the replacement."""
 
 
 def _show_hidden(found: re.Match[str]) -> str:
-    """Return a note with the name of the first of some hidden characters and their number."""
+    """Return a readable escape of the first of some hidden characters, with their number; unchanged if they are allowed joiners."""
     run = found.group()
     if all(character in _JOINERS for character in run) and _is_joined(found, len(run)):
         return run
@@ -245,7 +255,12 @@ def _show_hidden(found: re.Match[str]) -> str:
 
 
 def _is_joined(found: re.Match[str], length: int) -> bool:
-    """Return True if joiners are part of a word or an emoji, and so not hidden."""
+    """Return True if joiners are part of a word or an emoji, so that they are allowed.
+
+    Args:
+        found: a match that consists of joiners.
+        length: number of characters of the match.
+    """
     text, start, end = found.string, found.start(), found.end()
     before, after = text[start - 1 : start], text[end : end + 1]
     if length > 2 or not _can_join(before):
@@ -261,12 +276,12 @@ def _can_join(character: str) -> bool:
 
 
 def format_envelope(opening: str, lines: Iterable[str], closing: str) -> str:
-    """Put lines of data, made by `to_json_line`, between an opening and a closing line."""
+    """Return lines of data between a first and a last line. The lines of data must be made by `to_json_line`."""
     return "\n".join((opening, *lines, closing))
 
 
 def to_json_line(value: Any) -> str:
-    """Return `value` as JSON on one line, in which hidden characters, line ends and brackets inside strings are escaped."""
+    """Return `value` as JSON on one line. Hidden characters, line ends and opening brackets inside strings are escaped."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_to_json_text(str(key))}:{to_json_line(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,7 @@
-"""Explains what happened to each entry of a log in a working set, as runs, so that the explanation does not grow with the log."""
+"""Explain what happened to each entry of a log in a working set.
+
+Consecutive entries with the same decision share one `Run`, so that the explanation does not grow with the log.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,17 @@ _NONE: Mapping[int, str] = MappingProxyType({})
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """One decision about consecutive entries, with its reason."""
+    """The decision about consecutive entries of the log, such as `kept` or `evicted`, and its reason."""
 
     first: int
     last: int
     decision: str
     reason: str
     tokens: int
-    """Tokens of the run's entries in the log; for a cut message, the tokens that are sent."""
+    """Stored tokens of the entries; for a cut or cleared message, the tokens that are sent."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as the API shows it."""
+        """Return the run as the API shows it."""
         return {
             "from": self.first,
             "to": self.last,
@@ -39,7 +42,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class CompactionSize(msgspec.Struct, frozen=True, gc=False):
-    """A compaction in a prompt, and the size of what it replaces."""
+    """The size of a compaction in a prompt, and of the messages that it replaces."""
 
     kind: str
     first: int
@@ -47,62 +50,62 @@ class CompactionSize(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     """Tokens of the compaction's message."""
     source_tokens: int
-    """Stored tokens of the messages that it replaces."""
+    """Stored tokens of the messages that the compaction replaces."""
 
     def __str__(self) -> str:
         sizes = f"{self.source_tokens:,} tokens in {self.tokens:,}"
         return f"{self.kind} of messages {self.first} to {self.last}: {sizes}"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as the API shows it."""
+        """Return the sizes as the API shows them."""
         fields = msgspec.structs.asdict(self)
         return {"kind": fields.pop("kind"), "from": fields.pop("first"), "to": fields.pop("last"), **fields}
 
 
 class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The record that is stored with each model call: the budget with which its prompt can be rebuilt, and figures."""
+    """The record of a built prompt that is stored with its model call. The prompt can be rebuilt from it and the log."""
 
     limit: int
-    """Tokens that the conversation was allowed to take."""
+    """Most tokens that the conversation was allowed to take."""
     input_budget: int
     overhead: int
-    """Tokens of system prompt, tool schemas and reply start."""
+    """Tokens of system prompt, introduction, tool schemas and the start of the reply."""
     factor: float
-    """The factor for stored counts."""
+    """`ModelCount.factor` of the token counter."""
     dialect: Dialect
     messages: int
     common: int
-    """Length of the common prefix with the view's previous prompt, in messages; -1 if that prompt was not known."""
+    """Number of messages at the beginning that equal those of the view's previous prompt; -1 if that prompt was not known."""
     frontier: int
     summary: str = ""
-    """`Compaction.mark` of its summary; empty if it had none."""
+    """`Compaction.mark` of the prompt's summary; empty if the view had none."""
     recalled: tuple[str, ...] = ()
-    """Ids of recalled items (`RecalledItem.id`), as many as fit into `RECALLED_BYTES`."""
+    """`RecalledItem.id` of the recalled items, as many as fit into `RECALLED_BYTES`."""
     recalled_tokens: int = 0
     """Tokens of the recalled block."""
     missed: tuple[str, ...] = ()
-    """Reasons why items may not have been recalled."""
+    """Reasons why items may be missing from the recalled block."""
     known: tuple[str, ...] = ()
     """Ids of the promoted memories in the session's introduction."""
     marker: str = ""
-    """The session's marker at the time; it changes when the session is imported."""
+    """The session's marker when the prompt was built. Importing the session changes its marker."""
     passages: tuple[tuple[int, int, int, int], ...] = ()
-    """Passages recalled from the session itself: `seq` of the entry, first character, end character (exclusive), and number of characters
-    shown (-1 for all). This is enough to rebuild the block if nothing else was recalled."""
+    """Passages recalled from this session. Each has the `seq` of the entry, the first character, the end character (exclusive), and the
+    number of characters shown (-1 for all). If nothing else was recalled, the recalled block can be rebuilt from them."""
 
     def describe_recalled(self) -> dict[str, Any]:
-        """Return what was recalled; see the function `describe_recalled`."""
+        """Return what was recalled, as the API shows it."""
         return describe_recalled(self.recalled, self.recalled_tokens, self.missed, self.known)
 
 
 RECALLED_BYTES = 4096
-"""Limit for the ids of recalled items in a record, in bytes of UTF-8."""
+"""Most bytes (UTF-8) of the ids of recalled items in a record."""
 encode_record = msgspec.json.Encoder().encode
 _decode_record = msgspec.json.Decoder(BuildRecord).decode
 
 
 def decode_record(data: bytes) -> BuildRecord | None:
-    """Return a stored record; None if another version wrote it."""
+    """Return a stored record; None if another version wrote it in a different format."""
     try:
         return _decode_record(data)
     except msgspec.MsgspecError:
@@ -110,7 +113,7 @@ def decode_record(data: bytes) -> BuildRecord | None:
 
 
 def describe_strategy(strategy: Strategy) -> dict[str, Any]:
-    """Return a strategy with all its keys, defaults included, in the form of a request."""
+    """Return a strategy's name and all its options, defaults included, in the form in which a request sets them."""
     fields = msgspec.to_builtins(msgspec.structs.replace(strategy, perspective=None, choose=None))
     clearing = fields.pop("clearing")
     fields |= clearing or {} if strategy.name == CLEARING else {CLEARING: clearing}
@@ -127,13 +130,20 @@ def describe_strategy(strategy: Strategy) -> dict[str, Any]:
 def describe_recalled(
     ids: Sequence[str], tokens: int, missed: Sequence[str], known: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the ids of what a prompt recalls, why something may be missing, and the ids of the introduction's memories."""
+    """Return what a prompt recalls, as the API shows it. Fields without a value are left out.
+
+    Args:
+        ids: ids of the recalled items.
+        tokens: tokens of the recalled block.
+        missed: reasons why items may be missing.
+        known: ids of the memories in the session's introduction.
+    """
     shown: dict[str, Any] = {"ids": [*ids], "tokens": tokens} if ids else {}
     return shown | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
 
 
 def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """Return the first ids, as many as fit into a record."""
+    """Return the first of `ids`, as many as fit into `RECALLED_BYTES`."""
     kept, room = list[str](), RECALLED_BYTES
     for one in ids:
         room -= len(one.encode(errors="surrogatepass"))
@@ -144,11 +154,11 @@ def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def measure_compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
-    """Return the compactions in a window, with the size of what each replaces.
+    """Return the size of each compaction in a window, and of the messages that it replaces.
 
     Args:
-        window: the window that is sent.
-        runs: the result of `list_decisions` for it.
+        window: the window.
+        runs: the result of `list_decisions` for the window.
     """
     return [
         CompactionSize(
@@ -167,12 +177,20 @@ def _is_covered(run: Run, compaction: Compaction) -> bool:
 
 
 def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
-    """Return the decision on every entry of the live path, as runs in order. Their number depends on the window, not on the log."""
+    """Return what happened to every live entry of the log, as runs in the order of the log.
+
+    The number of runs depends on the size of the window, not on that of the log.
+
+    Args:
+        window: the window from which the prompt was made.
+        strategy: the strategy of the view.
+        refused: messages that were left out because the provider refused them, with the reasons.
+    """
     return _merge_runs(_iter_decisions(window, strategy, refused))
 
 
 def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
-    """Return the tokens by decision: the short form, without the runs."""
+    """Return the total tokens of each kind of decision. The arguments are those of `list_decisions`."""
     sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
     before = unseen_within = 0
     frontier = _find_frontier(window)
@@ -207,7 +225,7 @@ def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]
 
 
 def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
-    """Yield one run for each entry that is sent, and one for each gap between them, computed from the running totals."""
+    """Yield a run for each entry that is sent, and runs for the entries between them, which are known only by their total token counts."""
     place, before = 0, 0
     frontier = _find_frontier(window)
     for unit, decision, why in _iter_sent_units(window, strategy):
@@ -230,25 +248,32 @@ def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, st
 
 
 class Gap(NamedTuple):
-    """Consecutive entries that are not sent: first `seq`, end `seq` (exclusive), and the running totals before and after them."""
+    """Consecutive entries that are not sent."""
 
     first: int
+    """`seq` of the first entry."""
     end: int
+    """`seq` after the last entry."""
     before: int
+    """Stored tokens of all live entries before the gap."""
     after: int
+    """Stored tokens of all live entries up to the end of the gap."""
 
 
 def _find_frontier(window: Window) -> int:
-    """Return the `seq` from which on every visible entry is sent."""
+    """Return the lowest `seq` from which on all entries that the view sees are sent."""
     first = window.units[0].first if window.units else 0
     return first if window.outside is None else max(first, window.outside.before)
 
 
 def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
-    """Yield runs for the entries of a gap: those that no prompt ever contains, each with its reason, and those between them.
+    """Yield runs for the entries of a gap. Units in `Window.left_out` have their own reasons.
 
     Args:
-        within: whether the gap is before the frontier.
+        window: the window.
+        strategy: the strategy of the view.
+        gap: the entries that are not sent.
+        within: True if the gap is before the frontier.
     """
 
     def iter_rest(part: Gap) -> Iterator[Run]:
@@ -264,13 +289,13 @@ def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) 
 
 
 def _iter_unseen(gap: Gap) -> Iterator[Run]:
-    """Yield a run for entries after the frontier that are not sent. The only possible reason there is that the view does not see them."""
+    """Yield a run for entries after the frontier that are not sent. The view does not see them: there is no other possible reason."""
     if gap.after > gap.before:
         yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.after - gap.before)
 
 
 def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
-    """Yield runs for the entries of a gap: out of the buffer, then summarized, then condensed or left out."""
+    """Yield runs for a gap before the frontier: first entries too old for the strategy to see, then summarized ones, then the others."""
     if gap.after <= gap.before:
         return
     summary, outside, place, before = window.summary, window.outside, gap.first, gap.before
@@ -292,13 +317,13 @@ def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
 OUTSIDE = "out of the buffer: max_history_turns"
 """Reason for entries that are too old for the strategy to see."""
 UNSEEN = "of another branch"
-"""Reason for entries that a view does not see: an agent in a parallel branch wrote them, or a joined reply replaces them."""
+"""Reason for entries that the view does not see, because an agent in a parallel branch wrote them or a joined reply replaces them."""
 SUMMARIZED = "summarized"
-"""Reason for entries that a model's summary replaces. A digest has another one."""
+"""Reason for entries that a model's summary replaces. Entries that a digest replaces have the reason "condensed"."""
 
 
 def _iter_sent_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str, str]]:
-    """Yield every unit that is sent, with its decision and reason."""
+    """Yield every unit that is sent, with the decision about it and the reason."""
     anchor = window.anchor if window.anchored else None
     chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
     before = len(window.head) if chosen else 0

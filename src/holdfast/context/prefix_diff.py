@@ -1,6 +1,7 @@
-"""Compares a prompt with the previous one: the common prefix, which a provider's cache can reuse, and the hash of the prompt.
+"""Compare a prompt with the previous one, to find the common prefix that a provider's cache can reuse. Also hashes prompts.
 
-If a prompt only grew, only the new messages are compared and hashed. The messages of a view in memory are the same objects each time.
+If a prompt only has additional messages at its end, only these are hashed. Comparing the others is fast, because a view in memory returns
+the same message objects each time.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ class Prefix(NamedTuple):
     """The common prefix of a prompt and the previous one."""
 
     messages: int
-    """Number of common messages at the beginning."""
+    """Number of messages at the beginning that both prompts have in common."""
     before: int | None
-    """Number of messages of the previous prompt; None if it is not known."""
+    """Number of messages of the previous prompt; None if the previous prompt is not known."""
 
     @property
     def whole(self) -> bool:
-        """True if the previous prompt is a prefix of this one, so that a provider's cache holds all of it."""
+        """True if the prompt begins with the whole previous prompt, so that a provider's cache can reuse all of the previous one."""
         return self.messages == self.before
 
 
 class PrefixTracker:
-    """Compares each prompt of a view with the previous one, which it remembers."""
+    """Remembers the last prompt of a view, and compares the next one with it."""
 
     def __init__(self) -> None:
         self._last: tuple[Message, ...] | None = None
@@ -43,11 +44,11 @@ class PrefixTracker:
         self._base: tuple[int, hashlib.blake2b] | None = None
 
     def advance(self, messages: tuple[Message, ...], stays: int = 0) -> Prefix:
-        """Compare a prompt with the previous one, and remember it in its place.
+        """Return the common prefix of a prompt and the previous one. The prompt becomes the previous one of the next call.
 
         Args:
             messages: the prompt.
-            stays: how many of its messages the next prompt will probably begin with; 0 means all.
+            stays: number of messages at the beginning of the prompt with which the next prompt will probably begin too; 0 for all.
         """
         last, self._last, self._is_staying = self._last, messages, stays
         if last is None:
@@ -62,14 +63,14 @@ class PrefixTracker:
         return Prefix(common, len(last))
 
     def _rewind(self, common: int) -> None:
-        """Continue hashing from the end of the common prefix, or from an earlier saved position."""
+        """Reset the hasher to a saved state within the first `common` messages, or to the beginning if there is none."""
         if self._base is not None and self._base[0] <= common:
             self._hashed, self._hasher = self._base[0], self._base[1].copy()
         else:
             self._hashed, self._hasher, self._base = 0, hashlib.blake2b(digest_size=HASH_SIZE), None
 
     def hash(self, messages: tuple[Message, ...]) -> str:
-        """Return the hash of a prompt. For the last one, only new messages are hashed."""
+        """Return the hash of a prompt. For the prompt last passed to `advance`, only messages that are new in it are hashed."""
         if messages is not self._last:
             return hash_messages(messages)
         if self._hashed < self._is_staying < len(messages):
@@ -81,7 +82,7 @@ class PrefixTracker:
 
 
 def hash_messages(messages: Sequence[Message]) -> str:
-    """Return the hash of the exact messages as 32 hex digits: the same log, strategy and budget give the same hash."""
+    """Return the hash of messages as 32 hex digits. Equal messages have equal hashes in every process."""
     hasher = hashlib.blake2b(digest_size=HASH_SIZE)
     _update_hash(hasher, messages)
     return hasher.hexdigest()
@@ -94,7 +95,7 @@ def _update_hash(hasher: hashlib.blake2b, messages: Sequence[Message]) -> None:
 
 
 class PromptSnapshot(NamedTuple):
-    """The components of a prompt: enough to explain why the next prompt does not begin with it."""
+    """The components of a prompt that are needed to explain why the next prompt does not begin with it."""
 
     system: int
     """Number of system messages before the conversation."""
@@ -108,7 +109,13 @@ class PromptSnapshot(NamedTuple):
 
     @classmethod
     def from_window(cls, window: Window, system: int, recalled: int | None) -> PromptSnapshot:
-        """Return the snapshot of a window. Nothing is copied."""
+        """Return the snapshot of a prompt that was made from a window. Nothing is copied.
+
+        Args:
+            window: the window.
+            system: number of messages before the conversation.
+            recalled: index of the recalled block in the prompt; None if there is none.
+        """
         frontier = window.units[0].first if window.units else 0
         return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts, recalled)
 
@@ -119,14 +126,24 @@ class PrefixBreak(NamedTuple):
     message: int
     """Index of the first message that differs."""
     seq: int | None
-    """Its entry; None for a system message, a compaction, or the end."""
+    """`seq` of the entry of that message. None for a system message, for a compaction, and if the prompt ends there."""
     why: str
 
 
 def find_break(
     prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, window: Window, strategy: Strategy
 ) -> PrefixBreak | None:
-    """Return the entry that broke the prefix, and why; None if it is unbroken, or if the previous prompt is not known."""
+    """Return the first difference from the previous prompt, with its reason.
+
+    Return None if the prompt begins with the previous one, or if the previous prompt is not known.
+
+    Args:
+        prefix: the common prefix.
+        before: the components of the previous prompt; None if that prompt is not known.
+        now: the components of the prompt.
+        window: the window from which the prompt was made.
+        strategy: the strategy of the view.
+    """
     if before is None or prefix.before is None or prefix.whole:
         return None
     place = prefix.messages - now.system
@@ -157,7 +174,7 @@ def _explain_break(prefix: Prefix, before: PromptSnapshot, now: PromptSnapshot, 
 
 
 def describe_prefix(found: Prefix, broke: PrefixBreak | None) -> dict[str, Any]:
-    """Return the common prefix with the previous prompt as the API shows it; `whole` is null if that prompt is not known."""
+    """Return the common prefix with the previous prompt as the API shows it. `whole` is null if the previous prompt is not known."""
     known = found.before is not None
     shown = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
     return {**shown, "broken": broke._asdict() if broke else None}

@@ -1,7 +1,7 @@
-"""Finds out whether a message of the log is in a prompt: whole, in part or not at all, in which block, and why.
+"""Find out if a prompt contains a message of the log completely, in part or not at all, in which block, and why.
 
-The words of a message that is not sent whole are searched in the text of every block that is not verbatim, whatever created the block, so
-that new kinds of compaction need no change here.
+If a message is not sent completely, its words are searched in the text of all compactions, the introduction and the recalled block. Nothing
+here depends on how such a block was made, so new kinds of compaction need no change here.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from holdfast.limits import EXPLAIN_CHARS, EXPLAIN_EXCERPTS, EXPLAIN_PHRASES
 
 State = Literal["whole", "part", "no"]
 LEAST_WORDS: Final = 8
-"""Shortest match, in characters: shorter texts may occur in another message by chance."""
+"""Minimum length of a phrase that is searched, in characters. Shorter phrases may occur in another message by chance."""
 LEAST_SHORT: Final = 4
-"""The same for identifiers and for text beyond ASCII, because scripts without spaces say more with a character."""
+"""Minimum length for identifiers and for text that is not ASCII, because other scripts say more with each character."""
 
 
 class Excerpt(msgspec.Struct, frozen=True, gc=False):
-    """Words of a message as they appear in a prompt."""
+    """Words of a message that a block of the prompt contains."""
 
     block: str
-    """The block that contains the words: `task`, `pins`, `tail`, …; for a compaction its kind, such as `digest`."""
+    """Name of the block: `task`, `pins`, `tail`, …, or the kind of a compaction, such as `digest`."""
     words: str
-    """An exact part of the prompt; empty if the message was in the block but its words were not recorded."""
+    """The words exactly as the prompt has them. Empty if the message was in the block, but its words there were not recorded."""
 
 
 class Presence(msgspec.Struct, frozen=True, gc=False):
-    """The part of a message that a prompt contains."""
+    """The extent to which a prompt contains a message, and the reason."""
 
     state: State
     decision: str
-    """As in `Run`, or `retired`, `erased`, `later`."""
+    """The decision as in `Run`. Also `erased`, `retired` (removed by an edit or a rewind) or `later` (written after the prompt)."""
     reason: str
     block: str | None = None
-    """The block of the message itself; None if it is not sent as a message."""
+    """The block in which the message is sent; None if it is not sent as a message of its own."""
     excerpts: tuple[Excerpt, ...] = ()
-    """The excerpts of it that are in the prompt, if it is not there whole; at most `EXPLAIN_EXCERPTS`."""
+    """Words of the message that the prompt contains, if it does not contain the complete message; at most `EXPLAIN_EXCERPTS`."""
 
 
 class PromptContents:
-    """The messages of a working set by `seq`, and the text of its other blocks.
+    """The content of a working set, in a form in which messages of the log can be searched.
 
     Args:
         built: the working set.
-        recalled: `seq` of entries that were recalled in it, but whose recalled words are not stored.
+        recalled: `seq` of entries that the working set recalled, but whose recalled words were not recorded.
     """
 
     def __init__(self, built: WorkingSet, recalled: Collection[int] = ()) -> None:
@@ -80,7 +80,7 @@ class PromptContents:
         self._items = built.recalled.items if built.recalled else ()
 
     def find_presence(self, entry: Entry) -> Presence:
-        """Return how much of an entry the prompt contains."""
+        """Return the extent to which the prompt contains an entry, and the reason."""
         if entry.erased:
             return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
         if entry.retired_by is not None:
@@ -112,7 +112,7 @@ class PromptContents:
         return any(_normalize_spaces(form) in _normalize_spaces(message.text) for message in sent for form in forms)
 
     def _is_whole_in_cut(self, entry: Entry) -> bool:
-        """Return True if a message was marked as cut, or became a stub of the task, and was short enough to stay whole."""
+        """Return True if a message was cut or shortened as the task, but its shortened form still contains all of it."""
         said = entry.message
         return entry.seq not in self._refused and any(
             message == said
@@ -126,7 +126,7 @@ class PromptContents:
         )
 
     def _iter_excerpts(self, entry: Entry) -> Iterator[Excerpt]:
-        """Yield the words of an entry that are in the prompt: first from its own cut message, then from the other blocks."""
+        """Yield the words of an entry that the prompt contains: first those in its shortened message, then those in other blocks."""
         if entry.seq not in self._refused:
             block = self._blocks.get(entry.seq, "tail")
             for message in self._sent.get(entry.seq, ()):
@@ -143,7 +143,7 @@ class PromptContents:
 
 
 def split_phrases(message: Message) -> list[str]:
-    """Return a message as pieces that another block may quote: sentences, and the values of its JSON."""
+    """Split a message into phrases that another block may quote: sentences, or the values of its JSON."""
     phrases: list[str] = []
     for text in (message.text, *(call.arguments for call in message.tool_calls)):
         decoded = _decode_json(text)
@@ -166,7 +166,7 @@ def _decode_json(text: str) -> Any:
 
 
 def _iter_values(decoded: Any) -> Iterator[str]:
-    """Yield the strings and numbers in decoded JSON, long strings sentence by sentence."""
+    """Yield the strings and numbers in decoded JSON. Strings are split into sentences."""
     waiting = [decoded]
     while waiting:
         value = waiting.pop()
@@ -181,7 +181,7 @@ def _iter_values(decoded: Any) -> Iterator[str]:
 
 
 def _map_blocks(window: Window) -> dict[int, str]:
-    """Return the block of each entry that is sent as a message."""
+    """Return, by `seq`, the name of the block of each entry that is sent as a message."""
     anchor = window.anchor if window.anchored else None
     heads = {unit.first for unit in window.head}
     blocks: dict[int, str] = {}
@@ -201,7 +201,7 @@ def _map_blocks(window: Window) -> dict[int, str]:
 
 
 def _list_other_blocks(built: WorkingSet) -> list[tuple[str, str, str]]:
-    """Return the blocks that may quote messages: name, text, and text with normalized spaces."""
+    """Return the blocks that may quote messages. Each has its name, its text, and its text with normalized white space."""
     names: list[tuple[str, str]] = [(one.text, one.kind) for one in built.window.list_compactions()]
     if built.request.introduction is not None:
         names.append((built.request.introduction.message.text, "introduction"))
@@ -215,7 +215,14 @@ def _normalize_spaces(text: str) -> str:
 
 
 def _find(phrase: str, text: str, flat: str, marker: str) -> str:
-    """Return a phrase as it appears in a text, where white space and escapes may differ; empty if it does not appear."""
+    """Return the part of a text that equals a phrase except for white space and escapes; empty if there is none.
+
+    Args:
+        phrase: the phrase.
+        text: the text.
+        flat: the text with normalized white space.
+        marker: the session's marker.
+    """
     escaped = escape_inline(phrase, marker)
     for form in dict.fromkeys((phrase, escaped, to_json_line(phrase)[1:-1])):
         if _normalize_spaces(form) in flat:
@@ -228,7 +235,13 @@ def _find(phrase: str, text: str, flat: str, marker: str) -> str:
 
 
 def _find_ends(said: str, sent: str, marker: str) -> list[str]:
-    """Return the beginning and the end of a message, as far as its cut form contains them."""
+    """Return the beginning and the end of a message, as far as its shortened form contains them.
+
+    Args:
+        said: the text of the message.
+        sent: the text of its shortened form.
+        marker: the session's marker.
+    """
     best: list[str] = []
     start = said[:EXPLAIN_CHARS]
     for form in dict.fromkeys((said, escape_lines(start, marker), escape_inline(start, marker))):
@@ -240,7 +253,7 @@ def _find_ends(said: str, sent: str, marker: str) -> list[str]:
 
 
 def _find_longest_start(text: str, within: str) -> str:
-    """Return the longest beginning of a text that another text contains."""
+    """Return the longest beginning of `text` that `within` contains."""
     low, high = 0, min(len(text), len(within))
     while low < high:
         middle = (low + high + 1) // 2
@@ -249,23 +262,23 @@ def _find_longest_start(text: str, within: str) -> str:
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
-    """The recorded prompt since which a message is no longer whole."""
+    """The first recorded prompt that no longer contained a complete message."""
 
     turn_id: int
     timestamp: int
-    """Time of the model call, milliseconds since the epoch."""
+    """Time of the model call, in milliseconds since the epoch."""
     reason: str
-    """What changed."""
+    """Description of the change in the prompt."""
 
 
 class DepartureLog:
-    """Tracks messages through the prompts of a view, oldest first.
+    """Finds, for each message, the prompt since which it is no longer sent completely. `note` must get the prompts of a view, oldest first.
 
     Args:
-        seqs: the messages.
+        seqs: `seq` of each message to look for.
 
     Attributes:
-        found: by `seq`, the messages that were whole in an earlier prompt and are not in the last one.
+        found: by `seq`, the messages that an earlier prompt contained completely and the last one does not.
     """
 
     def __init__(self, seqs: Collection[int]) -> None:
@@ -274,7 +287,7 @@ class DepartureLog:
         self.found: dict[int, Departure] = {}
 
     def note(self, call: ModelCall, built: WorkingSet) -> None:
-        """Process the prompt of a recorded call."""
+        """Process the next prompt: that of a recorded model call, rebuilt as a working set."""
         if not self._seqs:
             return
         whole = built.window.list_whole_seqs() - built.refused.keys()
@@ -288,11 +301,11 @@ class DepartureLog:
 
 
 def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) -> Departure | None:
-    """Return the first call whose verbatim tail began after a message; None if there is none.
+    """Return the first model call whose prompt had its frontier after a message; None if there is none.
 
     Args:
         calls: recorded calls with the records of their prompts, oldest first.
-        seq: the message.
+        seq: `seq` of the message.
     """
     before: int | None = None
     for call, record in calls:
@@ -305,26 +318,27 @@ def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) 
 
 
 CLOSE_ENOUGH: Final = 0.05
-"""Accepted error of the budget that is found, as a share of it."""
+"""Accepted error of the budget that `find_least_budget` returns, as a fraction of it."""
 ROUND: Final = 10
-"""Budgets are tried in multiples of this."""
+"""Budgets are tried in multiples of this number of tokens."""
 STEPS: Final = 4
-"""Budgets that are tried with the strategy itself after the search without its digest; each is a tenth larger."""
+"""Most budgets that are tried with the complete strategy, after a search without its digest. Each is a tenth larger than the one before."""
 
 
 def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, current: int) -> int | None:
-    """Return a budget close to the smallest one with which the prompt contains a message whole.
+    """Return a budget close to the smallest one with which the prompt contains a complete message.
 
-    The search omits digests, which take most of the time of a build; its result is then tried with the strategy itself.
+    The search builds without digests, which take most of the time of a build. Its result is then tried with the complete strategy.
 
     Args:
-        request: the request that the prompt is built for.
-        entries: the live path.
-        seq: the message.
-        current: tokens that the conversation may take now.
+        request: the inputs of the build.
+        entries: the live entries of the log.
+        seq: `seq` of the message.
+        current: most tokens that the conversation may take now.
 
     Returns:
-        A budget in tokens that was tried; None if the strategy has no budget to change, or if no budget of this model is large enough.
+        A budget in tokens that was tried with success. None if the budget alone does not decide what the strategy keeps, or if the model
+        has no budget that is large enough.
     """
     strategy = request.strategy
     if strategy.window_size is not None or strategy.summarizer is not None or strategy.history or not strategy.bounded:
@@ -357,7 +371,7 @@ def _round_up(tokens: float) -> int:
 
 
 def _has_message(request: Request, entries: Sequence[Entry], seq: int, budget: int) -> bool:
-    """Return True if a prompt with that budget contains the message whole."""
+    """Return True if a prompt with this budget contains the complete message."""
     tried = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, budget=budget))
     try:
         built = build(tried, None, (), entries)

@@ -1,13 +1,18 @@
-"""Salience: rates which units are worth their tokens, by the ratings of callers and scorers, or else by signals of the text itself.
+"""Salience: choose the units that are most worth their tokens, by ratings of callers and scorers or else by the text itself.
 
-A unit's worth is what no other remaining unit says. Its values are weighed by their form (identifiers before dates before numbers before
-words). They count more if they were used again, if their key is the name of an argument of some call, and the later that was. Of many
-values of one form in a unit, each further one adds less, and worth is set against size, so that a listing does not crowd out what is short
-and definite. The user's messages count by their words, whatever they are. Only form and place decide, never meaning: it works the same for
-prose and code, logs and JSON, in any script.
+Without a rating, the importance of a unit is computed from the values in its text (identifiers, dates, numbers, words):
 
-Rating all units of a window costs as much as reading them. After that, a unit's importance only rises, when other units that say the
-same are evicted.
+- A value counts by its form: identifiers count most, then dates, numbers and words. Plain words count more in the user's messages.
+- It counts more if it was used again, especially if that was lately.
+- It counts more if its key is the name of an argument of some call.
+- It counts little if other remaining units contain it too.
+- Each further value of the same form in a unit counts less, and the sum is divided by a power of the unit's size. A listing therefore does
+  not displace short messages with specific content.
+
+Only form and position matter, never meaning. The rating works the same for prose and code, logs and JSON, in any script.
+
+Rating all units of a window takes as long as reading them. Afterwards, the importance of a unit only rises, whenever another unit with the
+same values is evicted.
 """
 
 from __future__ import annotations
@@ -27,44 +32,51 @@ from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 
 FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}
-"""Worth of a value by its form, given as the form's weight in a digest; other forms count as in a digest. A whole unit contains many plain words, and
-all of them stay with it, so they count for less here."""
+"""Worth of a value by its form. The keys are the weights of `weigh_value`; a form that is missing here has its weight as worth.
+
+Plain words have less worth than in a digest, because a unit contains many of them and keeps all of them."""
 USERS_WORD = 0.3
-"""Least worth of a word of the user: instructions and corrections are mostly plain words."""
+"""Minimum worth of a word of the user, because instructions and corrections consist mostly of plain words."""
 CROWD, USERS_CROWD, CROWDING = 1.5, 10.0, 1.5
-"""How fast a further value of one form adds less: `1 / (1 + before / CROWD) ** CROWDING`. A listing of any length is so worth a few of its
-rows. Users get a higher limit, because they repeat what matters to them."""
+"""The worth of each further value of one form in a unit is divided by `(1 + before / CROWD) ** CROWDING`, where `before` values count
+already.
+
+A listing of any length is therefore worth about as much as a few of its rows. For users' messages `USERS_CROWD` replaces `CROWD`, because
+users repeat what matters to them."""
 USED = 0.7
-"""What each further message with the value adds to its worth, for at most `MOST_USED` messages."""
+"""The worth of a value grows by this fraction with each message that uses it again, for at most `MOST_USED` messages."""
 MOST_USED = 4
 ASKED = 3.0
 """Factor for a value whose key is the name of an argument of some call."""
 HALF_LIFE, OLD = 16, 0.5
-"""Messages after which the part of a value's worth that depends on its newest use is halved; `OLD` is the share that stays."""
+"""The worth of a value falls with the number of messages since its last use: with the half-life `HALF_LIFE`, towards the fraction `OLD`."""
 UNIT_HALF_LIFE, OLD_UNIT = 150, 0.35
-"""The same for a unit, by its position, because work moves on to other subjects."""
+"""The worth of a unit falls with the number of messages after it in the same way, because work moves on to other subjects."""
 SOURCE, ELSEWHERE = 0.25, 0.1
-"""Factor for a value that other units hold too: in the unit that it came from, which has its context; and in all others."""
+"""Factors for a value that several units contain: `SOURCE` in the unit from which it came, which has its context, `ELSEWHERE` in all
+others."""
 USERS, FAILED = 1.25, 2.0
-"""Factors for the user's messages, and for a call that failed: it is retried in nearly the same form, or must not be."""
+"""`USERS` is the factor for the user's messages. `FAILED` is the factor for a call that failed: the agent will retry it in nearly the same
+form, or must not retry it."""
 ASSISTANTS, PROMISES = 0.7, 1.5
-"""Factors for the assistant's messages, which repeat much, and for its promises, which nothing else repeats."""
+"""`ASSISTANTS` is the factor for the assistant's messages, which repeat much. For a message with a promise it is `PROMISES`."""
 _PROMISING = 4_000
-"""Characters of a reply that are searched for a promise."""
+"""Number of first characters of a reply in which a promise is searched."""
 LEAST = 0.5
-"""Worth of a unit that says nothing."""
+"""Added to the worth of every unit, so that a unit without any values has some worth too."""
 POWER, HEADING = 0.7, 20
-"""Exponent of the size that worth is divided by; tokens that are added to the size, so that an "ok" is not rated as dense."""
+"""The size of a unit is `(HEADING + tokens) ** POWER`. `HEADING` prevents a high rating of very short messages such as "ok"."""
 SCALE = 4.0
-"""Scales importance so that units of a usual window are spread around the middle of 0 to 1, the range of callers' ratings."""
+"""Factor that spreads the importance of most units around 0.5, the middle of the range that callers' ratings have too."""
 FAILURE = 400
-"""Longest result, in characters, that may be nothing but an error."""
+"""A result with at most this many characters that mentions an error counts as a failed call."""
 RUN, DENSE_FROM = 6, "\u0e00"
-"""Longest run of letters that is one word, in scripts from Thai on: most of them put no spaces between words."""
+"""In scripts from the code point `DENSE_FROM` (Thai) on, a longer run of letters than `RUN` is not a single word: most have no spaces
+between words."""
 _FORM = 12
-"""Characters of a value that make its form."""
+"""Number of first characters of a value that determine its form."""
 _KEY = re.compile(r'"[^"\\\d]{1,40}"\s*:')
-"""A JSON key, unless it contains digits: then it may be a value."""
+"""Matches a JSON key. A key with digits is not matched, because it may be a value."""
 _PAIR = re.compile(r'([^\W\d][\w.-]{0,39})["\']?\s*[:=：]\s*(?:"([^"\\]{1,80})"|([^\s,;"\'{}\[\]()]{1,80}))')  # noqa: RUF001 - the colon of other scripts
 _ERROR = re.compile(
     r"\b(?:error|failed|failure|exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)"
@@ -74,17 +86,17 @@ _ERROR = re.compile(
 
 
 class Signals:
-    """The values in the units of a window, and the importance of each unit while the others stay.
+    """Computes the importance of the units of a window from their texts. The importance depends on which other units remain.
 
     Args:
-        units: all units of the window, in order, also those that cannot be evicted.
+        units: all units of the window in order, including those that cannot be evicted.
     """
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self._units = [_UnitSignals(unit) for unit in units]
         self._holders: dict[str, list[int]] = {}
         self._source: dict[str, int] = {}
-        """By value: the newest unit in which a tool returned it, or else the first unit that holds it."""
+        """For each value, the index of the newest unit in which a tool returned it, or else of the first unit that contains it."""
         self._used: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._there = [True] * len(units)
@@ -97,13 +109,13 @@ class Signals:
             self._weigh(at, signals, asked, now)
 
     def compute_importance(self, at: int) -> float:
-        """Return the importance of the unit at that index, from 0 to 1."""
+        """Return the importance of the unit with index `at`, from 0 to 1."""
         unit = self._units[at]
         worth = unit.factor * (LEAST + unit.worth)
         return SCALE * worth / (unit.size + SCALE * worth)
 
     def remove(self, at: int) -> None:
-        """Remove the unit at that index: units that say the same become more important."""
+        """Remove the unit with index `at`. Remaining units with the same values become more important."""
         self._there[at] = False
         for word in self._units[at].values:
             self._count[word] -= 1
@@ -112,11 +124,11 @@ class Signals:
                 self._units[left].worth += (1 - self._get_share(word, left)) * self._units[left].worths[word]
 
     def _get_share(self, word: str, at: int) -> float:
-        """Return the factor for a value in a unit while other units hold it too."""
+        """Return the factor for the value `word` in the unit with index `at`, if other units contain the value too."""
         return SOURCE if self._source[word] == at else ELSEWHERE
 
     def _note(self, at: int, unit: _UnitSignals) -> None:
-        """Note which values a unit holds, and which it uses again."""
+        """Record which values the unit with index `at` contains, and which of them it uses again."""
         for word in unit.values:
             self._holders.setdefault(word, []).append(at)
             if word not in self._source or word not in unit.said:
@@ -127,7 +139,14 @@ class Signals:
             self._last[word] = unit.last
 
     def _weigh(self, at: int, unit: _UnitSignals, asked: set[str], now: int) -> None:
-        """Compute the worth of each value of a unit. Within a form the best value comes first, and each further one counts a little less."""
+        """Compute the worth of a unit and of each of its values. Of the values with the same form, each next best one counts less.
+
+        Args:
+            at: index of the unit.
+            unit: the unit.
+            asked: names of arguments of calls.
+            now: `seq` of the newest entry.
+        """
         forms: dict[str, list[tuple[float, str]]] = {}
         for worth, form, word in self._iter_worths(unit, unit.find_values_under(asked), now):
             forms.setdefault(form, []).append((-worth, word))
@@ -141,7 +160,15 @@ class Signals:
         unit.factor *= _fade(now - unit.last, UNIT_HALF_LIFE, OLD_UNIT)
 
     def _iter_worths(self, unit: _UnitSignals, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
-        """Yield the values of a unit without regard to others: worth, form and value. Plain words share one form."""
+        """Yield the worth, the form and the case-folded text of each value of a unit, without regard to its other values.
+
+        Words, names and other values of low weight share one form.
+
+        Args:
+            unit: the unit.
+            wanted: values whose key is the name of an argument of some call.
+            now: `seq` of the newest entry.
+        """
         new = _fade(now - unit.last, HALF_LIFE, OLD)
         for word, written in unit.values.items():
             weight = weigh_value(written)
@@ -158,7 +185,7 @@ class Signals:
 
 
 class _UnitSignals:
-    """The values in one unit."""
+    """The values in a unit, and their worth."""
 
     __slots__ = ("asked", "factor", "last", "promises", "results", "said", "size", "users", "values", "worth", "worths")
 
@@ -166,9 +193,9 @@ class _UnitSignals:
         self.last = unit.last
         self.users = unit.asks
         self.values: dict[str, str] = {}
-        """By folded form, the first spelling of each value."""
+        """All values: the first spelling of each, by its case-folded text."""
         self.said: dict[str, str] = {}
-        """The values in messages and in calls, but not in tool results."""
+        """The values in messages and arguments of calls, but not in tool results; in the same form."""
         self.asked: list[str] = []
         self.results: list[str] = []
         self.promises = False
@@ -180,7 +207,7 @@ class _UnitSignals:
         self.factor = self._compute_factor()
 
     def find_values_under(self, names: set[str]) -> set[str]:
-        """Return the values in tool results whose key is one of `names`."""
+        """Return the case-folded words of values in tool results whose key is one of `names`."""
         if not names:
             return set()
         found = (pair for text in self.results for pair in _PAIR.findall(text))
@@ -210,13 +237,13 @@ class _UnitSignals:
 
 
 def _iter_texts(message: Message) -> Iterator[str]:
-    """Yield a message's text and the arguments of its calls, long ones shortened."""
+    """Yield the text of a message and the arguments of its calls. Of long texts only the beginning and the end are yielded."""
     texts = (message.text, *(call.arguments for call in message.tool_calls))
     return (keep_ends(text) for text in texts if text)
 
 
 def _iter_words(text: str) -> Iterator[str]:
-    """Yield the words of a text, each once. In scripts without spaces, a long run is split: it is not one word, but many."""
+    """Yield the distinct words of a text. In scripts without spaces, a long run of letters is split into pairs of letters."""
     for word in dict.fromkeys(split_words(_KEY.sub(" ", text))):
         if len(word) > RUN and word[0] >= DENSE_FROM and not word.isascii():
             yield from (word[at : at + 2] for at in range(0, len(word), 2))
@@ -226,7 +253,7 @@ def _iter_words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=8_192)
 def _reduce_to_form(value: str) -> str:
-    """Return the form of a value: letters and digits are replaced by one each, other characters stay."""
+    """Return the form of a value: each letter is replaced by `a` and each digit by `9`, other characters stay."""
     return "".join("9" if mark.isdigit() else "a" if mark.isalpha() else mark for mark in value[:_FORM])
 
 
@@ -236,23 +263,28 @@ def _fade(age: int, half_life: int, least: float) -> float:
 
 
 SMALL, FULL = 2048, 8192
-"""Rooms up to the first size are emptied no further than necessary, rooms from the second size on as far as with other strategies. Providers
-cache no prompt below a thousand tokens, so a stable prefix saves little in a small room, and what is evicted is not sent again."""
+"""Token limits between which the default target falls from `MOST_TARGET` to `LEAST_TARGET`.
+
+With a limit up to `SMALL`, only as much as necessary is evicted, because a stable prefix saves little there: providers do not cache prompts
+below a thousand tokens. With a limit from `FULL` on, as much is evicted as by other strategies."""
 LEAST_TARGET, MOST_TARGET = 0.33, 1.0
 ALIKE = 0.5
-"""Units with at least this share of another unit's importance are in the same class, if both were rated by their signals only."""
+"""An evicted unit may be restored only if its importance is at least this fraction of that of the last evicted unit."""
 
 
 def compute_target(room: int) -> float:
-    """Return the share of the room that is used after a step."""
+    """Return the default target: the fraction of a token limit of `room` tokens that is still used after an eviction."""
     above = min(1.0, max(0.0, (room - SMALL) / (FULL - SMALL)))
     return MOST_TARGET - (MOST_TARGET - LEAST_TARGET) * above
 
 
 def rate_units(units: Sequence[Unit]) -> list[float]:
-    """Return the importance of each of `units` while all stay, from 0 to 1, in the order of the log.
+    """Return the importance of each of `units`, from 0 to 1, as long as none is evicted.
 
-    The rating of a caller or a scorer of any message of a unit decides; without one, the unit's own signals do.
+    If a caller or a scorer rated messages of a unit, this is their highest rating. Otherwise it is computed from the text.
+
+    Args:
+        units: all units of the window in order.
     """
     signals = Signals(units)
     return [
@@ -262,18 +294,21 @@ def rate_units(units: Sequence[Unit]) -> list[float]:
 
 
 def choose_units(window: Window, share: float | None) -> frozenset[int]:
-    """Return the places of the units to keep, those most worth their tokens.
+    """Choose the units to keep, those most worth their tokens. Return the `Unit.first` of each.
 
     Args:
-        window: a window that exceeds its room.
-        share: share of the room that all units may take; None for `compute_target` of it.
+        window: a window that exceeds its token limit.
+        share: fraction of the token limit that all units together may take; None for the default of `compute_target`.
     """
     room = window.room.tokens
     return choose_within(window, int((compute_target(room) if share is None else share) * room))
 
 
 def choose_within(window: Window, goal: int) -> frozenset[int]:
-    """Return the places of the units that stay if all may take `goal` tokens. The least important are evicted first; of equal ones, the oldest."""
+    """Choose the units to keep if all together may take `goal` tokens. Return the `Unit.first` of each.
+
+    The least important units are evicted first; if several are equally important, the oldest of them.
+    """
     units = [*window.head, *window.units]
     free = [at for at, unit in enumerate(units[:-1]) if not window.is_protected(unit)]
     sizes = {at: window.measure_unit(units[at]) for at in free}
@@ -293,14 +328,18 @@ def choose_within(window: Window, goal: int) -> frozenset[int]:
 
 
 _Ranked = tuple[float, int]
-"""An importance, and the index of its unit."""
+"""The importance of a unit, and its index."""
 
 
 class _Queue:
-    """Units that may be evicted, the least important first.
+    """Yields the units that may be evicted, the least important first. Each yielded unit counts as evicted.
 
-    A value that two units hold matters little until only one of them is left, so importance is recomputed after each eviction. It can
-    only have risen; therefore a unit that is still the least important when its turn comes is evicted next.
+    A value in two units matters little until only one of them remains, so evicting a unit can make others more important. The importance of
+    a unit is therefore computed again before it is yielded. If it has risen, the unit goes back into the queue.
+
+    Args:
+        units: all units of the window.
+        free: indexes of the units that may be evicted.
     """
 
     def __init__(self, units: Sequence[Unit], free: Sequence[int]) -> None:
@@ -325,9 +364,13 @@ class _Queue:
 
 
 def _iter_restorable(units: Sequence[Unit], removed: Sequence[_Ranked]) -> Iterator[int]:
-    """Yield evicted units that may be restored if evicting the last one freed more tokens than needed.
+    """Yield the indexes of evicted units that may be restored if evicting the last one freed more tokens than needed.
 
-    These units are nearly as important as the last one; the most important come first. Ratings of callers are never overridden in this way.
+    These are nearly as important as the last one, and the most important comes first. Units that callers or scorers rated are not restored.
+
+    Args:
+        units: all units of the window.
+        removed: the evicted units in the order of eviction.
     """
     for importance, at in reversed(removed[:-1]):
         last, place = removed[-1]

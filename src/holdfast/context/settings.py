@@ -1,7 +1,7 @@
-"""The strategies and their keys: one table of everything that may be set under `context:` and in a request, and its validation.
+"""Settings of the strategies: the table of all keys that `context:` and requests may set, and their validation.
 
-`holdfast.context.strategies` implements the strategies. This module knows names, types, ranges and defaults, and what requests and API keys
-may set.
+This module has the names, types, ranges and defaults of the keys, and decides what requests and API keys may set.
+`holdfast.context.strategies` implements the strategies.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.numbers import MOST, check_whole
 
 DEFAULT_STRATEGY: Final = "digest"
 CLEARING: Final = "clear_tool_results"
-"""Both a strategy of its own, and a key of all other strategies, which are applied after it."""
+"""Name of a strategy, and also of a key of every other strategy. As a key, it clears old tool results before the strategy is applied."""
 RECALL: Final = "recall"
-"""The key that says whether a prompt recalls evicted messages of its own session. It stays in force if a request names another strategy."""
+"""Key that turns on recalling evicted messages of the same session. Its value stays in force if a request names another strategy."""
 RECALLING: Final = frozenset({"digest", "summary_buffer", "salience", CLEARING})
-"""Strategies that recall by default."""
+"""Strategies that recall evicted messages by default."""
 
 
 _OVER: Final = "before the frontier: over the budget"
@@ -34,30 +34,33 @@ class Key(msgspec.Struct, frozen=True):
     """One key of a strategy."""
 
     kind: Literal["integer", "share", "text", "texts", "flag", "switch", "clearing"]
-    """A `share` is a number between 0 and 1, exclusive: 1.0 would leave no room for the next message. A `switch` is `auto`, `on` or `off`;
-    YAML reads the last two as true and false. `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults, or
-    false to switch it off."""
+    """The type of the value. These kinds need an explanation:
+
+    - `share`: a number above 0 and below 1. With 1.0 there would be no space for the next message.
+    - `switch`: `auto`, `on` or `off`. YAML reads `on` and `off` as true and false, so these are accepted too.
+    - `clearing`: a mapping with the keys of `clear_tool_results`, true for their defaults, or false to turn it off.
+    """
     default: Any
     """The default value; None if `about` describes the default."""
     about: str
-    """One line for the documentation, with the unit."""
+    """Description of the value in one line, with its unit, for the documentation."""
     low: int = 0
-    """Least value of an integer; there is no maximum."""
+    """Minimum value of an integer. There is no maximum."""
 
 
 class StrategySpec(msgspec.Struct, frozen=True):
-    """One strategy and its keys."""
+    """Description of a strategy and of its keys."""
 
     about: str
     keys: Mapping[str, Key] = {}
     left: str = _OVER
-    """The reason that `explain` gives for entries that it leaves out; empty if it leaves nothing out."""
+    """Reason that `explain` gives for entries that the strategy evicts; empty if the strategy evicts nothing."""
     chosen: str = ""
-    """The reason that `explain` gives for entries that it chooses from before the newest; empty if it does not choose."""
+    """Reason that `explain` gives for older entries that the strategy chose to keep; empty if the strategy only keeps the newest ones."""
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
-    """A strategy by name, with the options that were given. The others have the strategy's defaults."""
+    """The name of a strategy, and the options that were set. All other options have the strategy's defaults."""
 
     strategy: str = DEFAULT_STRATEGY
     options: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -70,10 +73,12 @@ class ContextSettings(msgspec.Struct, frozen=True):
 
 
 class Problem(NamedTuple):
-    """One mistake: the key (`""` for the mapping itself), and a message with what is wrong and what is allowed."""
+    """A mistake in settings."""
 
     key: str
+    """The key with the mistake; empty if the whole mapping is wrong."""
     message: str
+    """Text that says what is wrong and what is allowed."""
 
 
 # -- the table -----------------------------------------------------------------
@@ -92,8 +97,9 @@ def _make_budget_key(default: int | None, about: str = "tokens of the conversati
 
 
 MAX_WINDOW: Final = 200_000
-"""Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever be evicted, and models find
-less in long prompts."""
+"""Most tokens of a model's context window that are used if no budget is set.
+
+Without this limit, hardly any message would be evicted from a window of a million tokens, and models find less in long prompts."""
 _MAX_WINDOW = Key("integer", MAX_WINDOW, "maximum tokens of the model's window to use if `budget` is unset", low=1)
 
 
@@ -122,7 +128,7 @@ def _make_spec(
     chosen: str = "",
     facts: bool = False,
 ) -> StrategySpec:
-    """Return the specification of a strategy that tool results may be cleared before."""
+    """Return the description of a strategy. The keys that all strategies except `clear_tool_results` have in common are added to `keys`."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared first; unset: they are not")
     return StrategySpec(
         about, {**keys, "facts": _make_facts_key(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen
@@ -204,12 +210,12 @@ _strategies: dict[str, StrategySpec] = {
     ),
 }
 STRATEGIES: Final[Mapping[str, StrategySpec]] = MappingProxyType(_strategies)
-"""All strategies, including those of the application; see `holdfast.context.strategies`."""
+"""All strategies by name, including those that the application registered."""
 BUILT_IN: Final = frozenset(_strategies)
 
 
 def add_strategy(name: str) -> None:
-    """Add a strategy of the application to the table."""
+    """Add an application's strategy to `STRATEGIES`."""
     _strategies[name] = _make_spec(
         "a strategy of the application",
         {"budget": _make_budget_key(None, _BY_INPUT), "max_window": _MAX_WINDOW},
@@ -219,7 +225,7 @@ def add_strategy(name: str) -> None:
 
 
 def remove_strategy(name: str) -> None:
-    """Remove a strategy of the application from the table."""
+    """Remove an application's strategy from `STRATEGIES`."""
     _strategies.pop(name, None)
 
 
@@ -227,12 +233,12 @@ def remove_strategy(name: str) -> None:
 
 
 def without_recall(settings: ContextSettings) -> ContextSettings:
-    """Return settings that recall only if they say so explicitly: the defaults of other systems do not recall."""
+    """Return `settings` with `recall` off unless they set it. Used for settings of other systems, which do not recall by default."""
     return ContextSettings(settings.strategy, {RECALL: "off", **settings.options})
 
 
 def is_recalling(strategy: str, given: object) -> bool:
-    """Return True if a strategy recalls with that value of its key `recall`."""
+    """Return True if a strategy recalls evicted messages when its key `recall` has the value `given`."""
     return strategy in RECALLING if given in ("auto", None) else given in ("on", True)
 
 
@@ -243,12 +249,12 @@ def parse(given: object, *, where: str = "context", base: ContextSettings | None
         ContextSettings(strategy='token_window', options={'budget': 4000})
 
     Args:
-        given: the mapping; None values count as not given.
-        where: path of the mapping, for error messages; `""` if its keys are the request's own.
-        base: the defaults if `strategy` is not given: its strategy, and its options unless they are given here.
+        given: the mapping. Keys with the value None are ignored.
+        where: path of the mapping, for error messages; empty if the mapping is the request itself.
+        base: settings from which the strategy and missing options are taken if `given` names no strategy.
 
     Raises:
-        InvalidRequest: with all mistakes in one message; `param` is the path of the first one.
+        InvalidRequest: there are mistakes. The message lists all of them; `param` is the path of the first one.
     """
     settings, problems = examine(given, base=base)
     if not problems:
@@ -259,7 +265,7 @@ def parse(given: object, *, where: str = "context", base: ContextSettings | None
 
 
 def check_settings(settings: Any, *, where: str = "context") -> ContextSettings:
-    """Check settings that were made in code, as `parse` checks a mapping, and return them.
+    """Check a `ContextSettings` object, as `parse` checks a mapping, and return it.
 
     Raises:
         InvalidRequest: the settings are invalid.
@@ -271,7 +277,12 @@ def check_settings(settings: Any, *, where: str = "context") -> ContextSettings:
 
 
 def examine(given: object, *, base: ContextSettings | None = None) -> tuple[ContextSettings, list[Problem]]:
-    """Return the valid settings together with all mistakes, for callers that know line numbers; otherwise like `parse`."""
+    """Return the settings without the wrong options, and all mistakes. For callers that report mistakes with line numbers.
+
+    Args:
+        given: the mapping, as for `parse`.
+        base: the defaults, as for `parse`.
+    """
     base = base or ContextSettings()
     if not isinstance(given, Mapping):
         return base, [Problem("", f"expected a mapping with `strategy` and its keys, got {_format_value(given)}")]
@@ -302,7 +313,14 @@ def _describe_unknown_strategy(strategy: object) -> str:
 
 
 def _find_problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> list[Problem]:
-    """Return the mistakes in one option and the keys below it."""
+    """Return the mistakes in one option and in the keys of its mapping, if its value is a mapping.
+
+    Args:
+        keys: the allowed keys.
+        name: the option's key.
+        value: the option's value.
+        whose: describes the allowed keys in messages.
+    """
     key = keys.get(name)
     if key is None:
         near = difflib.get_close_matches(str(name).replace("-", "_").lower(), keys, n=1)
@@ -353,7 +371,7 @@ def _describe_expected(key: Key) -> str:
 
 
 def _find_conflicts(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
-    """Return the mistakes in options that are valid individually."""
+    """Return the mistakes in options that are valid one by one but not together."""
     keys = STRATEGIES[strategy].keys
     if "threshold" not in keys:
         return []
@@ -365,7 +383,10 @@ def _find_conflicts(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
 
 
 def _format_value(value: object) -> str:
-    """Return a short form of a value for a message. Of a mapping only the type is shown, of a list its first item that is no string."""
+    """Return a short description of a value for a message.
+
+    The items of a mapping are not shown. Of a list, only the first item that is neither a text nor a list is shown.
+    """
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -382,30 +403,31 @@ MODEL_STRATEGIES: Final = frozenset({"summary_buffer"})
 FREE_STRATEGIES: Final = tuple(name for name in STRATEGIES if name not in MODEL_STRATEGIES)
 """Strategies that call no model."""
 _BUDGETED: Final = "token_window"
-"""Replaces a strategy without a budget if there is a budget to keep."""
+"""Strategy that replaces one without a `budget` key if the request, the API key or the agent has a budget."""
 
 
 class RequestSettings(msgspec.Struct, frozen=True):
-    """The settings of the working set in a request and in its API key."""
+    """The context settings of a request and of its API key. None means that a setting is missing."""
 
     strategy: str | None = None
-    """The strategy requested."""
+    """The requested strategy."""
     budget: int | None = None
-    """The budget requested, in tokens."""
+    """The requested budget, in tokens."""
     limit: int | None = None
-    """The API key's budget, in tokens."""
+    """The budget of the API key, in tokens."""
     recall: str | bool | None = None
-    """The value of `recall` requested: `auto`, `on` or `off`."""
+    """The requested value of `recall`: `auto`, `on` or `off`."""
 
     def check(self, settings: ContextSettings, allowed: Collection[str]) -> None:
-        """Reject a request for a strategy or budget that it may not use.
+        """Raise an error if the request may not use the strategy or the budget that it sets.
 
         Args:
             settings: the agent's settings.
-            allowed: strategies that a request may name; with the default, strategies of the application are allowed too.
+            allowed: strategies that a request may name. The default `FREE_STRATEGIES` also allows those that the application registered.
 
         Raises:
-            InvalidRequest: the strategy is unknown or not allowed, or the budget exceeds that of the agent or the API key.
+            InvalidRequest: the strategy is unknown or not allowed, or the budget exceeds that of the agent or the API key. Also if there is
+                a budget and the strategy cannot keep it.
         """
         if self.budget is not None:
             check_whole(self.budget, "budget", 1, MOST)
@@ -428,10 +450,10 @@ class RequestSettings(msgspec.Struct, frozen=True):
             raise InvalidRequest(message, param="strategy" if self.strategy else "budget")
 
     def apply(self, settings: ContextSettings) -> ContextSettings:
-        """Return the settings for the request; the agent's own object if nothing changes.
+        """Return the agent's settings with those of the request applied; the same object if nothing changes.
 
-        A strategy without a budget is replaced by `token_window` if there is a budget to keep, because an agent that takes over in the
-        middle of a turn can no longer reject the request.
+        If there is a budget and the strategy has no `budget` key, `token_window` replaces the strategy. This is no error, because an agent
+        that takes over in the middle of a turn can no longer reject the request.
         """
         strategy, least = self.strategy or settings.strategy, self._get_smallest_budget(settings)
         if strategy == settings.strategy and least == get_budget(settings) and self.recall is None:
@@ -444,13 +466,13 @@ class RequestSettings(msgspec.Struct, frozen=True):
         return ContextSettings(strategy, options if least is None else {**options, "budget": least})
 
     def _get_smallest_budget(self, settings: ContextSettings) -> int | None:
-        """Return the smallest budget of request, API key and agent; None if none has one."""
+        """Return the smallest of the budgets of request, API key and agent; None if there is no budget."""
         known = [limit for limit in (self.budget, self.limit, get_budget(settings)) if limit is not None]
         return min(known, default=None)
 
 
 def get_budget(settings: ContextSettings) -> int | None:
-    """Return the budget of settings in tokens, given or by default; None for the model's input budget or no limit."""
+    """Return the budget of settings in tokens, which may be the strategy's default; None if only the model limits the conversation."""
     key = STRATEGIES[settings.strategy].keys.get("budget")
     if key is None:
         return None

@@ -1,8 +1,8 @@
-"""Standing facts: earlier statements of the user that are still true, in the user's own words, before the digest. Made without a model. Pure.
+"""Standing facts: a block of earlier statements of the user that are still valid, in the user's own words. No model is used.
 
-When messages of the user are evicted from the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those
-with the best ratio of promise to tokens are sent verbatim, in the order of the log. The block changes only when more messages are evicted. The
-cost of a step depends on the evicted messages and on the candidates, never on the length of the session.
+When messages of the user are evicted from a prompt, their statements (`holdfast.context.statements`) become candidates for the block. The
+block contains the candidates that are most probably worth their tokens, verbatim and in the order of the log. It changes only when more
+messages are evicted. The time that this takes depends on the evicted messages and the candidates, never on the length of the session.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ from holdfast.limits import FACT_DROPS, FACT_PINS
 from holdfast.recall.terms import extract_terms
 
 LEAST_EVIDENCE: Final = 2.7
-"""Least evidence for a correction, in logarithms of how rare the shared words are, in addition to the logarithm of the number of statements:
-the more statements there are, the more of them share something by chance."""
+"""Minimum evidence that one statement corrects another, before the logarithm of the number of statements is added to it.
+
+Evidence is the sum of the logarithms of how rare the shared words are. More is needed among many statements, because more of them have
+words in common by chance."""
 SAME_KIND: Final = 3.0
-"""Added if both statements have a value of the same kind (time, day), and the values differ."""
+"""Evidence that is added if both statements have a value of the same kind, such as a time or a day, and the values differ."""
 NO_VALUE: Final = 2.0
-"""Subtracted if the statements share no value and have no differing values of the same kind."""
+"""Evidence that is subtracted if the statements have no value in common and no differing values of the same kind."""
 FEWEST: Final = 150
-"""Least number of statements that rarity is measured against: in a short conversation every word is rare."""
+"""Rarity of a word is computed as if there were at least this many statements, because every word is rare in a short conversation."""
 COMMON: Final = 0.1
-"""Largest share of statements with a word or a number that still counts as evidence."""
+"""A word or number is evidence only if at most this fraction of the statements contains it."""
 _NUMBER: Final = re.compile(
     r"(?P<sign>[£$€¥])?(?P<number>\d(?:[\d.,:]*\d)?)(?P<unit>(?:st|nd|rd|th|er|e|º)\b|\s?[^\W\d_]+|\s?[%€£°]|)"
 )
@@ -64,20 +66,20 @@ _ORDINALS: Final = frozenset({"st", "nd", "rd", "th", "er", "e", "º"})
 
 
 class Value(NamedTuple):
-    """A number or a day that a sentence states."""
+    """A number or a day that a sentence mentions."""
 
     kind: str
-    """Its unit, `time` or `day`; empty for a bare number."""
+    """The number's unit, or `time` or `day`; empty for a number without a unit."""
     text: str
 
 
 def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statement]:
-    """Return the statement that corrects an earlier one, by the position of the earlier one.
+    """Find statements that later ones correct. Return each correction by the position of the statement that it corrects.
 
-    A dropped statement does not correct a pinned one.
+    A statement that a caller dropped cannot correct one that a caller pinned.
 
     Args:
-        statements: in the order of the log.
+        statements: the statements in the order of the log.
     """
     features = [_extract_features(one.text) for one in statements]
     wanted = frozenset[str]().union(*(of for one, of in zip(statements, features, strict=True) if one.corrects))
@@ -95,11 +97,11 @@ def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statemen
 
 
 class _Index:
-    """Index of earlier statements by their rare words and values.
+    """Index of statements by their rare words and values, used to find the statement that a later one corrects.
 
     Args:
         number: number of all statements.
-        frequency: number of statements with each word and value that occurs in a correction.
+        frequency: number of statements that contain a word or value, for each one that occurs in a possible correction.
     """
 
     def __init__(self, number: int, frequency: Mapping[str, int]) -> None:
@@ -115,7 +117,12 @@ class _Index:
             self._holders[feature].append((one.position, one))
 
     def find_replaced(self, later: Statement, features: Iterable[str]) -> Statement | None:
-        """Return the earlier statement that a later one replaces; of equal candidates the newer one."""
+        """Return the indexed statement that `later` corrects; None if there is none. If several are equally likely, return the newest.
+
+        Args:
+            later: the later statement.
+            features: its words and values, from `_extract_features`.
+        """
         topics: dict[Position, float] = {}
         repeated: dict[Position, list[float]] = {}
         others: dict[Position, Statement] = {}
@@ -140,13 +147,15 @@ class _Index:
 
 
 def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after: Collection[Value]) -> float:
-    """Rate what two sentences share. A common value counts only if they also share a topic or change a value.
+    """Return the evidence that one sentence corrects an earlier one.
+
+    Common values count only if the sentences also have words in common, or if the later one changes a value.
 
     Args:
-        topic: rarity of their common words.
+        topic: sum of the rarities of their common words.
         same: rarity of each common value.
-        before: values of the earlier one.
-        after: values of the later one.
+        before: values of the earlier sentence.
+        after: values of the later sentence.
     """
     changes = any(old.kind and old.kind == new.kind and old.text != new.text for old in before for new in after)
     changes = changes and len({value.text for value in after}) > len(same)
@@ -156,7 +165,10 @@ def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after
 
 
 def _extract_features(text: str) -> tuple[str, ...]:
-    """Return the words that show what a sentence is about, without digits, days and cue words, and its values, each with a leading `=`."""
+    """Return the words that show the topic of a sentence, and its values, each value with a leading `=`.
+
+    Words with digits, days, and words that announce a correction are not topic words.
+    """
     key = make_analysis_key(b"features", text.encode(errors="surrogatepass"))
     kept: tuple[str, ...] | None = ANALYSES.get(key)
     if kept is None:
@@ -176,7 +188,7 @@ def _read_features(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=2_048)
 def _extract_values(text: str) -> frozenset[Value]:
-    """Return the numbers and days that a sentence states."""
+    """Return the numbers and days that a sentence mentions."""
     language = detect_language(text)
     cues = load_cues(language)
     found = {
@@ -207,78 +219,80 @@ def _find_next_word(text: str, at: int) -> str:
 
 HEADER: Final = "[Earlier statements of the user{tag}; the system prompt and newer messages take precedence]"
 SHARE: Final = 0.25
-"""Largest share of the room that the block may take."""
+"""Largest fraction of the window's token limit that the block may take."""
 MOST: Final = 2_000
-"""The most tokens of the block."""
+"""Most tokens of the block."""
 LEAST_ROOM: Final = 768
-"""Smallest room with a block, in tokens: in a smaller one the heading would take half of the block, and the digest contains what users said."""
+"""Smallest token limit of a window with a block. Below it, the heading would take half of the block; the digest quotes users anyway."""
 CANDIDATES: Final = 500
-"""Most statements that are kept; the least promising are removed first."""
+"""Most candidates that are kept. Those that are least worth their tokens are removed first."""
 _KEPT_BY_HAND: Final[Mapping[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 LEAST: Final = math.log(0.03 / 0.97)
-"""Least log odds of being worth keeping of a statement that is sent, however much room there is: a probability of 3 %."""
+"""Minimum log odds that a statement is worth keeping (a probability of 3 %). Less probable statements are left out even if they fit."""
 POWER: Final = 0.6
-"""Exponent of the cost that promise is divided by."""
+"""Candidates are ranked by the probability that they are worth keeping, divided by their tokens raised to this power."""
 LINE_TOKENS, LEAST_LINE = 3, 8
-"""Tokens of a line in addition to its statement, and tokens of the shortest line."""
+"""`LINE_TOKENS` is the number of tokens of a line in addition to its statement. `LEAST_LINE` is the number of tokens of the shortest
+line."""
 EARLIER: Final = " (earlier: {text})"
 """Format of a corrected statement. It follows its correction and never appears alone."""
 
 
 _UNFINISHED: Final = re.compile(r"[\w)]\Z")
-"""The end of a list item, as opposed to a sentence."""
+"""Matches a text that ends like a list item, without a full stop."""
 
 
 class Candidates(msgspec.Struct, array_like=True):
-    """All statements that may still be sent."""
+    """The statements of evicted messages, in their saved form."""
 
     statements: list[Statement]
     chosen: list[Position]
-    """The statements in the block."""
+    """Positions of the statements that are in the block."""
     corrected: list[Position] = []
-    """The statements that a later one corrects."""
+    """Positions of the statements that a later statement corrects."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A statement of the user, and whether the prompt contains it."""
 
     id: str
-    """`message.sentence`, unique within its session."""
+    """Id in the form `message.sentence`, unique within the session."""
     seq: int
-    """`seq` of its message."""
+    """`seq` of the message that contains the statement."""
     text: str
     at: int
-    """When its message was written, milliseconds since the epoch."""
+    """Time at which the message was written, in milliseconds since the epoch."""
     source: Literal["block", "message"] | None
-    """Where the prompt contains it: in the block of standing facts, or in its message, which is still sent; None if it does not."""
+    """The part of the prompt that contains the statement: `block` is the block of standing facts, `message` is the statement's own message,
+    which is still sent. None if the prompt does not contain the statement."""
     pinned: bool
     dropped: bool
     corrected_by: str | None
-    """Id of the later statement that corrects it."""
+    """Id of the later statement that corrects this one; None if there is none."""
 
     @property
     def in_prompt(self) -> bool:
-        """True if the prompt contains it, in the block or in its message."""
+        """True if the prompt contains the statement."""
         return self.source is not None
 
 
 _position = attrgetter("seq", "place")
-"""`Statement.position`, five times as fast: a step reads it thousands of times."""
+"""Returns `Statement.position`, but five times as fast. Each eviction reads positions thousands of times."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Candidates)
 
 
 @lru_cache(maxsize=8)
 def decode_candidates(saved: bytes) -> Candidates:
-    """Return saved candidates, which must not be modified. Cached, because a step needs the same ones several times."""
+    """Decode saved candidates. The caller must not modify them. Cached, because each eviction needs the same ones several times."""
     return _decoder.decode(saved)
 
 
 class StatementPool:
-    """The statements that may still be sent, with estimates of their size. Immutable after creation.
+    """The candidates for the block, ranked. Immutable after creation.
 
     Args:
-        statements: the statements. If there are too many, the least promising are left out.
+        statements: the candidates. If there are too many, those that are least worth their tokens are left out.
     """
 
     def __init__(self, statements: Iterable[Statement] = ()) -> None:
@@ -288,7 +302,7 @@ class StatementPool:
         self._trim()
 
     def with_added(self, new: Iterable[Statement]) -> StatementPool:
-        """Return a pool with further statements."""
+        """Return a new pool that also has the statements `new`."""
         added = [one for one in new if self.by_position.get(_position(one)) != one]
         if self._by_hand or any(one.choice is not None or _position(one) in self.by_position for one in added):
             return StatementPool([*self.by_position.values(), *added])
@@ -305,7 +319,7 @@ class StatementPool:
         return sorted(self.by_position.values(), key=_position)
 
     def _trim(self) -> None:
-        """Remove the least promising of too many statements. The result does not depend on the order in which they were added."""
+        """Remove the statements that exceed the limits, the lowest-ranked first. The order in which they were added does not matter."""
         for _, (seq, place) in self._ranked[CANDIDATES:]:
             del self.by_position[-seq, -place]
         del self._ranked[CANDIDATES:]
@@ -316,12 +330,12 @@ class StatementPool:
 
 
 class StandingFacts(DeferredBlock):
-    """The block of the user's statements after one step.
+    """The block of the user's statements, written at the first access.
 
     Args:
         pool: statements of all evicted messages.
-        head: units whose statements the prompt contains anyway.
-        most: tokens that the block may take.
+        head: units that stay in the prompt although they are older than the tail. Their statements may be corrected by those in the block.
+        most: most tokens of the block.
         room: the token counter and the session's marker.
     """
 
@@ -331,7 +345,7 @@ class StandingFacts(DeferredBlock):
         self._head, self._room = head, room
 
     def save(self) -> bytes:
-        """Encode the candidates."""
+        """Return the encoded candidates."""
         return self._written[1]
 
     def write(self) -> Compaction | None:
@@ -348,12 +362,12 @@ class StandingFacts(DeferredBlock):
 
 
 def compute_limit(room: int) -> int:
-    """Return the most tokens that the block may take in a room."""
+    """Return the most tokens of the block in a window of `room` tokens."""
     return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
 
 
 def reserve_for_facts(window: Window) -> int:
-    """Return the most tokens that the block may take after a step, whichever units the step evicts."""
+    """Return the most tokens that the block can take after the next eviction, whichever units are evicted."""
     limit = compute_limit(window.room.tokens)
     if not limit:
         return 0
@@ -364,12 +378,12 @@ def reserve_for_facts(window: Window) -> int:
 
 
 def add_facts(window: Window, room: int, *, exact: bool = False) -> Window:
-    """Return the window with the statements of all evicted units in its block; the same window if nothing changes.
+    """Add the statements of newly evicted units to the window's block; return the same window if nothing changes.
 
     Args:
         window: a window with the evicted units in `left`.
-        room: tokens that the block may take, in addition to its own limit.
-        exact: whether the block counts with its actual tokens, because no digest uses the rest.
+        room: most tokens of the block, if this is less than the limit of `compute_limit`.
+        exact: True to write the block now and count its actual tokens instead of an estimate. Set if no digest can use the difference.
     """
     limit = max(0, min(compute_limit(window.room.tokens), room))
     new = [one for unit in window.left for one in _find_statements(window, unit)]
@@ -395,7 +409,7 @@ def _read_pool(saved: bytes) -> StatementPool:
 
 
 def _estimate(statements: Iterable[Statement], limit: int, available: Room) -> int:
-    """Return the tokens of a block of all worthy statements, but at most `limit`."""
+    """Return the tokens of a block of all statements that are worth keeping, but at most `limit`."""
     total = 0
     for one in filter(_is_worth_it, statements):
         total += count_piece(available.count, one.text) + LINE_TOKENS
@@ -411,7 +425,7 @@ def _count_heading(count: Any, marker: str) -> int:
 
 
 def _find_statements(window: Window, unit: Unit) -> Sequence[Statement]:
-    """Return the statements of the user's own message in a unit. The window caches them."""
+    """Return the statements in the user's own message of a unit; empty for any other unit. The window caches them."""
     if not unit.asks:
         return ()
     entry = unit.entries[0]
@@ -423,9 +437,9 @@ def _find_statements(window: Window, unit: Unit) -> Sequence[Statement]:
 
 
 def collect_facts(window: Window) -> list[Fact]:
-    """Return the candidates, and the statements of messages that are still sent, in the order of the log.
+    """Return all known statements of the user in the order of the log: those of evicted messages and of messages that are still sent.
 
-    A digest or a summary may repeat words of a statement. That does not count as being in the prompt.
+    A statement is not reported as being in the prompt if only a digest or a summary repeats its words.
     """
     known = decode_candidates(window.candidates)
     places: dict[Position, Literal["block", "message"]] = {}
@@ -456,7 +470,10 @@ def collect_facts(window: Window) -> list[Fact]:
 
 
 def map_stated_texts(window: Window) -> dict[int, str]:
-    """Return by message the texts in the block and the statements omitted as corrected or dropped: the digest need not repeat them."""
+    """Return, by the `seq` of the message, the texts of statements that the digest should not repeat.
+
+    These are the statements in the block, and those that are left out because they are corrected or a caller dropped them.
+    """
     known = decode_candidates(window.candidates)
     hidden = {*known.chosen, *known.corrected}
     texts: dict[int, str] = {}
@@ -482,12 +499,21 @@ def _is_worth_it(one: Statement) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _compute_promise(score: float, cost: float) -> float:
-    """Return the probability that a statement is worth keeping, in relation to its cost."""
+    """Return the rank value of a statement: the probability that it is worth keeping, divided by a power of its tokens.
+
+    Args:
+        score: log odds that the statement is worth keeping.
+        cost: estimated tokens.
+    """
     return float(1 / (1 + math.exp(-score)) / cost**POWER)
 
 
 def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Position]:
-    """Return the sort key of a statement: chosen by hand or in `first` before all others, then by promise, then the newest first."""
+    """Return a sort key for statements, the best first.
+
+    Statements that a caller pinned or dropped, or that are in `first`, come before all others. The others are sorted by
+    `_compute_promise`, the newest first if equal.
+    """
     seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
     return -math.inf if by_hand else -_compute_promise(one.score, one.cost), (-seq, -place)
@@ -503,13 +529,13 @@ def _compose(
     limit: int,
     available: Room,
 ) -> tuple[Compaction | None, list[Statement]]:
-    """Return the block in at most `limit` tokens, and the statements in it; None if none fits.
+    """Return the block in at most `limit` tokens, or None if no statement fits, and the statements in the block.
 
     Args:
         statements: the candidates, in the order of the log.
-        corrected: by the position of a statement, the one that corrects it.
-        first: statements that correct a statement outside the block that is in the prompt: they come before all others.
-        limit: tokens of the block.
+        corrected: the correction of each corrected statement, by the position of the corrected one.
+        first: positions of statements that correct a message in the prompt's head. They are chosen before all others.
+        limit: most tokens of the block.
         available: the token counter and the session's marker.
     """
     count, marker = available.count, available.marker
@@ -541,7 +567,10 @@ def _compose(
 def _find_pinned(
     statements: Sequence[Statement], corrected: Mapping[Position, Statement], first: Container[Position]
 ) -> set[Position]:
-    """Return the pinned statements, those in `first`, and the corrections of all these: no statement appears without its correction."""
+    """Return the positions of the pinned statements, of those in `first`, and of the corrections of all these.
+
+    The corrections are included because no statement appears without its correction.
+    """
     pinned: set[Position] = set()
     for one in statements:  # in the order of the log: a correction comes after what it corrects
         if one.choice == "pinned" or one.position in first or one.position in pinned:
@@ -552,13 +581,13 @@ def _find_pinned(
 
 
 def _drop_last(kept: list[Statement], corrected: Mapping[Position, Statement]) -> list[Statement]:
-    """Return the statements without the least promising one and the ones that it corrects."""
+    """Return the statements without the last one and without those that it corrects."""
     dropped = {kept[-1].position}
     return [one for one in kept[:-1] if (later := corrected.get(one.position)) is None or later.position not in dropped]
 
 
 def _format_block(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:
-    """Return the block: statements in the order of the log, one line for each message; a corrected statement follows its correction."""
+    """Return the text of the block: one line for each message, in the order of the log. A corrected statement follows its correction."""
     kept = sorted(kept, key=_position)
     earlier: dict[Position, list[str]] = {}
     for one in kept:

@@ -1,9 +1,11 @@
-"""Statements: the sentences in which a user states facts or wishes. They are found and rated without a model. Pure.
+"""Find the sentences in which a user states facts or wishes, and rate how probably each is worth keeping. No model is used.
 
-Quoted and pasted text is removed from a message, and the rest is split into sentences. Each is rated by cue words and by its form, with the
-weights of a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). People want a full sentence
-of a longer message remembered more often than a first sentence, an only sentence, or a question. The weight of length was set
-by hand to less than the learned value, so that short instructions stay; that cost one statement in a hundred.
+Quoted and pasted text is removed from a message, and the rest is split into sentences. Each sentence is rated by cue words and by its form.
+The weights come from a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). In these,
+people want a full sentence of a longer message remembered more often than a first sentence, an only sentence, or a question.
+
+The weight of a sentence's length was set by hand to less than the learned value, so that short instructions are kept. This loses one
+statement in a hundred.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -29,7 +31,7 @@ from holdfast.recall.terms import extract_terms
 from holdfast.recall.word_tables import ENGLISH, find_language
 
 DENSE_LANGUAGES: Final = frozenset({"chinese", "japanese"})
-"""Languages without spaces between words: their cues are found anywhere in a text."""
+"""Languages without spaces between words. Their cues are found at any position in a text, not only at the beginning of a word."""
 _LANGUAGES: Final = frozenset({ENGLISH, "german", "french", "spanish", "portuguese", *DENSE_LANGUAGES})
 _CUES: Final = Path(__file__).parents[1] / "data" / "cues"
 _KANA: Final = re.compile("[\u3041-\u30ff]")
@@ -40,7 +42,7 @@ _SPOKEN_WORD: Final = re.compile(r"[\w'\u2019]+")
 
 @cache
 def load_cues(language: str) -> Mapping[str, re.Pattern[str]]:
-    """Return a pattern for each category of a language's cues; English is used for a language without a file."""
+    """Return a pattern for each category of a language's cues. A language without a file of cues gets those of English."""
     return {
         category: _compile_pattern(words, dense=language in DENSE_LANGUAGES)
         for category, words in _read_cues(language).items()
@@ -48,11 +50,11 @@ def load_cues(language: str) -> Mapping[str, re.Pattern[str]]:
 
 
 def count_cues(text: str, language: str) -> Mapping[str, int]:
-    """Return the number of cues of each category in a text. Cues of one category do not overlap.
+    """Return the number of cues of each category in a sentence. Cues of one category that overlap are counted once.
 
     Args:
-        text: a sentence.
-        language: see `detect_language`.
+        text: the sentence.
+        language: the language, as returned by `detect_language`.
     """
     if language in DENSE_LANGUAGES:
         return {category: len(pattern.findall(text)) for category, pattern in load_cues(language).items()}
@@ -70,7 +72,7 @@ def count_cues(text: str, language: str) -> Mapping[str, int]:
 
 @cache
 def _load_phrases(language: str) -> Mapping[str, list[tuple[list[str], str]]]:
-    """Return a language's cues by their first word, each as its remaining words and its category, the longest first."""
+    """Return a language's cues by their first word. Each cue has its other words and its category; longer cues come first."""
     found: dict[str, list[tuple[list[str], str]]] = {}
     for category, phrases in _read_cues(language).items():
         for phrase in phrases:
@@ -95,11 +97,11 @@ def _compile_pattern(words: list[str], *, dense: bool) -> re.Pattern[str]:
 
 
 def detect_language(text: str, otherwise: str = ENGLISH) -> str:
-    """Return the language whose cues are searched in a text, by its script or else by its stop words.
+    """Return the language of a text, found by its script or else by its stop words.
 
     Args:
         text: one or more sentences.
-        otherwise: the language of a text that shows none.
+        otherwise: the language to return if the text shows none for which there are cues.
     """
     if not text.isascii() and 2 * len(_HAN.findall(text)) > len(text.replace(" ", "")):
         return "japanese" if _KANA.search(text) else "chinese"
@@ -121,7 +123,7 @@ MEDIA: Final = (
     r"|(?<=the )news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
     r"|annonce|journal|correo|mensaje|carta|texto|artículo|anuncio|página|mensagem|bilhete|anúncio)"
 )
-"""Nouns for texts that others write."""
+"""Pattern of nouns for texts that other people write, such as `e-mail` or `article`."""
 _FORWARDED: Final = re.compile(
     r"^[ \t]*(?:-{2,}\s*(?:original|forwarded|weitergeleitet|ursprüngliche|message transféré|mensaje reenviado|mensagem encaminhada).*"
     r"|begin forwarded message.*|(?:on|am|le|el|em)\b[^\n]{4,150}\b(?:wrote|schrieb|a écrit|escribió|escreveu)\b[^\n]{0,60}[:：][ \t]*$"
@@ -130,7 +132,7 @@ _FORWARDED: Final = re.compile(
     r"|(?:hi|hello|hey|hallo|bonjour|salut|hola|olá)[ ](?!there\b|assistant\b|ai\b|claude\b)[^\n.!?,]{1,40},[ \t]*$)",
     _I | re.MULTILINE,
 )
-"""The beginning of another person's mail or letter. Everything after it is theirs, up to the end of the paragraph with the signature."""
+"""Matches the beginning of another person's mail or letter. It continues to the end of the paragraph with the signature."""
 _SIGNED: Final = re.compile(
     r"^[ \t]*(?:(?:best|kind|warm)?[ ]?regards|best|cheers|sincerely|yours(?: \w+)?|thanks|mit freundlichen grüßen|(?:viele|beste|liebe)[ ]grüße|mfg|cordialement"
     r"|bien à vous|saludos(?: cordiales)?|atentamente|atenciosamente|abraços?)\b[ \t]*[,.\n][^\n]*",
@@ -141,7 +143,7 @@ _LABELLED: Final = re.compile(
     rf"^[^\n:：]{{0,80}}\b{MEDIA}\b[^.!?\n:：]{{0,40}}[:：][ \t]*(?=\n|\S)|^[^\n]{{0,40}}(?:邮件|短信|消息|文章|网页|メール|記事|ページ)[^\n]{{0,20}}[:：]",
     _I | re.MULTILINE,
 )
-"""The beginning of a text from a medium, which continues to the end of the paragraph."""
+"""Matches a label that introduces another person's text, such as that of a mail. The text continues to the end of the paragraph."""
 _SPOKEN: Final = re.compile(
     r"^[ \t]*(?!(?i:i|me|my|mine|ich|mein\w*|je|moi|mon|ma|yo|mi|mis|eu|meu|minha|ps|note|nb|fyi|btw|update|correction|also|info|important|reminder|hint|wichtig|hinweis|important|nota)\b)"
     r"(?:[\[(]?\d[\d:., apmAPM/-]{2,20}[\])]?[ ]*)?(?:[^\W\d_a-zà-þ][\w.'’-]{0,24}(?:[ ][^\W\d_a-zà-þ][\w.'’-]{0,24}){0,2}(?:[ ]?[\[(][^\])\n]{1,20}[\])])?"
@@ -149,14 +151,14 @@ _SPOKEN: Final = re.compile(
     r"|must|should|please|remember|always|never|that|ich|wir|sie|er|ist|sind|war|hat|haben|wird|soll|muss|bitte|je|j'ai|nous|vous|il|elle|est|sont|doit|sera|yo|usted|es|está|son|fue|debe|tiene|é|são|foi|deve)\b)[^\n]*",
     re.MULTILINE,
 )
-"""A line of a transcript: a capitalized name and a colon before a clause. A value after a colon (`Budget: 900 EUR`) is no clause."""
+"""Matches a line of a transcript: a capitalized name, a colon and a clause. A value after the colon (`Budget: 900 EUR`) is no clause."""
 _TITLED: Final = re.compile(
     r"^[ \t]*(?![^\n]*\b(?:i|i'm|i've|my|me|we|our|us|ich|mein\w*|mir|mich|wir|unser\w*|je|j'\w+|mon|ma|mes|nous|notre|yo|mi|mis|soy|tengo|eu|meu|minha|ps|note|fyi|btw|update|correction|info"
     r"|important|reminder|wichtig|hinweis|nota)\b)[^\n:：]{1,60}[:：][ \t]+[^\n]{0,200}\b(?:is|are|was|were|has|have|had|will|would|must|should|ist|sind|war|hat|haben|wird|soll|muss|est|sont|doit|sera|es|está|son"
     r"|debe|é|são|deve)\b[^\n]*",
     _I | re.MULTILINE,
 )
-"""A line with a title before a clause in which the user does not appear: `Word on the street: Kelp is closing`."""
+"""Matches a line with a title and a clause that does not mention the user: `Word on the street: Kelp is closing`."""
 ASKS_TO_KEEP: Final = re.compile(
     r"\b(?:remember|memori[sz]e|note (?:down|that)|keep in mind|don't forget|merk\w*|denk daran|retiens|souviens-toi|n'oublie pas|recuerda|no olvides|lembre|não esqueça|anote|anota|notez? (?:bien|que))\b|记住|记得|覚えて|忘れないで",
     _I,
@@ -164,14 +166,15 @@ ASKS_TO_KEEP: Final = re.compile(
 
 _SPEAKER: Final = r"^[ \t]*[\[(]?[^\W_][^\n:：?!]{0,30}?[\])]?[ \t]*[:：][ \t]*\S[^\n]*"
 _TRANSCRIPT: Final = re.compile(rf"{_SPEAKER}(?:\n{_SPEAKER})+", re.MULTILINE)
-"""Two or more lines of a paragraph that each begin with a label: a conversation of others, or a form."""
+"""Matches two or more lines of a paragraph that each begin with a label. They are a conversation of others, or a form."""
 _MATERIAL: Final = re.compile(
     r"^[ \t#*]*(?:(?:the|my|some|here is|der|die|das|le|la|el|o|a)[ ])?(?:context|background|document|source|excerpt|passage|quote|(?:tool |command )?(?:in|out)put|(?:tool|command) results?|data|text|transcript|example|logs?|(?:system )?prompt"
     r"|search results?(?: \d+)?|stdout|stderr|instructions?|system|user|assistant|human|kontext|hintergrund|dokument|quelle|auszug|beispiel|eingabe|ausgabe|zitat|contexte|extrait|exemple|citation|contexto|documento|fuente|extracto|ejemplo|cita"
     r"|fonte|trecho|exemplo|citação|背景|上下文|原文|资料|例|文脈|資料)[ \t*]*[:：](?:[ \t]*\S(?:[^\n]|\n(?!\n))*|[\s\S]*)",
     _I | re.MULTILINE,
 )
-"""A label of material, which continues to the end of the paragraph, or of the message if the label is on a line of its own."""
+"""Matches a label that introduces pasted text, such as `Context:`. The text continues to the end of the paragraph or, if the label is on a
+line of its own, to the end of the message."""
 
 
 _WORKED_ON: Final = re.compile(
@@ -183,8 +186,9 @@ _WORKED_ON: Final = re.compile(
     r"|quote|following|below|traceback|data|code|was|got)\b(?=[^\n:：]{0,80}[:：][ \t]*\n)|[^\n:：]{0,60}\berror\b(?=[^\n:：]{0,80}[:：][ \t]*\n)|[^\n:：]{0,40}(?:下面|以下|次の|下記))[^\n:：]{0,80}[:：](?=\s|请)[\s\S]*",
     _I | re.MULTILINE,
 )
-"""A request to work on a text, or the announcement of one: everything after the colon is that text. A sentence with `always` or `never` is an
-instruction."""
+"""Matches a request to work on a text, or the announcement of a text, together with the text, which is everything after the colon.
+
+A sentence with `always` or `never` is not matched, because it is an instruction."""
 _PASTED: Final = re.compile(
     r"^[ \t]*(?P<fence>~~~|'''|\"\"\").*?(?:^[ \t]*(?P=fence)|\Z)"
     r"|^[ \t]*(?P<rule>[-=_*+]{3,})[ \t]*\n.*?(?:^[ \t]*(?P=rule)[-=_*+]*[ \t]*$|\Z)|^[ \t]*(?P<lead>[-=_*+]{2,})[ \t]+\w[^\n]{0,60}(?P=lead)[ \t]*\n.*?(?:^[ \t]*(?P=lead)[^\n]*|\Z)"
@@ -194,26 +198,27 @@ _PASTED: Final = re.compile(
     r"|^[ \t]*<\|?[A-Za-z][^<>\n]{0,200}\|?>(?!.*</).*|\[/?(?:INST|SYSTEM|USER|ASSISTANT|TOOL|DOC\w*)\b[^\]\n]{0,40}\].*",
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
-"""Fences of other kinds, ruled-off blocks, tables, indented and encoded text, and turns of chat templates without an end."""
+"""Matches other pasted text: fenced and ruled-off blocks, tables, indented and encoded text, and turns of chat templates without an end."""
 _OWN_NOTE: Final = re.compile(r"[ \t]*(?:please note|note|nb|ps)[:：]", _I)
 
 
 class OwnWords(NamedTuple):
-    """A message, separated into the user's words and others'."""
+    """A user's message, divided into the user's own words and words of others."""
 
     own: str
     others: tuple[str, ...]
-    """Words of others in the message: quotes, mails, labelled lines."""
+    """Texts of others in the message: quotes, mails, labelled lines."""
 
 
 @lru_cache(maxsize=512)
 def separate_own_words(text: str, *, strict: bool = True) -> OwnWords:
-    """Separate what a user says from quotes of others in the message.
+    """Separate a user's own words from words of others in the user's message.
 
     Args:
         text: the text of the message.
-        strict: whether a single line with a title before a clause is a quote (`Word on the street: Kelp is closing`). If False, it is the
-            user's, because people write notes in this form; only a label of material (`Context:`) and two speakers in a row are quotes.
+        strict: True to treat a single line with a title and a clause as a quote (`Word on the street: Kelp is closing`). False to treat it
+            as the user's own, because people write notes in this form. Then only a label of pasted text (`Context:`) and two speakers in
+            a row mark a quote.
     """
     if not strict:
         text = _PASTED.sub("\n", text)
@@ -228,12 +233,12 @@ def _keep_lines(found: re.Match[str]) -> str:
 
 
 def is_asking_to_keep(text: str) -> bool:
-    """Return True if the user asks to remember what follows the colon. A request after the colon may be another person's."""
+    """Return True if a text asks to remember what follows its first colon. A request after that colon may be another person's."""
     return ASKS_TO_KEEP.search(re.split(r"[:：](?=\s|$)", text, maxsplit=1)[0]) is not None
 
 
 def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
-    """Return a message without mails, letters and labelled lines of others, and the removed parts."""
+    """Return a message without mails, letters and labelled lines of others, and the removed texts."""
     others: list[str] = []
     own: list[str] = []
     at = 0
@@ -259,7 +264,7 @@ def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
 
 
 def _is_quote(text: str) -> bool:
-    """Return True for quoted speech; one or two words in quotation marks are a name."""
+    """Return True if a text in quotation marks or a fence is a quote. One or two words in quotation marks are a name."""
     return len(text.split()) > 2 or len(text) > 2 + _NAME_CHARS or text.lstrip().startswith((">", "```", "<"))
 
 
@@ -268,11 +273,11 @@ def _replace_quote(found: re.Match[str]) -> str:
 
 
 LONGEST: Final = 160
-"""Characters from which a sentence is split, if there is a place to split it."""
+"""A sentence with more characters than this is split, if there is a suitable position."""
 LONG_MESSAGE: Final = 4_000
-"""Characters, about 1,000 tokens, from which a message probably contains material: only its last paragraph counts."""
+"""A message with more characters than this, about 1,000 tokens, probably contains pasted text. Only its last paragraph is read."""
 MOST_SENTENCES: Final = 60
-"""Most sentences of a message that are rated."""
+"""Number of first sentences of a message that are rated."""
 WEIGHTS: Final[Mapping[str, float]] = {
     "standing": 0.85,
     "prohibition": 0.5,
@@ -286,81 +291,91 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "health": 1.2,
     "passing": -1.5,
 }
-"""Log odds that each cue adds, at most twice. The last two were set by hand: what harms a person, and what matters only at its moment."""
+"""Log odds that a cue of each category adds. A category counts at most twice in a sentence.
+
+The last two weights were set by hand: `health` is for facts that concern a person's health, `passing` for what matters only at the
+moment."""
 QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0, -4.65
-"""Added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its words,
-and for every sentence."""
+"""Log odds that properties of a sentence add:
+
+- `QUESTION`: it is a question.
+- `ASKING_WORD`: its first word is one that asks.
+- `ONLY`: it is the only sentence of the message.
+- `FIRST`: it is the first of several sentences.
+- `LENGTH`: multiplied by the logarithm of its number of words.
+- `BASE`: for every sentence.
+"""
 LEAST_CONTENT: Final = 2
-"""Least words of a sentence with a courtesy in addition to it, not counting words that say nothing by themselves."""
+"""A sentence with a courtesy is kept only if it has at least this many other words that say something by themselves."""
 LEAST_WORDS: Final = 3
 STATEMENT_BYTES: Final = 250
-"""Bytes of a statement in memory in addition to its text."""
+"""Bytes that a statement takes in memory in addition to its text."""
 DENSE_WORD: Final = 1.7
-"""Characters of a script without spaces that make about one word."""
+"""About this many characters of a script without spaces make one word."""
 _DENSE: Final = re.compile("[\u2e80-\u9fff\u3041-\u30ff\uac00-\ud7ff]")
 _WORD: Final = re.compile(r"[\w'\u2019]+")
 _END: Final = re.compile(r"[.!?…]+[\"')\]]*(?=\s|$)|[。！？；]+|;(?=\s)")
 _NO_END: Final = re.compile(r"(?:(?:^|\s)\d\d?|\betc)\.\Z")
-"""The end of an item's number, or of an abbreviation that may end a sentence elsewhere: no sentence ends there."""
+"""Matches the number of a list item, or `etc.`, at the end of a text. The full stop there does not end a sentence."""
 _BULLET: Final = re.compile(r"\A(?:[-*#>•–]+|\d{1,3}[.)])\s+")
 _JOINTS: Final = (
     re.compile(r",\s+(?=(?:and|but|so|because|which|then|also)\b)|\s[-–—]\s|，|:\s+", re.IGNORECASE),
     re.compile(r"\s+(?=(?:and|but|so|oh|okay|um|uh|because|then|anyway)\b)", re.IGNORECASE),
     re.compile(r"[,，]\s*|\s+"),
 )
-"""Places where a long sentence is split, the best first; the second is common in transcripts of speech."""
+"""Patterns after which a long sentence may be split, the best first. The second is for transcripts of speech, which lack punctuation."""
 _MARGIN: Final = 30
 _GOES_ON: Final = ",;:)，；：）、"
-"""First character of the rest of a sentence whose beginning was quoted."""
+"""Characters that cannot begin a sentence. If one does, the beginning of the sentence was a quote that was removed."""
 _CODE: Final = re.compile(r"[{}<>=;$|\\]|\w/\w|\w_\w|\w\(\)|^\s*(?:\$|>>>|import|def|class|git|npm|pip|cd|ls)\b")
 _ASKED: Final = re.compile(r"[?？؟]\W*\Z|[吗呢]\W*\Z|(?:ですか|ますか)\W*\Z")
 
 
 Position = tuple[int, int]
-"""The position of a statement: its message, and its number in it."""
+"""The position of a statement: the `seq` of its message, and the number of the sentence in the message, from 0."""
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A sentence of a user that may be worth keeping."""
 
     seq: int
-    """`seq` of its message."""
+    """`seq` of the message that contains the sentence."""
     place: int
     """Number of the sentence in the message, from 0."""
     text: str
-    """The text, unchanged except for white space."""
+    """The sentence, unchanged except for white space."""
     score: float
-    """Log odds of being worth keeping, independent of other statements."""
+    """Log odds that the sentence is worth keeping, independent of other statements."""
     cost: float
-    """Tokens, estimated."""
+    """Estimated tokens."""
     corrects: bool = False
-    """True if it says that something has changed."""
+    """True if the sentence says that something has changed."""
     at: int = 0
-    """When its message was written, milliseconds since the epoch."""
+    """Time at which the message was written, in milliseconds since the epoch."""
     choice: Choice | None = None
-    """A caller's choice for it; None if the selection decides."""
+    """The caller's decision to pin or drop the statement; None if there is none, so that the rating decides."""
 
     @property
     def position(self) -> Position:
-        """Its message and its number in it."""
+        """`seq` of the message, and number of the sentence in it."""
         return self.seq, self.place
 
     @property
     def id(self) -> str:
-        """Name of the statement, unique within its session: `message.sentence`."""
+        """Id in the form `message.sentence`, unique within the session."""
         return f"{self.seq}.{self.place}"
 
 
 def find_statements(
     text: str, seq: int, *, at: int = 0, choices: Mapping[int, Choice] = MappingProxyType({})
 ) -> list[Statement]:
-    """Return the statements of a user's message, in order, without courtesies.
+    """Return the statements of a user's message in order. Courtesies, fragments and code are left out.
 
     Args:
         text: the text of the message.
-        seq: its place in the log.
-        at: when it was written, milliseconds since the epoch.
-        choices: a caller's choices for some of them, by place.
+        seq: `seq` of the message.
+        at: time at which the message was written, in milliseconds since the epoch.
+        choices: the caller's decisions to pin or drop statements, by the number of the sentence.
     """
     return [
         msgspec.structs.replace(one, seq=seq, at=at, choice=choices.get(one.place) if choices else None)
@@ -369,7 +384,10 @@ def find_statements(
 
 
 def _analyse(text: str) -> tuple[Statement, ...]:
-    """Return the rated sentences of a text. Cached: they are needed before a message is evicted, to reserve tokens, and when it is."""
+    """Return the rated sentences of a text.
+
+    Cached, because they are needed twice: to reserve tokens before a message is evicted, and when it is evicted.
+    """
     key = make_analysis_key(b"statements", text.encode(errors="surrogatepass"))
     kept: tuple[Statement, ...] | None = ANALYSES.get(key)
     if kept is None:
@@ -389,20 +407,27 @@ def _rate_all(text: str) -> tuple[Statement, ...]:
 
 
 def rate_sentence(sentence: str) -> float:
-    """Return the probability that a sentence of a user is worth keeping, without its context; 0.0 for a courtesy or code."""
+    """Return the probability that a user's sentence is worth keeping, ignoring its position; 0.0 for a courtesy, a fragment or code."""
     rated = _rate_form(sentence, ENGLISH)
     return 1 / (1 + math.exp(-rated.score)) if rated else 0.0
 
 
 class _Rated(NamedTuple):
-    """The rating of a sentence by its own form."""
+    """The rating of a sentence without regard to its position in the message."""
 
     score: float
     corrects: bool
 
 
 def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | None:
-    """Rate a sentence at its place in the message; None for a courtesy, a fragment or code."""
+    """Return a sentence as a rated statement; None for a courtesy, a fragment or code.
+
+    Args:
+        sentence: the sentence.
+        at: number of the sentence in the message, from 0.
+        among: number of sentences of the message.
+        otherwise: language of the message, used if the sentence alone does not show its language.
+    """
     rated = _rate_form(sentence, otherwise)
     if rated is None:
         return None
@@ -412,7 +437,10 @@ def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | Non
 
 @lru_cache(maxsize=4_096)
 def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
-    """Rate a sentence by its form alone. Cached, because the digest rates the same sentences."""
+    """Rate a sentence without regard to its position; None for a courtesy, a fragment or code.
+
+    Cached, because the digest rates the same sentences.
+    """
     language = detect_language(sentence, otherwise)
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
@@ -430,13 +458,13 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
 
 
 def _is_courtesy(sentence: str, courtesies: re.Pattern[str]) -> bool:
-    """Return True if a sentence says nothing but courtesies and words without content."""
+    """Return True if a sentence contains nothing but courtesies and words that say nothing by themselves."""
     rest = courtesies.sub(" ", sentence)
     return len(rest) < len(sentence) and len(extract_terms(rest).counts) < LEAST_CONTENT
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a text into sentences and list items, long ones into parts."""
+    """Split a text into sentences and list items. Long ones are split into parts."""
     return [piece for line in text.splitlines() for piece in _split_line(line)]
 
 

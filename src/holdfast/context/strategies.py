@@ -1,7 +1,8 @@
-"""The strategies: which units stay in a working set that exceeds its room, or its number of messages.
+"""Strategies: rules that decide which units stay when a window exceeds its token limit or its number of messages.
 
-A strategy is a pure callable `Window -> Window`; `make_strategy` creates one from settings. Every step has the same order: clear old tool
-results, drop old units, cut what must stay, oldest first. `holdfast.context.build.fit` refuses a window that is still too large.
+A strategy is a pure function `Window -> Window`; `make_strategy` creates one from settings. It shrinks a window in a fixed order: clear old
+tool results, evict old units, then cut the messages that must stay, oldest first. It may evict more than necessary, so that evictions are
+rare. `holdfast.context.build.fit` refuses a window that is still too large.
 
 An application can register strategies of its own: functions that choose which messages stay. Holdfast makes sure that the working set is
 valid, complete and within its budget. See docs/custom-strategies.md.
@@ -38,44 +39,49 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 
 RECENT_LEAST = 0.5
-"""Least share of `target` of the room, the digest not counted, for the newest messages."""
+"""An eviction does not reduce the tail below this fraction of `target` times the token limit that remains without the digest."""
 REPLY_PART, REPLY_LEAST_ROOM = 8, 768
-"""Largest fraction (1/`REPLY_PART`) of a room for the reply that the newest message answers; and the smallest room, in tokens, with a place
-for that reply."""
-NO_CONTENT = "no content: providers refuse such a message"
-"""Why a reply or a system message is left out; see `holdfast.context.units`."""
-WITHOUT_MODEL = frozenset({"none", "offline"})
-"""Values of `summarizer_llm` with which a digest is made instead of a summary."""
-Chooser = Callable[[Window, "Strategy"], Container[int]]
-"""Chooses which units stay in a window that exceeds its room, by the keys of a strategy. Returns their places (`Unit.first`). Pure.
+"""Limits for keeping the assistant's last reply when the newest user message needs nearly the whole window.
 
-The units that are never evicted (task anchor, pins, current message, newest unit) stay in any case and need not be returned. What is chosen
-beyond the room is cut and dropped as with any strategy."""
+- `REPLY_PART`: the reply is cut to this fraction (1/`REPLY_PART`) of the token limit.
+- `REPLY_LEAST_ROOM`: smallest token limit with which the reply is kept.
+"""
+NO_CONTENT = "no content: providers refuse such a message"
+"""Reason for leaving out an empty reply or an empty system message."""
+WITHOUT_MODEL = frozenset({"none", "offline"})
+"""Values of `summarizer_llm` that select a digest instead of a model's summary."""
+Chooser = Callable[[Window, "Strategy"], Container[int]]
+"""A pure function that chooses which units stay in a window that exceeds its token limit. It returns the `Unit.first` of each.
+
+The units that are never evicted (task anchor, pinned units, current message, newest unit) stay in any case, so it need not return them. If
+the chosen units exceed the token limit, they are cut and evicted in the same way as by other strategies."""
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that decides which units stay: a pure function from window to window.
+    """A rule that decides which units stay: a pure function that shrinks a window.
+
+    Shares are fractions of the window's token limit.
 
     Attributes:
-        budget: tokens of the conversation; None for all that the model's input budget leaves.
-        max_window: most tokens of the model's window that are used if `budget` is None; None for all of them.
-        window_size: most messages of the verbatim rest; None for any number.
-        preserve_recent: newest messages that are cut before they are dropped.
-        target: share of the room that is used after the frontier has moved; None if only the excess is evicted.
-        threshold: share of the room beyond which the window changes; None for all of it.
-        anchored: False if the task anchor is an ordinary unit.
-        condense: whether evicted messages are condensed in a digest.
-        facts: whether statements of the user stay when their messages are evicted.
-        choose: chooses which units stay instead of the newest; None if the oldest are evicted first.
-        summarizer: the llm that summarizes messages beyond `summarize_at`; "" for the agent's own, None for no summaries.
-        summarize_at: share of the room beyond which a summary is made.
+        budget: most tokens of the conversation; None for all tokens that the model's input budget leaves.
+        max_window: most tokens of the model's context window to use if `budget` is None; None for all of them.
+        window_size: most messages of the tail; None for any number.
+        preserve_recent: number of newest messages that are cut before they are evicted.
+        target: share that is still used after an eviction; None to evict only as many units as necessary.
+        threshold: share above which the window is shrunk; None for the whole token limit.
+        anchored: True if the task anchor must stay; False if it is an ordinary unit.
+        condense: True to condense evicted messages in a digest.
+        facts: True to keep statements of the user when their messages are evicted.
+        choose: chooses the units that stay; None to evict the oldest first.
+        summarizer: the llm that writes summaries; "" for the agent's own llm, None for no summaries.
+        summarize_at: share above which a summary is made.
         prompt: the summarizer's prompt; None for the built-in text.
-        scorer: name of the scorer that rates messages; None for their own signals.
-        clearing: the rule that clears tool results before everything else.
-        history: newest messages of the log that it sees, in addition to anchor and pins; 0 for all.
-        bounded: False for `none`, which never drops anything: `fit` refuses a window that is too long.
-        perspective: the agent's view of the session; None if every message of the log is sent unchanged.
-        recall: whether the prompt recalls evicted messages if the current message asks about them.
+        scorer: name of the scorer that rates the importance of messages; None for a rating by their text alone.
+        clearing: the rule that clears tool results, which is applied before everything else; None for no clearing.
+        history: number of newest messages of the log that the strategy sees, in addition to those that must stay; 0 for all.
+        bounded: False for the strategy `none`, which never evicts anything, so that `fit` refuses a window that is too large.
+        perspective: the form in which the agent sees other agents' messages; None to send every message of the log unchanged.
+        recall: True if the prompt recalls evicted messages when the current message asks about them.
     """
 
     name: str
@@ -100,27 +106,27 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     recall: bool = False
 
     def cap(self, budget: Budget) -> Budget:
-        """Return a model's budget, limited to the part of its window that this strategy uses."""
+        """Return a model's budget, reduced to `max_window` tokens of the context window unless the strategy has its own budget."""
         if self.budget is not None or self.max_window is None or budget.context_window <= self.max_window:
             return budget
         return budget.cap_input(max(1, budget.input - budget.context_window + self.max_window))
 
     def view_unit(self, unit: Unit) -> Unit | None:
-        """Return a unit of the log as the agent sees it; None if it does not see it."""
+        """Return a unit in the form in which the agent sees it; None if the unit is hidden from the agent or has no content."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
         return seen if seen is not None and seen.speaks else None
 
     def view_units(self, units: Iterable[Unit]) -> Iterable[Unit]:
-        """Return units of the log as the agent sees them, without hidden ones."""
+        """Return units in the form in which the agent sees them. Hidden units and units without content are left out."""
         return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
     def explain_omission(self, unit: Unit) -> str:
-        """Return why a unit is left out of every prompt; empty if it belongs to another branch."""
+        """Return the reason why no prompt contains a unit; empty if the unit belongs to another branch."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
         return "" if seen is None else NO_CONTENT
 
     def is_due(self, window: Window) -> bool:
-        """Return True if the window has to change."""
+        """Return True if the window exceeds a limit, so that the strategy must be applied to it."""
         if self.window_size is not None and (_count_surplus(window, self.window_size) or _has_stale_head(window)):
             return True
         return self._is_over(window) or (
@@ -128,7 +134,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def __call__(self, window: Window) -> Window:
-        """Return the window reduced to its number of messages and its room, as far as possible."""
+        """Return the window reduced to the strategy's number of messages and to the token limit, as far as possible."""
         if self.clearing is not None:
             window = self.clearing.clear_results(window)
         if self.window_size is not None:
@@ -143,7 +149,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return window if self.condense else window.without_digest()
 
     def apply_summary(self, window: Window, summary: Compaction) -> Window:
-        """Return the window with a model's summary in place of its range. A task before it is cut to its share."""
+        """Return the window with a model's summary in place of the units that it covers. The task anchor is cut to its share."""
         window = window.drop_through(summary.last)
         if self.facts:
             window = add_facts(window, window.room.tokens - window.head_tokens)
@@ -154,18 +160,19 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return self.bounded and window.allotted > (room if self.threshold is None else int(self.threshold * room))
 
     def _take_step(self, window: Window) -> Window:
-        """Return the window after a step, with the blocks that replace all evicted units."""
+        """Evict and cut units until the window fits, and write the blocks that replace the evicted units."""
         window = self._move_frontier(window)
         if self.facts:
             window = add_facts(window, window.room.tokens - window.body, exact=not self.condense)
         return add_digest(window) if self.condense else window.without_digest()
 
     def _move_frontier(self, window: Window) -> Window:
-        """Move the frontier by a whole step, then cut what must stay if it is still too long."""
+        """Evict units down to the target size. If the window still does not fit, cut the messages that must stay."""
         floor = self._compute_floor(window)
         stepped = self._cut_down(window, floor)
         if floor < MIN_CUT and stepped.body > window.room.tokens:
-            # It will be refused. The budget that `fit` then asks for must also be enough with the higher floor of a large room.
+            # `fit` will refuse this window and report the budget that is needed. That budget must also be enough with the larger minimum
+            # size of cut messages that applies to larger token limits.
             return self._cut_down(window, MIN_CUT)
         return stepped
 
@@ -190,7 +197,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
             # A summary that leaves no room for required messages is dropped: the log still has its source.
             window = window.without_summary()
         if window.body > allowed:
-            # To its final size at once: otherwise each step would cut a long task a little shorter.
+            # To its final size at once: otherwise each eviction would cut a long task a little shorter.
             window = with_stub(window, floor, everywhere=True)
         window = squeeze(window, allowed, floor, list_older_units)
         while window.body > allowed and len(window.units) > 1:
@@ -200,9 +207,9 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return squeeze(window, allowed, floor, list_units)
 
     def _choose(self, window: Window, choose: Chooser, allowed: int) -> Window:
-        """Return the window with only the units that `choose` returns for a room of `allowed` tokens, and those that must stay.
+        """Return the window with only the units that `choose` selects for `allowed` tokens, and those that must stay.
 
-        The frontier is placed after the last evicted unit.
+        The tail then begins after the newest evicted unit. Older chosen units move to the head.
         """
         room = msgspec.structs.replace(window.room, tokens=max(1, allowed))
         kept = choose(window.with_room(room), self)
@@ -212,23 +219,28 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return window.drop(left[-1] + 1 if left else 0, keeping=kept)
 
     def _compute_floor(self, window: Window) -> int:
-        """Return the tokens below which no message is cut: fewer in a small room, if a digest repeats what was cut."""
+        """Return the minimum size of a cut message, in tokens. With a digest it is smaller for a small window."""
         return compute_cut_floor(window.room.tokens) if self.condense else MIN_CUT
 
     def _compute_goal(self, room: int, digest_tokens: int) -> int:
-        """Return the tokens of the rest after a step: `target` minus the blocks' tokens, with a minimum for small rooms."""
+        """Return the most tokens of the tail after an eviction: `target` minus the tokens of the blocks, but at least `RECENT_LEAST` of it.
+
+        Args:
+            room: the token limit.
+            digest_tokens: tokens of the digest and, in part, of the user's statements.
+        """
         target = self.target or 0.0
         return max(int(target * room) - digest_tokens, int(target * (room - digest_tokens) * RECENT_LEAST))
 
 
 def make_strategy(settings: ContextSettings) -> Strategy:
-    """Return the strategy that `settings` describe; keys that are not given have the defaults of the table."""
+    """Return the strategy that `settings` describe. Missing options have the defaults in `STRATEGIES`."""
     return _make_cached(settings.strategy, msgspec.json.encode(settings.options, order="sorted"))
 
 
 @lru_cache(maxsize=256)
 def _make_cached(strategy: str, given: bytes) -> Strategy:
-    """Return the strategy for encoded options. Cached, because every turn needs one."""
+    """Return the strategy with this name and these options, encoded as JSON. Cached, because every turn needs one."""
     keys = STRATEGIES[strategy].keys
     options = {**{name: key.default for name, key in keys.items()}, **msgspec.json.decode(given)}
     clearing = options.pop(CLEARING, None)
@@ -253,7 +265,11 @@ def _make_cached(strategy: str, given: bytes) -> Strategy:
 
 
 def _make_clearing(given: Any) -> Clearing | None:
-    """Return the clearing rule for the given keys; True for the defaults, False and None for no rule."""
+    """Return the rule that clears tool results; None if `given` is None or False.
+
+    Args:
+        given: a mapping with the rule's options; True for their defaults.
+    """
     if given is None or given is False:
         return None
     keys = {key: value for key, value in (given if isinstance(given, Mapping) else {}).items() if value is not None}
@@ -295,7 +311,10 @@ def _choose_nothing(window: Window, strategy: Strategy) -> Container[int]:
 
 
 def _make_summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Strategy:
-    """Return the strategy. With a model, its summary moves the frontier, and the digest does so only if there is no time for a summary."""
+    """Return the strategy `summary_buffer`.
+
+    With a model, units are evicted when its summary is ready. The digest replaces them only if the window is full before that.
+    """
     if summarizer_llm in WITHOUT_MODEL:
         return Strategy(name="summary_buffer", condense=True, threshold=threshold, **options)
     summarizer = summarizer_llm or ""
@@ -303,11 +322,11 @@ def _make_summary_buffer(threshold: float, summarizer_llm: str | None, **options
 
 
 _choosers: dict[str, Chooser] = {}
-"""Choosers of the application's strategies, by name."""
+"""The choosers of strategies that the application registered, by the strategy's name."""
 
 
 def set_chooser(name: str, choose: Chooser | None) -> None:
-    """Set the chooser of an application's strategy; None removes it."""
+    """Set the chooser of an application's strategy; None removes the chooser."""
     if choose is None:
         _choosers.pop(name, None)
     else:
@@ -330,7 +349,7 @@ _MAKERS: Mapping[str, Callable[..., Strategy]] = {
 
 
 def _count_surplus(window: Window, window_size: int) -> int:
-    """Return how many of the oldest units can be evicted so that `window_size` messages stay. No unit is split."""
+    """Return how many of the oldest units can be evicted if at least `window_size` messages must stay. Units are not split."""
     left = sum(len(unit.entries) for unit in window.units)
     for number, unit in enumerate(window.units):
         left -= len(unit.entries)
@@ -340,12 +359,19 @@ def _count_surplus(window: Window, window_size: int) -> int:
 
 
 def _has_stale_head(window: Window) -> bool:
-    """Return True if the head contains a unit that no longer belongs there: a user message that is not the current one any more."""
+    """Return True if the head contains a unit that need not stay any more, such as a user message that is no longer the current one."""
     return not all(map(window.is_protected, window.head))
 
 
 def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
-    """Return how many of the oldest units to evict until the rest takes `goal` tokens, or only recent messages are left."""
+    """Return how many of the oldest units to evict.
+
+    Args:
+        window: the window.
+        goal: most tokens of the tail.
+        allowed: most tokens of head and tail.
+        preserve_recent: number of newest messages that stay even if they exceed these limits.
+    """
     keep_from = _find_first_recent(window, preserve_recent)
     tail, head = window.tail_tokens, _count_head_tokens(window)
     for number, (unit, size) in enumerate(zip(window.units, window.list_sizes(), strict=True)):
@@ -359,7 +385,14 @@ def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: 
 
 
 def _find_reply(window: Window, leaving: int) -> int | None:
-    """Return the `seq` of the reply that the newest message answers, if it would be the last unit evicted and the room is large enough for it."""
+    """Return the `seq` of the assistant's reply just before the newest user message, if it should be kept in a shorter form.
+
+    That is so if all units except the newest would be evicted and the token limit is at least `REPLY_LEAST_ROOM`. Otherwise return None.
+
+    Args:
+        window: the window.
+        leaving: number of oldest units that would be evicted.
+    """
     if window.room.tokens < REPLY_LEAST_ROOM or not 0 < leaving == len(window.units) - 1:
         return None
     reply, newest = window.units[-2].entries, window.units[-1]
@@ -368,7 +401,7 @@ def _find_reply(window: Window, leaving: int) -> int | None:
 
 
 def _find_first_recent(window: Window, messages: int) -> int:
-    """Return the index of the first unit that the newest `messages` messages need."""
+    """Return the index of the oldest unit that contains one of the newest `messages` messages."""
     at = len(window.units)
     while at > 0 and messages > 0:
         at -= 1
@@ -377,43 +410,46 @@ def _find_first_recent(window: Window, messages: int) -> int:
 
 
 def _count_head_tokens(window: Window) -> int:
-    """Return the tokens of the head without the units that no longer belong there."""
+    """Return the tokens of the units in the head that must still stay."""
     return sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))
 
 
 class StrategyUnit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Messages that stay or leave together: one message, or a reply with tool calls and all their results."""
+    """Messages that are kept or evicted together: one message, or a reply with tool calls and all their results."""
 
     seq: int
-    """Place of its first message in the log: the value that the function returns."""
+    """`seq` of the first message. The strategy function returns this number to keep the unit."""
     last: int
-    """Place of its last message."""
+    """`seq` of the last message."""
     messages: tuple[Message, ...]
-    """The messages as they would be sent, uncut."""
+    """The messages as they would be sent if none were cut."""
     tokens: int
-    """Tokens that it takes in the prompt, cuts included."""
+    """Tokens of the messages in the prompt, in which some may be cut."""
     importance: float | None
-    """The highest rating that a caller or a scorer gave one of its messages, 0 to 1; None if there is none."""
+    """The highest rating of one of the messages by a caller or a scorer, from 0 to 1; None if no message is rated."""
     must_stay: bool
-    """True for the task, pinned messages, system messages in force, the current user message and the newest unit."""
+    """True if the unit is never evicted: the task, pinned messages, system messages in force, the current user message, the newest unit."""
 
 
 StrategyFunction = Callable[[Sequence[StrategyUnit], int], Iterable[int]]
-"""Chooses which units stay in a prompt that would exceed its budget, and returns their `seq`.
+"""A function of the application that chooses which units stay in a prompt. It returns the `seq` of each.
 
-Its arguments are all units that are still in the prompt, oldest first, and the tokens that the remaining units may take together. It must
-be deterministic, and is called only if the prompt exceeds its budget: between two calls, prompts only grow."""
+It gets all units that are still in the prompt, oldest first, and the most tokens that the remaining units may take together. It must be
+deterministic. It is called only if the prompt would exceed its budget; until then, messages are only added at the end of the prompt."""
 
 
 _registered: dict[str, tuple[StrategyFunction, int]] = {}
-"""The function of each name, and how often it is registered."""
+"""By the strategy's name, the function and the number of its registrations."""
 
 
 def register_strategies(functions: Mapping[Any, Any]) -> None:
     """Register functions as strategies of this process.
 
-    `holdfast.open(strategies=…)` registers its functions until it is closed. Strategies are looked up by name in the whole process, so a
-    name can refer to only one function at a time.
+    `holdfast.open(strategies=…)` registers its functions until it is closed. A name can refer to only one function at a time, because the
+    whole process shares one table of strategies.
+
+    Args:
+        functions: the `StrategyFunction` of each strategy, by the strategy's name.
 
     Raises:
         InvalidRequest: a name is built in, is not an identifier, or is registered for another function; or a value is not a function.
@@ -436,7 +472,7 @@ def register_strategies(functions: Mapping[Any, Any]) -> None:
 
 
 def forget_strategies(names: Iterable[str]) -> None:
-    """Remove one registration of each name. A name without registrations becomes unknown again."""
+    """Undo one `register_strategies` call for each name. A strategy without any registration is removed."""
     for name in names:
         function, uses = _registered[name]
         if uses > 1:

@@ -1,6 +1,6 @@
-"""Shrinking a window: long messages are cut, older tool results cleared, and refused messages replaced by notes.
+"""Shrink messages of a window without evicting their units: cut long messages, clear older tool results, replace refused messages by notes.
 
-The log keeps all of them.
+The log keeps the complete messages.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 
 MUST = 0.5
-"""Share of the room that required units may take once they have to be cut; the rest is for chosen units."""
+"""Share of the token limit that the units that must stay may take if they have to be cut. The rest is for the units that a strategy
+chooses."""
 
 
 def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window:
-    """Return the window with the anchor cut to its share of the room, if the anchor is in the head.
+    """Return the window with the task anchor cut to `ANCHOR_SHARE` of the token limit, if the anchor is in the head and longer than that.
 
     Args:
         window: the window.
-        floor: tokens below which no message is cut.
-        everywhere: whether to cut the anchor outside of the head too, unless it is in the newest unit.
+        floor: minimum size of a cut message, in tokens.
+        everywhere: True to cut the anchor in the tail too, but not if it is in the newest unit.
     """
     most = max(floor, int(ANCHOR_SHARE * window.room.tokens))
     for unit in list_older_units(window) if everywhere else window.head:
@@ -37,14 +38,14 @@ def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window
 
 
 def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
-    """Return `window` with the required units cut, because they do not fit. They are cut further than necessary.
+    """Return `window` with the units that must stay cut to `MUST` of the token limit, so that a strategy can choose further units.
 
-    Otherwise one long result would leave no room for anything else, and everything worth keeping so far would be lost.
+    Without this, one long tool result would take all tokens, and every other unit would be evicted.
 
     Args:
         window: the window before any eviction.
-        must: the window after everything that may be evicted was evicted.
-        floor: tokens below which no message is cut.
+        must: the same window with only the units that must stay. They do not fit.
+        floor: minimum size of a cut message, in tokens.
     """
     room = window.room.tokens
     must = squeeze(with_stub(must, floor), room, floor, list_older_units)
@@ -53,17 +54,26 @@ def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
 
 
 def list_older_units(window: Window) -> Iterable[Unit]:
-    """Return every unit except the newest."""
+    """Return the units of head and tail except the newest unit."""
     return (*window.head, *window.units[:-1])
 
 
 def list_units(window: Window) -> Iterable[Unit]:
-    """Return every unit that is sent."""
+    """Return the units of head and tail."""
     return (*window.head, *window.units)
 
 
 def squeeze(window: Window, allowed: int, floor: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
-    """Cut the longest messages of some units, oldest first, until the body takes `allowed` tokens."""
+    """Cut long messages until `Window.body` is at most `allowed` tokens, or nothing more can be cut.
+
+    Tool results are cut before other messages, and older messages before newer ones.
+
+    Args:
+        window: the window.
+        allowed: most tokens of `Window.body`.
+        floor: minimum size of a cut message, in tokens.
+        which: returns the units whose messages may be cut.
+    """
     tried: dict[int, int] = {}
     while (over := window.body - allowed) > 0:
         caps = _compute_caps(_list_cuttable(window, which(window), floor), over, tried, floor)
@@ -75,9 +85,9 @@ def squeeze(window: Window, allowed: int, floor: int, which: Callable[[Window], 
 
 
 def _list_cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tuple[int, int]]:
-    """Return `(seq, tokens)` of the messages in `units` that are long enough to be cut: results before texts, each oldest first.
+    """Return `(seq, tokens)` of the messages that are long enough to be cut: first the tool results, then the others, both oldest first.
 
-    A digest repeats what is cut from a result in a shorter form, but not a user's words.
+    Results come first because a digest repeats the facts that are cut from them. It repeats a user's words less completely.
     """
     units = tuple(units)
     results = {entry.seq for unit in units for entry in unit.entries if entry.kind == "result"}
@@ -87,7 +97,14 @@ def _list_cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tu
 def _compute_caps(
     cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int
 ) -> dict[int, int]:
-    """Return the size to cut each message to in order to save `over` tokens. A message that could not be cut to its size before gets the least."""
+    """Return the sizes, by `seq`, to which messages must be cut to save `over` tokens.
+
+    Args:
+        cuttable: `(seq, tokens)` of each message that may be cut, in the order in which to cut them.
+        over: tokens to save.
+        tried: sizes of earlier attempts, by `seq`. A message that is still larger than its earlier size gets `floor`.
+        floor: minimum size of a cut message, in tokens.
+    """
     caps = {}
     for seq, tokens in cuttable:
         if over <= 0:
@@ -101,27 +118,27 @@ def _compute_caps(
 
 
 CLEARED_NOTE = "[result of {tool} cleared: {tokens} tokens, message {seq} of the log{tag}]"
-"""Replaces a cleared result: it names the tool, the size and the entry."""
+"""Text that replaces a cleared result. It names the tool, the size and the entry."""
 LOADABLE_NOTE = "[result of {tool} cleared: {tokens} tokens; {whole} gives it back{tag}]"
-"""The same for a model that can load the result again."""
+"""Text that replaces a cleared result if the model can load the result again. It names the call that loads it."""
 LEAST_CLEARED = 48
-"""Tokens from which clearing a result is worthwhile: the note itself takes about half of that."""
+"""Smallest result that is cleared, in tokens. The note that replaces it takes about half as many."""
 
 
 class Clearing(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule of `clear_tool_results`; `STRATEGIES` describes its keys."""
+    """The rule that clears older tool results. Its fields are the keys of `clear_tool_results`, which `STRATEGIES` describes."""
 
     trigger: int | None = None
-    """Tokens beyond which results are cleared; None if only a full room triggers it."""
+    """Results are cleared if the conversation exceeds this number of tokens; None to clear them only if it exceeds the token limit."""
     keep: int = 3
     clear_at_least: int = 4000
     exclude_tools: tuple[str, ...] = ()
     keep_latest: bool = False
 
     def clear_results(self, window: Window) -> Window:
-        """Return the window with every clearable result cleared; the same window if it is not due or would free too little.
+        """Return the window with all older tool results cleared; the same window if it is below `trigger` or clearing frees too few tokens.
 
-        All clearable results are cleared in one batch, so that the prompt is rewritten rarely.
+        All results that may be cleared are cleared at once, so that earlier messages of the prompt change rarely.
         """
         if window.allotted <= (window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)):
             return window
@@ -132,7 +149,7 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
         return after if window.allotted - after.allotted >= self.clear_at_least else window
 
     def _iter_clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
-        """Yield results that may be cleared, each with its note, oldest first."""
+        """Yield each result that may be cleared, oldest first, with the message that replaces it."""
         results = list(_iter_results(window))
         kept = {entry.seq for entry, *_ in results[max(0, len(results) - self.keep) :]}
         if self.keep_latest:
@@ -153,11 +170,12 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Result = tuple[Entry, Message, str, str]
-"""The entry of a tool result, the message that is sent, the tool's name, and the heading if another agent called it."""
+"""The entry of a tool result, the message that is sent for it, the tool's name, and the heading that names the agent if another agent
+called the tool."""
 
 
 def _iter_results(window: Window) -> Iterator[_Result]:
-    """Yield every tool result that is sent."""
+    """Yield every tool result in head and tail."""
     for unit in (*window.head, *window.units):
         if len(unit.entries) > 1:
             yield from _iter_unit_results(unit)
@@ -180,14 +198,14 @@ REFUSED_RESULT_NOTE: Final = "[the result of a tool call in message {seq} of the
 
 
 def find_refused(window: Window, upstream: str, without: Mapping[int, str]) -> dict[int, str]:
-    """Return the reasons by `seq` of the messages in a window that are left out for an upstream.
+    """Return the messages of a window that must not be sent to an upstream: the reason for each, by `seq`.
 
-    The current user message is never left out: if the provider refuses it, the client gets the error.
+    The current user message is always sent. If the provider refuses it, the client gets the error.
 
     Args:
         window: the window.
-        upstream: name of the upstream.
-        without: further reasons for this call alone.
+        upstream: name of the upstream, which refused some messages earlier.
+        without: other messages to leave out of this call, with their reasons.
     """
     if not without and not window.refused:
         return {}
@@ -198,12 +216,12 @@ def find_refused(window: Window, upstream: str, without: Mapping[int, str]) -> d
 def without_refused(window: Window, refused: Mapping[int, str], marker: str = "") -> list[Message]:
     """Return the conversation of a window with a note in place of each refused message.
 
-    If calls are refused, their results become notes too: every provider refuses a result without its call.
+    If the refused message has tool calls, notes also replace their results, because every provider refuses a result without its call.
 
     Args:
-        window: the window that is sent.
-        refused: reasons by `seq`.
-        marker: the session's marker, for the notes.
+        window: the window.
+        refused: the refused messages by `seq`.
+        marker: the session's marker, which the notes contain.
     """
     messages = window.list_messages()
     if not refused:

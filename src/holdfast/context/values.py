@@ -1,6 +1,6 @@
-"""Values: how much a piece of text may be worth to an agent, by its form alone.
+"""Rate how likely an agent needs a piece of text again, by its form alone.
 
-Identifiers, dates, numbers and words differ in form in any language, whatever they are about.
+Identifiers, dates, numbers and words differ in form in every language, whatever they mean.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about)
@@ -26,29 +26,30 @@ IDENTIFIER, NUMBERED, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, 
     0.7,
     0.6,
 )
-"""Weights of the forms of values. Tuned on half of the recorded sessions, by task, and on made-up ones of other kinds."""
+"""Weights of values by their form. They were tuned on recorded sessions (those of half of the tasks) and on invented sessions of other
+kinds."""
 LEAST_NAME = 4
-"""Characters from which a word with digits is an identifier: `s3` or `1st` hardly identifies anything."""
+"""A word with digits is an identifier if it has at least this many characters: `s3` or `1st` hardly identifies anything."""
 LONG_NUMBER = 7
-"""Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
+"""A number in a text is an identifier if it has at least this many digits: it may be an account, a telephone number or an article."""
 
 MAX_TEXT = 40_000
-"""Longest text that is read whole, in characters; of a longer one, only the head and the tail."""
+"""Longest text that is read completely, in characters. Of a longer text, only the beginning and the end are read."""
 MAX_VALUE = 160
-"""Longest value, in characters; a longer text is split into sentences first."""
+"""Longest value, in characters. A longer text is split into sentences."""
 MAX_KEY = 40
 """Longest key, in characters."""
 
 Words = tuple[tuple[str, float], ...]
-"""Words, case-folded, with their weights."""
+"""Case-folded words, each with its weight."""
 
 _DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
-"""Scripts without spaces between words, and Hangul, whose particles are attached to words."""
+"""Character ranges of scripts without spaces between words, and of Hangul, whose particles are attached to words."""
 _WORD = re.compile(rf"(?:[^\W{_DENSE}]|[@#$€£¥%+/\\.:~=&_-])+|[{_DENSE}]+")
 _PIECE = re.compile(r"[^\W_]+")
 _DENSE_RUN = re.compile(rf"[{_DENSE}]{{4,}}")
 DENSE_WORD = 3
-"""Characters of a script without spaces that make about one word."""
+"""About this many characters of a script without spaces make one word."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,4}年\d{1,2}月")
 _TIME = re.compile(r"[+-]?\d{1,2}:\d{2}(?::\d{2})?(?:[+-]\d+)?")
 _ERROR = re.compile(
@@ -60,18 +61,19 @@ _ERROR_PART = re.compile(
     "error|fail|exception|traceback|denied|forbidden|not found|invalid|unable|time|refused"
     "|erreur|fehler|ошибк|错误|失敗|失败|エラー|오류|خطأ"
 )
-"""Matches whatever `_ERROR` matches, in lower case. It is ten times faster, so it is tried first."""
+"""Matches the lower-case form of every text that `_ERROR` matches. It is ten times faster, so it is tried first."""
 _SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "@#$%+/\\.:~=&_-"}
-"""ASCII characters between words, equivalent to `_WORD`."""
+"""Translation table that replaces the ASCII characters between words by spaces. Splitting the result finds the same words as `_WORD`."""
 COLONS = (":", "：")
+"""Characters that end a heading, in several scripts."""
 QUESTION = ("?", "？", "؟", "՞", "።", "፧")
-"""Characters that end a heading, and a question, in several scripts."""
+"""Characters that end a question, in several scripts."""
 _ID = re.compile(r"(?:^|[_\s.-])(?:id|Id|ID)$|[a-z]I[dD]$")
 _EDGE = ".-/\\#~:=+&"
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of `text` that may be values: the pieces between white space and punctuation.
+    """Split `text` into words at white space and punctuation. Paths, addresses, numbers and amounts are not split.
 
     ASCII text is split with a table, which is three times as fast as the equivalent pattern.
     """
@@ -80,22 +82,22 @@ def split_words(text: str) -> list[str]:
 
 
 def split_all_words(texts: list[str]) -> list[str]:
-    """Return the words of several texts in order."""
+    """Split several texts into words, and return all words in order."""
     whole = " ".join(texts)
     return split_words(whole) if whole.isascii() else [word for text in texts for word in split_words(text)]
 
 
 @lru_cache(maxsize=8_192)
 def split_pieces(value: str) -> frozenset[str]:
-    """Return the lower-case pieces of a short text without punctuation: `Full-size` has those of `full size`."""
+    """Return the lower-case words of a short text, split at all punctuation. `Full-size` and `full size` have the same words."""
     return frozenset(_PIECE.findall(value.lower()))
 
 
 @lru_cache(maxsize=8_192)
 def weigh_value(value: str) -> float:
-    """Return how likely it is that an agent needs `value` again: identifiers before dates before numbers before words.
+    """Return the weight of a value by its form: identifiers have the highest, then dates, numbers and words.
 
-    Cached, because most words of a conversation occurred before.
+    Cached, because most words of a conversation occurred in it before.
     """
     if len(value) > 64:
         return PATH if "/" in value and len(value) <= MAX_VALUE and " " not in value else 0.2
@@ -110,7 +112,7 @@ def weigh_value(value: str) -> float:
 
 
 def weigh_keyed_value(key: str, value: str) -> float:
-    """Return the weight of a value with a key: under a key for identifiers, a word is an identifier too."""
+    """Return the weight of a value with a key. Under a key like `order_id`, a plain word counts as an identifier too."""
     weight = weigh_value(value)
     if weight <= NAME and len(value) >= LEAST_NAME and value.isalnum() and _ID.search(key):
         return IDENTIFIER
@@ -131,9 +133,9 @@ def _weigh_with_digits(value: str, digits: int) -> float:
 
 @lru_cache(maxsize=2_048)
 def weigh_words(text: str) -> Words:
-    """Return the words of a sentence, case-folded, with their weights.
+    """Return the case-folded words of a sentence with their weights.
 
-    Cached, because a sentence is weighed when it is read, and at every step while it may be in the digest.
+    Cached, because a sentence is weighed when it is read, and again for every digest that may contain it.
     """
     return tuple([(word.casefold(), weigh_value(word)) for word in split_words(text)])
 
@@ -142,7 +144,10 @@ _SHARES = tuple(1 / (1.5 * place) for place in range(1, 7))
 
 
 def weigh_sentence(sentence: str) -> float:
-    """Return the weight of a sentence: its best values count, each further one less. A heading is worth next to nothing."""
+    """Return the weight of a sentence, computed from its six best words, each with a lower factor than the one before.
+
+    A short sentence that ends with a colon is a heading, and has a very low weight.
+    """
     weights = sorted([weight for _, weight in weigh_words(sentence)], reverse=True)
     if not sentence.isascii():
         weights += [WORD] * sum([len(run) // DENSE_WORD for run in _DENSE_RUN.findall(sentence)])
@@ -152,42 +157,42 @@ def weigh_sentence(sentence: str) -> float:
 
 
 def estimate_tokens(text: str) -> float:
-    """Estimate the tokens of `text`: identifiers take one for 2.4 characters, words one for 4, dense scripts one for 1.8."""
+    """Estimate the tokens of `text`: one per 2.4 characters in an identifier, per 4 in other ASCII text, and per 1.8 in any other text."""
     if not text.isascii():
         return len(text) / 1.8
     return len(text) / (2.4 if " " not in text and any(map(str.isdigit, text)) else 4.0)
 
 
 def format_label(name: str) -> str:
-    """Return a key in the form in which it is written."""
+    """Return a key as a digest shows it: on one line, with at most `MAX_KEY` characters."""
     return _format_short_label(name) if len(name) <= MAX_KEY else clean(name[: 4 * MAX_KEY])[:MAX_KEY]
 
 
 @lru_cache(maxsize=2_048)
 def _format_short_label(name: str) -> str:
-    """Return a short key on one line. Cached, because the answers of one tool have the same keys."""
+    """Return a short key on one line. Cached, because results of the same tool have the same keys."""
     return clean(name)
 
 
 def has_error(text: str) -> bool:
-    """Return True if a text mentions that something went wrong."""
+    """Return True if a text mentions an error or a failure, in one of several languages."""
     return _ERROR_PART.search(text.lower()) is not None and _ERROR.search(text) is not None
 
 
 def clean(text: str) -> str:
-    """Return `text` on one line and encodable, because a line of a digest is one source, whatever the source contains."""
+    """Return `text` on one line, with characters that UTF-8 cannot encode replaced. Each source must stay on one line of a digest."""
     flat = " ".join(text.split())
     return flat if flat.isascii() else flat.encode("utf-8", "replace").decode()
 
 
 class Number(str):
-    """A JSON number in its original spelling: `12.50` stays `12.50`."""
+    """A JSON number that keeps its original spelling, such as `12.50`."""
 
     __slots__ = ()
 
 
 def decode_json(text: str) -> Any:
-    """Return decoded JSON with numbers in their original spelling; the text itself if it is no JSON object or list."""
+    """Decode a JSON object or list, with each number as a `Number`; return any other text unchanged."""
     stripped = text.strip()
     if stripped[:1] not in {"{", "["}:
         return text

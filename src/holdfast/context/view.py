@@ -1,8 +1,8 @@
-"""A view: one agent's working state of a session, updated from build to build.
+"""A view: the window of one agent's strategy over a session's log, updated as the log grows.
 
-The log is folded unit by unit: each unit is added, and when the window has to change, the strategy changes it. The result is a `ViewState`,
-saved with the session, so that a build reads only new entries and those that are sent. Folding a log at once or in pieces gives the same
-state, which makes builds deterministic.
+A view adds the log's units to its window one by one. Whenever the window exceeds a limit, the strategy shrinks it. The view's `ViewState`
+is saved with the session, so that the next build only reads the new entries and those that are sent. Adding a log at once or in pieces
+gives the same state, so builds are deterministic.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from holdfast.context.units import update_standing
 from holdfast.context.window import OutsideRange
 
 VERSION = 15
-"""Version of the saved form and of the rules that produce it. A state of another version is rebuilt."""
+"""Version of the encoded state and of the rules that produce it. A view saved by another version is rebuilt from the log."""
 
 
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a view, without the entries themselves."""
+    """The saved state of a view. It refers to entries by `seq`, and does not contain them."""
 
     version: int = VERSION
     through: int = -1
-    """Entries up to this `seq` are folded in; their units can no longer change."""
+    """The view contains the entries up to this `seq`. Their units can no longer change."""
     frontier: int = 0
-    """`seq` of the first unit that is sent verbatim."""
+    """`seq` of the first entry of the tail, the newest units, which are sent without gaps."""
     keep: tuple[int, ...] = ()
-    """Entries before the frontier that are still sent."""
+    """`seq` of each entry before the frontier that is still sent."""
     anchor: int | None = None
     current: int | None = None
     cuts: dict[int, Cut] = {}
@@ -48,14 +48,14 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     standing: tuple[int, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     pool: msgspec.Raw = msgspec.Raw(EMPTY)
-    """The source of the next digest, encoded; decoded only when the frontier moves."""
+    """The encoded facts from which the next digest is made. They are decoded only when units are evicted."""
     facts: Compaction | None = None
     candidates: msgspec.Raw = msgspec.Raw(NO_CANDIDATES)
-    """The statements that the next block of facts can be made from; also decoded only when the frontier moves."""
+    """The encoded statements from which the next `facts` is made. They are decoded only when units are evicted."""
     allotted: tuple[int, int] = (0, 0)
-    """Tokens that the digest and the block of facts may take."""
+    """Most tokens of the digest, and most tokens of `facts`."""
     covered: tuple[int, int] = (-1, 0)
-    """`seq` of the last entry that the digest covers, -1 for none, and the tokens of the live path up to and including it."""
+    """`seq` of the last entry that the digest covers (-1 if there is none), and the stored tokens of all live entries up to that entry."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -68,7 +68,7 @@ def encode_state(state: ViewState) -> bytes:
 
 
 def decode_state(data: bytes) -> ViewState | None:
-    """Return the saved state; None if it has another version and must be rebuilt from the whole log."""
+    """Return a saved state; None if another version saved it, so that the view must be rebuilt from the log."""
     try:
         state = _decoder.decode(data)
     except msgspec.MsgspecError:
@@ -77,20 +77,20 @@ def decode_state(data: bytes) -> ViewState | None:
 
 
 class FoldedView:
-    """A view in memory, updated as the log grows: restored once, then extended with new entries.
+    """A view in memory. It is restored from a saved state once, and then extended with new entries.
 
     Attributes:
-        summary: the model's summary that it began with, even if there was no room for it later.
-        prefix_tracker: the prompts that were built from it.
-        mark: snapshot of its last prompt, for `holdfast.context.explain`.
-        steps: number of changes other than new units at its end.
+        summary: the newest summary of the view. It stays here even if it had to be left out of the window for lack of tokens.
+        prefix_tracker: compares each prompt of the view with the previous one.
+        mark: the components of the last prompt, used to explain why the next prompt does not begin with it.
+        steps: number of changes of the window, not counting units added at its end.
 
     Args:
         strategy: the view's strategy.
-        room: the room of the first build.
+        room: token limit and counter of the first build.
         state: the saved state; None to start from the beginning of the log.
         kept: the entries that `state.keep` names.
-        entries: the live path from `state.frontier` on.
+        entries: the live entries from `state.frontier` on.
     """
 
     def __init__(
@@ -109,32 +109,32 @@ class FoldedView:
 
     @property
     def frontier(self) -> int:
-        """The frontier as it will be saved: `seq` of the first unit that is sent verbatim."""
+        """`seq` of the first entry of the tail; 0 if the tail is empty."""
         return self._window.units[0].first if self._window.units else 0
 
     @property
     def is_slow(self) -> bool:
-        """True if a build blocks others noticeably, even if few entries are new."""
+        """True if each build takes milliseconds, even if few entries are new, so that the caller should run it outside the event loop."""
         return False
 
     def list_entries(self) -> list[Entry]:
-        """Return the entries that it holds."""
+        """Return the entries that the view has in memory."""
         units = (*self._window.head, *self._window.units)
         return [*(entry for unit in units for entry in unit.entries), *self._open]
 
     def list_kept_seqs(self) -> list[int]:
-        """Return the `seq` of each entry before the frontier that is still sent."""
+        """Return the `seq` of each entry that is still sent although it is older than the tail."""
         return [entry.seq for unit in self._window.head for entry in unit.entries]
 
     def estimate_bytes(self) -> int:
-        """Estimate the bytes that it takes in addition to its entries."""
+        """Estimate the memory of the view in bytes, its entries not counted."""
         window = self._window
         texts = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
         cuts = sum(estimate_message_bytes(cut.message) for cut in window.cuts.values())
         return len(window.pool) + len(window.candidates) + cuts + sum(map(estimate_text_bytes, texts))
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Fold in new entries of the log. Units that can still change are held back until they are complete."""
+        """Add new entries of the log. The last unit is held back while it can still get tool results."""
         units = group_units([*self._open, *entries])
         settled = _count_settled(units)
         for unit in units[:settled]:
@@ -143,7 +143,7 @@ class FoldedView:
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def take(self, units: Sequence[Unit]) -> None:
-        """Fold in units in the form in which the agent sees them; otherwise like `extend`."""
+        """Add units like `extend`. The units must already have the form in which the agent sees them."""
         settled = _count_settled(units)
         for unit in units[:settled]:
             self._through = unit.last
@@ -157,7 +157,10 @@ class FoldedView:
             self.steps += 1
 
     def make_window(self, room: Room) -> Window:
-        """Return the window for a build, the newest unit included. A changed room only takes effect when the window has to change."""
+        """Return the window for a build, with the newest unit even if it is incomplete.
+
+        The strategy shrinks the window only if it exceeds the limits of `room`. A higher limit does not bring evicted units back.
+        """
         self._window.room = room
         window = self._window.copy() if self._open else self._window
         for unit in group_units(self._open):
@@ -170,7 +173,10 @@ class FoldedView:
         return self._strategy(window)
 
     def apply_summary(self, summary: Compaction) -> bool:
-        """Replace the log up to the summary's last entry by the summary; return False if the frontier is already beyond it."""
+        """Replace the units up to the summary's last entry by the summary, and return True.
+
+        Return False and change nothing if the digest or an earlier summary already covers as much.
+        """
         window = self._window
         further = window.digest.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
@@ -180,14 +186,14 @@ class FoldedView:
         return True
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """Apply stored importances of messages, by `seq`. They take effect at the next step."""
+        """Set the importances of messages that have none, by `seq`. They matter the next time that units are evicted."""
         window = self._window
         window.head = tuple(unit.with_importances(importances) for unit in window.head)
         window.units = [unit.with_importances(importances) for unit in window.units]
         self._open = [entry for unit in group_units(self._open) for entry in unit.with_importances(importances).entries]
 
     def to_state(self) -> ViewState:
-        """Return the state to save, without the newest unit while it can still change."""
+        """Return the state to save. It does not include the newest unit while that unit can still get tool results."""
         window = self._window
         return ViewState(
             through=self._through,
@@ -209,17 +215,17 @@ class FoldedView:
 
 
 def _count_settled(units: Sequence[Unit]) -> int:
-    """Return how many of `units` can no longer change: calls at the end may still get results."""
+    """Return how many of `units` can no longer change. The last one still can if its tool calls may get results."""
     return len(units) - 1 if units and not units[-1].answered else len(units)
 
 
 def _is_evaluated(unit: Unit) -> bool:
-    """Return True if a model may be called right after `unit`: only then is it worth applying the strategy."""
+    """Return True if a model may be called right after `unit`. The strategy is applied only at such points."""
     return unit.overrides is not None or unit.entries[0].kind != "assistant"
 
 
 def _grow_window(strategy: Strategy, window: Window, unit: Unit, seen: Unit | None) -> None:
-    """Add a unit to a window as the agent sees it, or note a unit that it does not see."""
+    """Add a unit to a window in the form `seen`, or record it as left out if `seen` is None."""
     if seen is None:
         window.pass_over(unit, strategy.explain_omission(unit))
     else:
@@ -229,7 +235,7 @@ def _grow_window(strategy: Strategy, window: Window, unit: Unit, seen: Unit | No
 def _restore_window(
     strategy: Strategy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> Window:
-    """Return the window in its state after `state.through`."""
+    """Return the window as it was when entry `state.through` had been added."""
     window = Window(room, anchor=state.anchor, anchored=strategy.anchored)
     window.cuts = dict(state.cuts)
     window.summary = state.summary
@@ -246,19 +252,25 @@ def _restore_window(
 
 
 LONG = 200
-"""Messages from which building a window takes milliseconds."""
+"""Number of messages above which building a window takes milliseconds."""
 
 
 def make_view(
     strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> FoldedView:
-    """Return the view of a strategy, restored from a saved state; see `FoldedView`."""
+    """Create a view and restore it from a saved state: a `BufferedView` if the strategy has `history`, otherwise a `FoldedView`.
+
+    The arguments are those of `FoldedView`.
+    """
     kind = BufferedView if strategy.history else FoldedView
     return kind(strategy, room, state, kept, entries)
 
 
 class BufferedView(FoldedView):
-    """A view of the newest messages only. Its state is the first of these, and what stays from before."""
+    """A view whose strategy sees only the newest `Strategy.history` messages, and older ones that must stay.
+
+    Each build makes its window anew from these messages. The saved state only says where they begin, and which older ones stay.
+    """
 
     def __init__(
         self, strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
@@ -279,12 +291,12 @@ class BufferedView(FoldedView):
 
     @property
     def frontier(self) -> int:
-        """`seq` of the first message that it sees, except for what stays from before."""
+        """`seq` of the first of the newest messages that the strategy sees; 0 if there are none."""
         return self._units[0].first if self._units else 0
 
     @property
     def is_slow(self) -> bool:
-        """True if it sees many messages: each build processes all of them."""
+        """True if the view has more than `LONG` messages, because each build processes all of them."""
         return self._messages > LONG
 
     def list_entries(self) -> list[Entry]:
@@ -295,11 +307,11 @@ class BufferedView(FoldedView):
         return [entry.seq for unit in self._staying for entry in unit.entries]
 
     def estimate_bytes(self) -> int:
-        """Return 0, because each window is rebuilt from its units."""
+        """Return 0: each build makes the window anew, so the view keeps only its entries."""
         return 0
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Add new entries of the log, and evict the oldest in exchange."""
+        """Add new entries of the log, and evict the oldest messages that exceed the number of visible messages."""
         units = group_units([*self._newest, *entries])
         if self._units and self._newest and self._units[-1].last == self._newest[-1].seq:
             self._messages -= len(self._units.pop().entries)
@@ -337,7 +349,7 @@ class BufferedView(FoldedView):
         )
 
     def make_window(self, room: Room) -> Window:
-        """Return the window that a log with only the visible messages would have at its end."""
+        """Return the window that a `FoldedView` would have if the log consisted of the visible messages only."""
         if self._made is None or self._made[0] != room:
             made = FoldedView(self._strategy, room, None, (), ())
             made.take([*self._staying, *self._units])
@@ -351,7 +363,7 @@ class BufferedView(FoldedView):
         return window
 
     def apply_summary(self, summary: Compaction) -> bool:
-        """Return False: a summary would contain messages that this view must not see."""
+        """Return False and change nothing: a summary would show messages that this view must not see."""
         return False
 
     def rate(self, importances: Mapping[int, float]) -> None:
@@ -363,7 +375,7 @@ class BufferedView(FoldedView):
         self._made = None
 
     def to_state(self) -> ViewState:
-        """Return the state to save: where it begins, and what stays from before."""
+        """Return the state to save: where the visible messages begin, and which older messages stay."""
         return ViewState(
             frontier=self.frontier,
             keep=tuple(entry.seq for unit in self._staying for entry in unit.entries),

@@ -1,8 +1,11 @@
-"""The window: the units of a view, and the only changes that a strategy can make to them.
+"""The window: the units from which a prompt is made, and the only changes that a strategy can make to them.
 
-A strategy drops units, clears tool results, cuts messages, and adds compactions for what it dropped. What must stay cannot be dropped:
-dropping a unit with the task anchor, a pin or the current user message moves it to the head instead, and the newest unit cannot be dropped
-at all. So an invalid prompt cannot be expressed.
+A unit is one message, or a reply with tool calls and all their results. A window has two lists of units: the tail has the newest units of
+the log, without gaps, and the head has older units that must stay. The frontier is the `seq` of the first entry of the tail.
+
+A strategy drops units, clears tool results, cuts messages, and adds compactions that replace the dropped units. `Window.drop` moves a unit
+to the head instead of dropping it if the unit contains the task anchor (the user's first message), a pinned message, the current user
+message or a system message in force. The newest unit cannot be dropped at all. A strategy can therefore never produce an invalid prompt.
 """
 
 from __future__ import annotations
@@ -25,70 +28,72 @@ from holdfast.domain.session import Entry
 from holdfast.limits import LEFT_OUT_EXPLAINED
 
 ANCHOR_SHARE = 0.25
-"""Share of the room that the task anchor may take."""
+"""Share of the window's token limit that the task anchor may take."""
 Kind = Literal["digest", "summary", "facts"]
-"""The kind of a compaction: a digest, made without a model; a model's summary; or the user's statements, verbatim."""
+"""The kind of a compaction: `digest` is made without a model, `summary` is written by a model, `facts` quotes statements of the user."""
 NO_POOL = b"[[],{},{},-1,false]"
-"""The empty pool, before anything was evicted; see `holdfast.context.digest.pool`."""
+"""The encoded pool of facts before anything was evicted; see `holdfast.context.digest.pool`."""
 NO_CANDIDATES = b"[[],[]]"
-"""The empty list of candidates, before any statement was evicted; see `holdfast.context.standing_facts`."""
+"""The encoded list of the user's statements before any was evicted; see `holdfast.context.standing_facts`."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """The resources of one build: above all the token limit of the conversation, which texts call the room."""
+    """The token limit of a window, the token counter, and other inputs that one build needs to shrink a window."""
 
     tokens: int
-    """Tokens of the conversation, including compactions, without system prompt and tool schemas."""
+    """Most tokens of the conversation. Compactions count, the system prompt and tool schemas do not."""
     count: Count
     factor: float = 1.0
-    """Stored (o200k) counts times this are an upper bound of the model's own counts."""
+    """Multiply a stored (o200k) count by this factor to get an upper bound of the model's own count."""
     loads: bool = False
-    """True if the model can load tool results again: then their replacements say how."""
+    """True if the model can load tool results again. The notes that replace results then say how."""
     marker: str = ""
     """The session's marker; see `holdfast.context.escaping`."""
     kept_free: int = 0
-    """Part of `tokens` that is kept free for recalled passages once something was evicted."""
+    """Part of `tokens` that is reserved for recalled passages as soon as a message was evicted."""
 
     def without_reserve(self) -> Room:
-        """Return the room without the tokens that are kept free."""
+        """Return a copy whose `tokens` no longer include the tokens reserved for recalled passages."""
         if not self.kept_free:
             return self
         return msgspec.structs.replace(self, tokens=max(1, self.tokens - self.kept_free), kept_free=0)
 
 
 class Compaction(msgspec.Struct, frozen=True, gc=False):
-    """The replacement for a range of the log that is no longer sent verbatim. The range stays in the log."""
+    """A text that replaces a range of the log in the prompt: a digest, a summary or the user's statements. The log keeps the range."""
 
     first: int
     last: int
     text: str
     tokens: int
-    """Tokens of its message, in the model's count."""
+    """Tokens of the compaction's message, as the model counts them."""
     kind: Kind = "digest"
     total: int = 0
-    """Tokens of the live path up to and including `last`, as stored."""
+    """Stored token count of all live entries up to and including `last`."""
 
     @property
     def message(self) -> Message:
-        """The message that is sent: a separate message with the user role, labelled as data."""
+        """The message with the user role that carries the compaction. Its text labels itself as data."""
         return Message(role="user", content=self.text)
 
     @property
     def mark(self) -> str:
-        """A hash of its text, which identifies it without revealing the text."""
+        """Hash of the text. It identifies the compaction without revealing the text."""
         return hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 class Block:
-    """A compaction that may be written later: a cold build makes many steps, and only sends the blocks of the last one.
+    """A digest or the user's statements, with the data from which the next such block is made.
+
+    `DeferredBlock` writes its text later: rebuilding a view repeats many evictions, but only the text after the last eviction is sent.
 
     Attributes:
-        compaction: the compaction that is sent; None if there is nothing to say, or no room for it.
-        saved: what the next block can be made from.
-        most: tokens that it may take. A window counts these instead of the actual tokens, so that no step depends on the text of an earlier
-            one.
-        last: `seq` of the last entry that it covers; -1 if there is none.
-        total: tokens of the live path up to and including that entry, as stored.
+        compaction: the compaction that is sent; None if it would be empty or does not fit.
+        saved: the encoded data from which the next block is made.
+        most: most tokens of the compaction. A window counts this number instead of the actual tokens, so that evictions do not depend on
+            the text of earlier blocks.
+        last: `seq` of the last entry that the block covers; -1 if there is none.
+        total: stored token count of all live entries up to and including `last`.
     """
 
     def __init__(
@@ -99,7 +104,7 @@ class Block:
 
 
 class DeferredBlock(Block, ABC):
-    """A block that is written when its compaction is first needed."""
+    """A block whose compaction is written at the first access to it."""
 
     def __init__(self, *, most: int, last: int = -1, total: int = 0) -> None:
         self.most, self.last, self.total = most, last, total
@@ -114,47 +119,47 @@ class DeferredBlock(Block, ABC):
 
     @abstractmethod
     def write(self) -> Compaction | None:
-        """Write the compaction."""
+        """Return the compaction; None if it would be empty or does not fit."""
 
     @abstractmethod
     def save(self) -> bytes:
-        """Encode what the next block can be made from."""
+        """Return the encoded data from which the next block is made."""
 
 
 class OutsideRange(msgspec.Struct, frozen=True, gc=False):
-    """The part of a log that a strategy does not see; see `holdfast.context.view`."""
+    """The older part of a log that a `BufferedView` does not show to its strategy."""
 
     before: int
-    """Messages before this `seq`, except those that stay."""
+    """The part consists of the entries before this `seq`, without those that must stay."""
     total: int
-    """Tokens of the live path up to there, as stored."""
+    """Stored token count of all live entries before the `seq` in `before`."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A unit that is in no prompt, although its view would see it. Used by `explain`."""
+    """A unit that is left out of every prompt although it belongs to a visible branch. `explain` shows it with its reason."""
 
     first: int
     last: int
     tokens: int
-    """Stored tokens."""
+    """Stored token count of the unit."""
     total: int
-    """Tokens of the live path up to and including `last`, as stored."""
+    """Stored token count of all live entries up to and including `last`."""
     reason: str
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
-    """A message in its shortened form."""
+    """The shortened form of a message."""
 
     tokens: int
     message: Message
     whole: bool = False
-    """True if it is short enough to be sent unchanged after all, because its stored count was too high."""
+    """True if `message` is the unchanged original: an exact count showed that it fits, while its stored count was too high."""
     cleared: bool = False
-    """True for a tool result that is replaced by a note."""
+    """True if `message` is a note that replaces a tool result."""
 
 
 class Layout(NamedTuple):
-    """The order in which a window is sent: `before`, the first `tasks` units of the rest, `compactions`, `after`, the remaining rest."""
+    """The order in which a window is sent: `before`, the first `tasks` units of the tail, `compactions`, `after`, the rest of the tail."""
 
     before: list[Unit]
     compactions: list[Compaction]
@@ -163,23 +168,26 @@ class Layout(NamedTuple):
 
 
 class Window:
-    """The units of a view at one moment. Changes return a new window; only `grow`, which follows the log, modifies it.
+    """The units and compactions from which a prompt is made.
+
+    A strategy never modifies a window: the methods that it calls return a new one. Views modify a window in place, for example with `grow`
+    when the log grows.
 
     Attributes:
-        head: units before the frontier (the first unit of the verbatim rest) that stay: anchor, pins, the current user message.
-        units: the verbatim rest, oldest first; the last one is the newest unit.
-        left: units dropped since the last digest was made, oldest first.
-        summary: a model's summary of the oldest evicted units; `compaction` covers the log after its range.
-        digest: the digest of all other evicted units, and the source of the next digest.
-        statements: statements of the user from all evicted units, including the summary's range, and the candidates.
+        head: older units that must stay: the task anchor, pinned units, system messages in force, the current user message.
+        units: the tail, oldest first. The last item is the newest unit of the log that the agent sees.
+        left: units that were dropped since the last digest was made, oldest first.
+        summary: a model's summary of the oldest evicted units; None if there is none.
+        digest: the block for the evicted units that `summary` does not cover.
+        statements: the block with statements of the user from all evicted units, including those that `summary` covers.
         cuts: by `seq`, the shortened form of messages that are cut or cleared.
-        anchored: whether the task anchor is more than an ordinary unit.
-        outside: the part of the log that the strategy does not see; None if it sees all of it.
-        beyond: the last entry after the newest unit if the view does not see that entry; otherwise None.
-        standing: places of the system messages in force, which stay until a later one replaces them.
-        left_out: the newest units that are in no prompt, oldest first, at most `LEFT_OUT_EXPLAINED`.
-        analysed: by place, cached analyses of units; windows derived from each other share it.
-        refused: by `seq`, the reasons for which upstreams refused a message of the window.
+        anchored: True if the task anchor must stay; False if it is an ordinary unit.
+        outside: the older part of the log that the strategy does not see; None if it sees the whole log.
+        beyond: the last entry of the log if the agent does not see it; otherwise None.
+        standing: for each system message in force, the `seq` of its unit's first entry. It is in force until a later one replaces it.
+        left_out: the newest units that no prompt contains, oldest first, at most `LEFT_OUT_EXPLAINED`.
+        analysed: cached analyses of units by the `seq` of their first entry. Windows derived from each other share it.
+        refused: by `seq` of a refused message, the reason of each upstream that refused it, by the upstream's name.
     """
 
     def __init__(self, room: Room, *, anchor: int | None = None, anchored: bool = True) -> None:
@@ -203,7 +211,7 @@ class Window:
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
         self._front: tuple[list[Message], int] = ([], 0)
-        """The messages before the verbatim rest, and how many messages of the rest they already include."""
+        """The messages that are sent before the tail, and how many messages of the tail are already among them."""
         self._tail = 0
         self._head = 0
 
@@ -218,39 +226,39 @@ class Window:
 
     @property
     def allotted(self) -> int:
-        """Tokens of the conversation if its blocks took as much as they may. This number decides when the window changes."""
+        """Tokens of the conversation if its digest and statements had their maximum size. A strategy compares this with its limits."""
         blocks = self.statements.most + self.digest.most + (self.summary.tokens if self.summary else 0)
         return self._head + self._tail + blocks
 
     @property
     def facts(self) -> Compaction | None:
-        """The compaction with the user's statements."""
+        """The compaction with the user's statements; None if there is none."""
         return self.statements.compaction
 
     @property
     def candidates(self) -> bytes:
-        """The statements that the next `facts` can be made from."""
+        """The encoded statements from which the next `facts` is made."""
         return self.statements.saved
 
     @property
     def compaction(self) -> Compaction | None:
-        """The compaction of the digest."""
+        """The digest as a compaction; None if there is none."""
         return self.digest.compaction
 
     @property
     def pool(self) -> bytes:
-        """The pool that the next digest can be made from."""
+        """The encoded pool of facts from which the next digest is made."""
         return self.digest.saved
 
     @property
     def has_left(self) -> bool:
-        """True if any message is not sent verbatim: only then anything may be recalled."""
+        """True if at least one message is not sent verbatim. Otherwise passages of the session need not be recalled."""
         slid = not self.anchored and bool(self.units) and self.units[0].first > 0
         return bool(self.head or self.cuts or self.summary or self.digest.last >= 0) or slid
 
     @property
     def body(self) -> int:
-        """Tokens without the user's statements and the digest, which each step makes anew."""
+        """Tokens of head, tail and summary. The user's statements and the digest are not counted, because each eviction rewrites them."""
         return self._head + self._tail + (self.summary.tokens if self.summary else 0)
 
     @property
@@ -260,7 +268,7 @@ class Window:
 
     @property
     def tail_tokens(self) -> int:
-        """Tokens of the verbatim rest."""
+        """Tokens of the tail."""
         return self._tail
 
     def measure_unit(self, unit: Unit) -> int:
@@ -270,11 +278,11 @@ class Window:
         return sum(tokens for _, tokens in self._measure_messages(unit))
 
     def list_sizes(self) -> Sequence[int]:
-        """Return the tokens of each unit of the verbatim rest."""
+        """Return the tokens of each unit of the tail."""
         return self._sizes
 
     def is_protected(self, unit: Unit) -> bool:
-        """Return True for a unit that `drop` moves to the head instead of leaving it out."""
+        """Return True if the unit must stay: `drop` moves it to the head instead of dropping it."""
         if unit.first == self.current:
             return True
         if self.anchored and unit.first == self.anchor:
@@ -286,7 +294,7 @@ class Window:
     # -- changes -----------------------------------------------------------
 
     def grow(self, unit: Unit) -> None:
-        """Add a unit at the end. This follows the log, and is not used by strategies."""
+        """Add a unit at the end of the tail, in place. Views call this when the log grows; strategies do not."""
         if unit.asks:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
@@ -302,7 +310,12 @@ class Window:
             self._said += self._render_unit(unit)
 
     def pass_over(self, unit: Unit, reason: str) -> None:
-        """Note a unit that the view does not see, and the reason; empty if it belongs to another branch."""
+        """Record that a new unit of the log is left out of the window.
+
+        Args:
+            unit: the unit.
+            reason: why no prompt contains it; empty if it belongs to another branch, which needs no explanation.
+        """
         first, self.beyond = unit.entries[0], unit.entries[-1]
         if reason:
             tokens = self.beyond.total - first.total + first.tokens
@@ -310,26 +323,28 @@ class Window:
             self.left_out = (*self.left_out, passed)[-LEFT_OUT_EXPLAINED:]
 
     def copy(self) -> Window:
-        """Return a copy that can grow independently."""
+        """Return a copy that can grow without changing this window."""
         return self._with(units=list(self.units), _sizes=list(self._sizes))
 
     def snapshot(self, newest: int) -> Window:
-        """Return what is needed to write a block later: the head and the newest units, with the sizes of all."""
+        """Return a reduced copy from which a block can be written later: the head, the `newest` last units, and the total token counts."""
         return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=Block(None, NO_POOL))
 
     def set_head(self, units: Iterable[Unit]) -> None:
-        """Set the units of the head. This restores a saved view, and is not used by strategies."""
+        """Replace the head, in place. Views call this to restore a saved state; strategies do not."""
         self.head = tuple(units)
         for unit in self.head:
             self._note_refusals(unit)
         self.measure()
 
     def drop(self, number: int, keeping: Container[int] = ()) -> Window:
-        """Return the window without the `number` oldest units of the rest. The newest unit always stays.
+        """Return the window without the `number` oldest units of the tail.
+
+        Units that must stay move to the head. Units of the head that need not stay any more are dropped too. The newest unit always stays.
 
         Args:
-            number: how many units. The head is checked too: units that no longer belong there are evicted.
-            keeping: places of units that move to the head, or stay there, although they are not protected.
+            number: number of units to remove from the tail.
+            keeping: further units that move to the head or stay in it, each named by the `seq` of its first entry.
         """
         number = max(0, min(number, len(self.units) - 1))
         older = (*self.head, *self.units[:number])
@@ -349,7 +364,11 @@ class Window:
         )
 
     def cut(self, caps: Mapping[int, int]) -> Window:
-        """Return the window with messages cut to the given tokens by `seq`, if possible; see `holdfast.context.cut`."""
+        """Return the window with some messages cut; see `holdfast.context.cut`.
+
+        Args:
+            caps: most tokens of each message, by its `seq`. A message that cannot be cut so far keeps more tokens.
+        """
         cuts = dict(self.cuts)
         for unit in (*self.head, *self.units):
             if any(entry.seq in caps for entry in unit.entries):
@@ -359,18 +378,22 @@ class Window:
         return window
 
     def drop_through(self, seq: int) -> Window:
-        """Return the window without the units of the rest up to an entry."""
+        """Return the window without the units of the tail that end at or before entry `seq`."""
         return self.drop(sum(unit.last <= seq for unit in self.units))
 
     def clear(self, notes: Mapping[int, Message]) -> Window:
-        """Return the window with tool results replaced by notes, by `seq`."""
+        """Return the window with tool results replaced by notes.
+
+        Args:
+            notes: the note that replaces each result, by the result's `seq`.
+        """
         cleared = {seq: Cut(self.room.count.message(said), said, cleared=True) for seq, said in notes.items()}
         window = self._with(cuts={**self.cuts, **cleared})
         window.measure()
         return window
 
     def with_summary(self, summary: Compaction) -> Window:
-        """Return the window with a model's summary of everything up to its last entry; it replaces an earlier summary and the digest."""
+        """Return the window with a model's summary, which replaces the earlier summary and the digest."""
         window = self.with_digest(Block(None, NO_POOL))
         window.summary = summary
         return window
@@ -380,23 +403,23 @@ class Window:
         return self._with(summary=None)
 
     def with_digest(self, digest: Block) -> Window:
-        """Return the window with a digest of all evicted units, including the earlier digest's range."""
+        """Return the window with a new digest, which must also cover the dropped units in `left`. The new window's `left` is empty."""
         return self._with(digest=digest, left=())
 
     def without_digest(self) -> Window:
-        """Return the window without a digest. The source of the next digest is kept."""
+        """Return the window without a digest and with an empty `left`. The data for the next digest is kept."""
         return self.with_digest(Block(None, self.digest.saved)) if self.digest.most or self.left else self
 
     def with_statements(self, statements: Block) -> Window:
-        """Return the window with a block of the user's statements and their candidates."""
+        """Return the window with another block of the user's statements."""
         return self._with(statements=statements)
 
     def with_room(self, room: Room) -> Window:
-        """Return the window with another room."""
+        """Return the window with another token limit and counter."""
         return self._with(room=room)
 
     def measure(self) -> None:
-        """Recompute all sizes."""
+        """Recompute the token counts of head and tail."""
         self._sizes = [self.measure_unit(unit) for unit in self.units]
         self._tail = sum(self._sizes)
         self._head = sum(self.measure_unit(unit) for unit in self.head)
@@ -404,7 +427,7 @@ class Window:
     # -- messages ----------------------------------------------------------
 
     def list_messages(self) -> list[Message]:
-        """Return the conversation: system messages in force, task, compactions, rest; see `_compute_layout`."""
+        """Return the conversation in the order in which it is sent: system messages in force, task, compactions, other units."""
         if self._said is None:
             # Cached while units are only added at the end, so that a build between two steps only copies lists.
             self._said = [message for unit in self.units for message in self._render_unit(unit)]
@@ -417,14 +440,14 @@ class Window:
         return [*front, *self._said[included:]]
 
     def list_seqs(self) -> list[int | None]:
-        """Return for each message of `list_messages` the `seq` of its entry; None if it has none."""
+        """Return the `seq` of the entry of each message of `list_messages`; None for a message without an entry."""
         before, compactions, after, tasks = self._compute_layout()
         first_part = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
         rest = [seq for unit in (*after, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
         return [*first_part, *(None for _ in compactions), *rest]
 
     def find_current(self) -> int | None:
-        """Return the index of the current user message in `list_messages`; None if there is none."""
+        """Return the index of the current user message in `list_messages`; None if it is not sent."""
         if self.current is None:
             return None
         seqs = self.list_seqs()
@@ -440,9 +463,9 @@ class Window:
         return self._compute_layout().compactions
 
     def list_sources(self) -> list[Entry | None]:
-        """Return for each message of `list_messages` the entry that it represents.
+        """Return the entry of each message of `list_messages`.
 
-        None for a compaction, a result that was never recorded, and the stub of a task.
+        The item is None for a compaction, for the note in place of a result that was never recorded, and for a shortened task.
         """
         before, compactions, after, tasks = self._compute_layout()
         first_part = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]
@@ -455,7 +478,7 @@ class Window:
         return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > floor]
 
     def shrink_to_minimum(self) -> Window:
-        """Return the smallest window that can be sent: head and newest unit, everything cut as far as possible."""
+        """Return the smallest window that can be sent: the head and the newest unit, with all messages cut and without compactions."""
         least = self.without_summary().drop(len(self.units)).without_digest()
         least = least.with_statements(Block(None, self.candidates))
         return least.cut({seq: MIN_CUT for seq, _ in least.list_cuttable((*least.head, *least.units))})
@@ -466,10 +489,10 @@ class Window:
         return list_messages(unit, self.room.marker)
 
     def _compute_layout(self) -> Layout:
-        """Return the order of the messages: system messages in force, task, compactions, rest.
+        """Return the order in which the window is sent: system messages in force, task, compactions, all other units.
 
-        Other old units that stay, pinned or chosen, come after the compactions: these are older than some of them, and "newer messages take
-        precedence". A task that is still verbatim is the first of the rest.
+        Other units of the head, such as pinned messages, come after the compactions. A compaction may cover older messages than these, and
+        its text says that newer messages take precedence. The task may still be the first unit of the tail; the compactions follow it then.
         """
         front = [unit for unit in self.head if unit.instructs]
         rest = [unit for unit in self.head if not unit.instructs]
@@ -511,7 +534,7 @@ class Window:
         ]
 
     def _count_message(self, entry: Entry | None, message: Message) -> int:
-        """Return the stored count if the message is sent unchanged, otherwise a new count."""
+        """Return the tokens of a message: those of its cut form, the stored count times the factor if it is unchanged, or a new count."""
         if entry is not None and entry.seq in self.cuts:
             return self.cuts[entry.seq].tokens
         if entry is None or message is not entry.message or message.media:
@@ -519,7 +542,7 @@ class Window:
         return math.ceil(entry.tokens * self.room.factor)
 
     def _count_override(self, override: MessageOverride) -> int:
-        """Return the tokens of a message that replaces an entry's own; otherwise like `_count_message`."""
+        """Return the tokens of a message that is sent in place of an entry's own message."""
         if override.seq in self.cuts:
             return self.cuts[override.seq].tokens
         return (
@@ -529,7 +552,7 @@ class Window:
         )
 
     def _cut_unit(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:
-        """Return the cut form of the messages of `unit` that are in `caps` and get shorter by being cut."""
+        """Return, by `seq`, the cut form of each message of `unit` that `caps` names and that cutting makes shorter."""
         cuts = {}
         sizes = self._measure_messages(unit)
         relayed = {one.seq: one for one in unit.overrides or () if one.heading}

@@ -1,9 +1,9 @@
-"""The digest: evicted messages, condensed to their facts without a model.
+"""Condense evicted messages to their facts, without a model.
 
-- `pool`: the facts that may still be used, from step to step, and the digest block.
-- `facts`: reading the facts of a unit.
-- `speech`: sentences of users and assistants, and which of them are worth nothing.
-- `texts`: sentences, tables and listings.
-- `weights`: the worth of a fact by itself.
-- `page`: choosing facts, and writing as many of them as fit.
+- `pool`: stores the facts of evicted messages and writes the digest.
+- `facts`: reads the facts of a unit.
+- `speech`: reads messages of users and assistants, and recognises sentences that are not worth keeping.
+- `texts`: parses texts: sentences, tables and listings of source files.
+- `weights`: computes how much each fact is worth by itself.
+- `page`: chooses facts, and writes as many of them as fit.
 """

@@ -1,8 +1,9 @@
-"""Facts: what a digest keeps of a unit, read without a model.
+"""Read the facts of a unit for a digest, without a model.
 
-A source (a tool call with its result, a user message, an assistant message) becomes a `Line`: a handle that names it, and its facts, each
-with its key or phrase. All text is treated as data: nothing is executed, and no source can change what is read from another. The form of a
-value (identifier, date, number, word) and its place decide, never its meaning.
+Each source (a tool call with its result, a user message, an assistant message) becomes a `Line`: a handle that names the source, and its
+facts. A fact is a value with its key, or a sentence. All text is treated as data: nothing is executed, and no source can change what is
+read from another source. What is kept depends on the form of a value (identifier, date, number, word) and its position, never on its
+meaning.
 """
 
 from __future__ import annotations
@@ -44,20 +45,27 @@ from holdfast.domain.messages import ToolCall, encode_payload
 from holdfast.domain.session import TRANSFER
 
 HANDLE = 48
-"""Characters of arguments in the name of a call; the other arguments are facts."""
+"""Characters of arguments that a call's handle may contain. All other arguments become facts."""
 FIRST_NAME, NAME_HEAD = 100, 24
-"""Longest argument that names a call whole, such as a command or a path; and the characters used of a longer one."""
+"""An argument with at most `FIRST_NAME` characters, such as a command or a path, can be in the handle. If there is no such argument, the
+handle has the first `NAME_HEAD` characters of a longer one."""
 WORD_CHARS = 16
-"""Characters reserved for a word next to a long path."""
+"""Characters of the handle that remain for a second argument next to a long path."""
 _FILE = re.compile(r"[/\\@]|\w\.[A-Za-z]\w{0,5}$")
 """Matches a path, an address or a file name."""
 
 
 def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
-    """Return the arguments that name a call, and all others.
+    """Divide the arguments of a call into those that its handle contains and all others.
 
-    Identifying arguments come first, wherever they are: paths and identifiers, then short others in order. If none identifies, the first
-    argument names the call if it is short enough.
+    Paths and identifiers come first, wherever they are among the arguments. Other short arguments follow while there is space. If there are
+    no paths or identifiers, the first text is used if it is short enough.
+
+    Args:
+        arguments: the decoded arguments.
+
+    Returns:
+        The texts for the handle, and the other arguments by name.
     """
     if not isinstance(arguments, dict):
         return [], {"input": arguments} if arguments else {}
@@ -78,24 +86,24 @@ def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
 
 
 def _is_identifying(key: str, text: str) -> bool:
-    """Return True for a value that identifies something: a path, or a text in the form of an identifier."""
+    """Return True if a value identifies something: a path, an address, a file name or an identifier."""
     return " " not in text and (weigh_keyed_value(key, text) >= NUMBERED or bool(_FILE.search(text)))
 
 
 def shorten_first_text(rest: dict[str, Any]) -> str:
-    """Return the head of the first text in `rest`, for a handle that would otherwise name nothing."""
+    """Return the beginning of the first text in `rest`. Used if no argument is short enough for the handle."""
     first = next((value for value in rest.values() if isinstance(value, str)), "")
     text = clean(first[:MAX_TEXT])
     return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
 
 
 def list_argument_names(arguments: str) -> list[str]:
-    """Return the names of a call's arguments, nested ones included."""
+    """Return the names of arguments, nested ones included, from the JSON of a call."""
     return collect_names(decode_json(arguments))
 
 
 def collect_names(arguments: Any) -> list[str]:
-    """Return the names of decoded arguments, nested ones included: what the tools of this session ask for."""
+    """Return the names of decoded arguments, nested ones included, at most about `MAX_KEY`."""
     found: dict[str, None] = {}
     todo = [arguments]
     while todo and len(found) < MAX_KEY:
@@ -113,31 +121,32 @@ _decoder = msgspec.json.Decoder(list[Line])
 
 MAX_DEPTH = 12
 OUTCOME, OUTCOME_MORE = 60, 1.0
-"""Longest result, in characters, that is only an outcome ("saved", a new id, a refusal); and the weight added to it."""
+"""A result with at most `OUTCOME` characters is only an outcome ("saved", a new id, a refusal). `OUTCOME_MORE` is added to its weight."""
 FAILURE, TRIED = 400, 4.0
-"""Longest result, in characters, that may be only an error; and the factor for it and the arguments that led to it: the call is retried in
-nearly the same form, or must not be."""
+"""A result with at most `FAILURE` characters that mentions an error is only an error. `TRIED` is the factor for its weight and for that of
+the call's arguments: the agent will retry the call in nearly the same form, or must not retry it."""
 
 KEYED = 2.0
-"""Factor for the name that an object is stored under, because later calls use it to ask for the object."""
+"""Factor for the key under which a JSON object is stored, because later calls use it to refer to the object."""
 PIECE, PIECE_COST = 0.8, 5.0
-"""Least weight of a sentence within a value, or least cost, because an excerpt ends in the middle of a word."""
+"""A sentence of a long value is kept if its weight is at least `PIECE`, or if it has at least `PIECE_COST` tokens. Other pieces are often
+remains of a text that was cut in the middle of a word."""
 CONSTANT = 3
-"""Rows from which a value that all of them share becomes a fact of the list."""
+"""If all rows of a list with at least this many rows have the same value, it becomes a fact of the list."""
 
 
 # -- reading a unit ----------------------------------------------------------
 
 
 class Reading(NamedTuple):
-    """The content of a unit, without anything that depends on other units."""
+    """The facts of a unit, as far as they do not depend on other units."""
 
     lines: list[Line]
     """One line per source, in order. The caller may modify them."""
     words: Sequence[Sequence[str]]
-    """For each line its words that later results may matter for, case-folded; empty for calls and user messages."""
+    """The case-folded words of each line, with which mentions of values are counted; empty for calls and user messages."""
     idle: Collection[str]
-    """Sentences of the user that say nothing once they are answered."""
+    """Sentences of the user for which `is_idle` returns True: they are not worth keeping after an answer."""
 
 
 class _CachedReading(NamedTuple):
@@ -147,12 +156,12 @@ class _CachedReading(NamedTuple):
 
 
 def read_lines(unit: Unit) -> list[Line]:
-    """Return the lines of `unit`, one per source, in order."""
+    """Return the facts of `unit`, one line per source, in order."""
     return read_unit(unit).lines
 
 
 def read_unit(unit: Unit) -> Reading:
-    """Return the content of `unit`. Cached in this process, within the limit of the cache."""
+    """Return the facts of `unit`. The result is cached in `ANALYSES`."""
     if unit.instructs or unit.refused:
         return Reading([], (), ())  # a system message is not data, and refused messages are left out
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
@@ -173,7 +182,7 @@ def read_unit(unit: Unit) -> Reading:
 
 
 def list_words(line: Line) -> tuple[str, ...]:
-    """Return the case-folded words of a line, without the shortest."""
+    """Return the distinct words of a line's facts, case-folded, without those of one or two characters."""
     found = split_all_words([fact.value for fact in line.facts])
     return tuple(dict.fromkeys(folded for word in found if len(folded := word.casefold()) > 2))
 
@@ -238,7 +247,7 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
 
 
 def _format_owner(by: str) -> str:
-    """Return the prefix for another agent's tool, without brackets, which would end the name of the tool."""
+    """Return the prefix of a handle that names another agent; empty if `by` is. Brackets, which would end the tool's name, are removed."""
     return f"agent {by.replace('(', '')}'s " if by else ""
 
 
@@ -247,7 +256,10 @@ def _hash(text: str) -> str:
 
 
 def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:
-    """Return the facts in the arguments outside of the handle. Each argument is a group of its own, so that it cannot be taken for the answer."""
+    """Return the facts in the arguments that the handle does not contain.
+
+    Each argument is a group of its own, so that it cannot be taken for a part of the result.
+    """
     found = _LeafCollector()
     for key, value in rest.items():
         if isinstance(value, str) and is_source(value):
@@ -259,16 +271,16 @@ def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:
 
 
 def _shift_rows(read: _LeafCollector, above: int) -> None:
-    """Renumber the rows of an answer to follow those of the arguments."""
+    """Renumber the rows of a result, in place, so that they follow the `above` rows of the arguments."""
     for fact in read.facts:
         fact.group += above if fact.group else 0
     read.lists = [(above + 1, ""), *((start + above, name) for start, name in read.lists)]
 
 
 def _bundle(given: list[Fact], answer: list[Fact]) -> None:
-    """Number the parallel lists of a call: lists of equal length in its arguments, or in one object of its result.
+    """Give parallel lists of a call the same bundle number: lists of equal length in its arguments, or in one object of its result.
 
-    Values at the same index belong together, so a reader of only the beginnings would pair them wrongly.
+    Values at the same index belong together. If only some values of each list were shown, a reader would pair them wrongly.
     """
     lists: dict[tuple[int, int, str], list[Fact]] = {}
     for facts, of_call in ((given, True), (answer, False)):
@@ -285,7 +297,7 @@ def _bundle(given: list[Fact], answer: list[Fact]) -> None:
 
 
 def _count_lists(line: Line) -> dict[str, int]:
-    """Return how many values each key of the source itself has, for keys with several."""
+    """Return, by key, the number of values for each key of the source itself (not of its rows) that has several."""
     keys = [fact.key for fact in line.facts if not fact.group and not fact.prose and fact.value not in line.names]
     if len(keys) == len(set(keys)):
         return {}
@@ -296,7 +308,7 @@ def _count_lists(line: Line) -> dict[str, int]:
 
 
 def _read_result(text: str) -> _LeafCollector:
-    """Return the content of a result: the scalars of an object with their keys, or the facts of a text."""
+    """Return the facts of a tool result: the scalars of JSON with their keys, or the facts of a text."""
     read = _LeafCollector()
     decoded = decode_json(text)
     if isinstance(decoded, dict | list):
@@ -309,7 +321,10 @@ def _read_result(text: str) -> _LeafCollector:
 
 
 def _promote_identifiers(facts: list[Fact]) -> list[Fact]:
-    """Rate words as identifiers if at least as many others under their key are: some of the codes in a list have no digit."""
+    """Give words the weight of identifiers if at least half of the values with the same key and length are identifiers.
+
+    Some codes in a list have no digit, and look like words.
+    """
     forms: dict[tuple[str, int], list[Fact]] = {}
     for fact in facts:
         if fact.weight in (NAME, WORD, IDENTIFIER) and fact.value.isalnum():
@@ -323,7 +338,10 @@ def _promote_identifiers(facts: list[Fact]) -> list[Fact]:
 
 
 def _deduplicate_rows(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
-    """Keep equal rows once, and turn values shared by all rows of a list into facts of the source: in one row they would be misread."""
+    """Remove repeated rows, and turn values that all rows of a list have in common into facts of the source.
+
+    Shown in one row only, such a value would look like a property of that row.
+    """
     rows: dict[int, list[Fact]] = {}
     for fact in facts:
         if fact.group:
@@ -369,7 +387,7 @@ def _is_same_row(row: list[Fact], other: list[Fact]) -> bool:
 
 
 class _LeafCollector:
-    """Walks decoded JSON and collects its scalars, up to a limit."""
+    """Collects the scalars of decoded JSON as facts, at most `MAX_LEAVES`."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
@@ -377,7 +395,7 @@ class _LeafCollector:
         self.lists: list[tuple[int, str]] = []
 
     def add_row(self, name: str) -> int:
-        """Return the number of a new row in a list of that name."""
+        """Begin a new row in the list `name`, and return the row's group number."""
         self.rows += 1
         if (self.lists[-1][1] if self.lists else "") != name:
             self.lists.append((self.rows, name))
@@ -397,7 +415,7 @@ class _LeafCollector:
             self._add_scalar(value, key, group)
 
     def _walk_object(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
-        """Collect an object's scalars before nested values, whatever their order: they say what the object is."""
+        """Collect an object's scalars before its nested values, whatever their order, because the scalars show what the object is."""
         deeper = False
         for name, item in value.items():
             if isinstance(item, dict | list):
@@ -453,5 +471,10 @@ class _LeafCollector:
 
 
 def _is_row_name(name: str, siblings: int) -> bool:
-    """Return True if an object's key is a value itself: an identifier, or one of many similar objects."""
+    """Return True if the key of a nested object is a value, such as an identifier, and not the name of a field.
+
+    Args:
+        name: the key.
+        siblings: number of nested objects in the same object.
+    """
     return siblings > 8 or any(map(str.isdigit, name))

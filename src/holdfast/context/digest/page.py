@@ -1,7 +1,7 @@
-"""The page of a digest: which facts of a pool are worth their tokens, and their text, one line per source, as many as fit.
+"""Choose the facts of a pool that are most worth their tokens, and write as many of them as fit, one line per source.
 
-A fact is worth less if another source already says it, or if it is one of many similar ones. The order of facts does not depend on the
-length of the text, except that the user's own words keep their share of any beginning of it.
+A fact is worth less if another chosen fact says the same, or if it is one of many similar facts. Facts are chosen in one order, best first,
+and the text has as many of them as fit. Among the first facts of this order, the user's own words always have a minimum share.
 """
 
 from __future__ import annotations
@@ -20,35 +20,40 @@ from holdfast.context.escaping import escape_inline
 from holdfast.context.values import COLONS, Words, split_words, weigh_words
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
-"""Share of the best fact's score that the user's words need to come before it in a text of `SMALL_TEXT` tokens, and the exponent with which it
-falls in a longer one. A small text cannot afford "Sure, my order is K-113" if it contains K-113 anyway; in a larger one, the user's
-wishes are worth more than the last of forty rows."""
+"""Minimum score of a user's sentence that is chosen before a better fact, while the user's words have less than their share of the text.
+
+It is a fraction of the better fact's score: `USER_LEAST` in a text of at most `SMALL_TEXT` tokens, and less in a longer one, with the
+exponent `STEEP`. A small text cannot afford "Sure, my order is K-113" if it contains K-113 anyway. In a larger one, the user's wishes are
+worth more than the last of forty rows."""
 CROWD_FREE, CROWD = 3, 4
-"""Rows of one source, or values of one key in it, with full worth. Each `CROWD` further ones add 1 to the divisor of the worth, so that a
-listing of forty rows does not fill the text."""
+"""The first `CROWD_FREE` rows of a source, or values with the same key, have full worth. For each later one the worth is divided by a
+number that grows by 1 with every `CROWD` of them, so that a listing of forty rows does not fill the text."""
 SAID_FREE = 4
-"""Sentences of one message with full worth; as many further ones halve it, so that a long message leaves room for others."""
+"""Number of sentences of a message that have full worth. Later ones have less (half after twice as many), so that a long message does not
+fill the text."""
 ELSEWHERE, SAME = 0.4, 0.05
-"""Factors for a value that another source already contains, and for one in another line about the same thing."""
+"""Factors for a value that is already in the text: `SAME` if the line that contains it is about the same thing, otherwise `ELSEWHERE`."""
 FIRM = 0.5
-"""Least of these factors for facts that matter for what they say: an error, an outcome, an answer."""
+"""Minimum of the factors `ELSEWHERE`, `SAME` and `VISIBLE` for an error, an outcome or an answer, which matter even if their values are
+known."""
 TRIFLE = 0.4
-"""Weight below which a sentence of a user has no share of the text: for example a question that has been answered."""
+"""A sentence of a user with a lower weight does not count for the user's share of the text. An example is a question that was answered."""
 FOLLOWS = 1.5
-"""Factor for a sentence of a user that follows a chosen one."""
+"""Factor for a sentence of a user that comes directly after a chosen sentence."""
 VISIBLE = 0.3
-"""Factor for a value in a message that is still sent."""
+"""Factor for a value that a message sent with the digest contains."""
 
 
 class SentContext:
-    """The messages that are sent with a digest: words that need no repetition, and the current subject.
+    """The words of the messages that are sent with a digest. They need no repetition, and show the current subject.
 
     Attributes:
-        words: all their words, case-folded.
-        said: words of conversation and of arguments, with the place of their last use.
-        asked: names of arguments.
-        parts: by place, the remaining text of a unit that is sent cut.
-        naming: pieces of the user's words, which may name rows of a result.
+        words: all words, case-folded.
+        said: words of messages and of arguments of calls, each with the `seq` of the unit that used it last. Words of tool results are not
+            included.
+        asked: names of arguments of calls.
+        parts: by `seq` of a unit, text that the prompt contains anyway: the remaining text of a cut unit, and the user's standing facts.
+        naming: words of the user, in lower case and without punctuation, which may name rows of a result.
     """
 
     def __init__(self) -> None:
@@ -59,7 +64,13 @@ class SentContext:
         self.naming: set[str] = set()
 
     def add(self, seq: int, text: str, *, said: bool) -> None:
-        """Add one message."""
+        """Add the words of a message.
+
+        Args:
+            seq: `seq` of the message's unit.
+            text: text and arguments of the message.
+            said: False for a tool result.
+        """
         words = {word.casefold() for word in split_words(text)}
         self.words |= words
         if said:
@@ -72,17 +83,17 @@ _Heap = list[tuple[float, int]]
 
 
 class FactSelector:
-    """Chooses facts one by one, each time the one with the best worth for its cost.
+    """Chooses facts one by one, always the one with the highest worth in relation to its tokens.
 
     Args:
-        lines: the pool.
+        lines: the lines of the pool.
         asked: names of arguments of calls.
-        shown: the messages sent with the text.
-        room: tokens of the text.
+        shown: the messages that are sent with the text.
+        room: most tokens of the text.
 
     Attributes:
         order: the chosen facts, best first.
-        costs: the cost of each beginning of `order`.
+        costs: for each item of `order`, the estimated tokens of all chosen facts up to and including it.
     """
 
     def __init__(self, lines: list[Line], asked: Mapping[str, int], shown: SentContext, *, room: float) -> None:
@@ -112,7 +123,7 @@ class FactSelector:
         heapq.heapify(self._rest)
 
     def select_up_to(self, limit: float) -> None:
-        """Choose facts until they cost `limit` tokens, or none are left."""
+        """Choose facts until all chosen facts take about `limit` tokens, or none are left."""
         while self._spent < limit and (best := self._find_next()) >= 0:
             self._take(best)
 
@@ -129,7 +140,7 @@ class FactSelector:
         return self._user if known.sources[number].user and not _is_trivial(known.facts[number]) else self._rest
 
     def _compute_upper_score(self, number: int) -> float:
-        """Return an upper bound of a fact's score, given which related facts are chosen."""
+        """Return an upper bound of a fact's score. The exact score may be lower, because chosen facts may say the same."""
         known = self._known
         source, lead = known.sources[number], known.rows[number].lead
         worth, cost = known.worths[number], known.facts[number].cost
@@ -166,7 +177,7 @@ class FactSelector:
         return float(worth / cost**POWER)
 
     def _compute_novelty(self, fact: Fact, source: Source) -> float:
-        """Return the share of a fact's content, by weight, that is not in the text yet."""
+        """Return a factor from 0 to 1 that is lower the more of a fact's values are already in the text or in messages sent with it."""
         marks_by_word, shown, named = self._marks, self._shown, self._named
         if not fact.prose:
             word = fact.value.casefold()
@@ -191,7 +202,11 @@ class FactSelector:
         return FIRM if news < FIRM and fact.firm else news
 
     def _find_next(self) -> int:
-        """Return the best fact, or the user's best while the user's words have less than their share; -1 if there are none."""
+        """Return the number of the next fact to choose; -1 if there are none left.
+
+        This is the fact with the best score. While the user's words have less than their share, it is the best of the user's facts, unless
+        its score is too low.
+        """
         best = self._find_settled(self._rest)
         if best < 0:
             return self._find_settled(self._user)
@@ -203,7 +218,10 @@ class FactSelector:
         return best
 
     def _find_settled(self, heap: _Heap) -> int:
-        """Return the first fact of `heap` with an up-to-date score; scores fall when other facts with the same values are chosen."""
+        """Return the number of the best fact in `heap`, -1 if the heap is empty. Recompute outdated scores.
+
+        Scores only fall, when other facts with the same values are chosen.
+        """
         scores, taken = self._scores, self._taken
         while heap:
             score, number = heap[0]
@@ -255,7 +273,7 @@ class FactSelector:
                 heapq.heappush(self._get_heap(other), (-self._scores[other], other))
 
     def _append(self, source: Source, fact: Fact) -> None:
-        """Append a fact to the order."""
+        """Append a fact to `order`, and record its words as being in the text."""
         self._spent += fact.cost
         self.order.append((source.line, fact))
         self.costs.append(self._spent)
@@ -269,7 +287,7 @@ class FactSelector:
 
 
 def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
-    """Count one more chosen row, or one more chosen value of a key, of a source."""
+    """Count a chosen row of a source or, if the fact is not in a row, a chosen value of its key."""
     if fact.group and row.is_chosen:
         return
     key = "" if fact.group else fact.key
@@ -278,7 +296,7 @@ def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
 
 
 def _is_trivial(fact: Fact) -> bool:
-    """Return True for a sentence that is worth next to nothing, or has no value and is too short to be more than a "yes, thanks"."""
+    """Return True if a sentence has a very low weight, or a low weight and the length of a "yes, thanks"."""
     return fact.weight < TRIFLE or (fact.weight < 0.8 and len(fact.value) < (20 if fact.value.isascii() else 6))
 
 
@@ -287,17 +305,18 @@ def _weigh_fact_words(fact: Fact) -> Words:
 
 
 TRIES, NEARLY = 9, 0.02
-"""Most pages that are tried, and the share of the room that may be left unused: single facts fill it."""
+"""`TRIES` is the most texts that are tried to find the one that fits best. The search ends earlier if at most the fraction `NEARLY` of the
+tokens is unused."""
 SMALLER = 12
-"""Facts that are tried after the first one that does not fit."""
+"""Number of next facts that are tried one by one to fill the unused tokens."""
 _JOINT: Final = "\x1f"
-"""Separates Holdfast's own label from quoted text within a fact. No fact contains it otherwise, since it counts as white space."""
+"""Separates Holdfast's own label from quoted text within a fact. Quoted text cannot contain it, because it counts as white space."""
 ANSWER: Final = f" {_JOINT}→ {{handle}}{_JOINT}: {{text}}"
 """The format of an answer that follows its question within a fact."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """The text around the lines of a page."""
+    """The first and the last line of a digest."""
 
     header: str = ""
     closing: str = ""
@@ -305,16 +324,16 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     """The session's marker, which no line contains; see `holdfast.context.escaping`."""
 
     def count_tokens(self, count: Count) -> int:
-        """Count the tokens of the frame. The sum is approximate: a tokenizer may join the ends of adjacent pieces."""
+        """Return the approximate tokens of both lines. It is not exact because a tokenizer may join adjacent texts."""
         return count.text(self.header) + count.text(self.closing)
 
     def wrap(self, text: str) -> str:
-        """Return the lines inside the frame."""
+        """Return `text` between the first and the last line."""
         return f"{self.header}{text}{self.closing}"
 
 
 class _Page:
-    """Chosen facts as text, with an approximate token count that is summed over lines; each line is counted once."""
+    """The text of chosen facts. Pages made from each other share formatted lines, and each line's tokens are counted only once."""
 
     def __init__(self, count: Count, marker: str) -> None:
         self._marker = marker
@@ -324,7 +343,7 @@ class _Page:
         self._texts: dict[tuple[int, int, int], str] = {}
 
     def with_facts(self, chosen: Iterable[ChosenFact]) -> _Page:
-        """Return a page of these facts that shares the cached lines."""
+        """Return a page with the facts `chosen` that shares the formatted lines of this one."""
         page = _Page(self._count, self._marker)
         page._texts = self._texts
         facts, lines = page._facts, page._lines
@@ -337,29 +356,29 @@ class _Page:
         return page
 
     def add(self, line: Line, fact: Fact) -> None:
-        """Add one fact."""
+        """Add a fact of `line`."""
         self._lines[id(line)] = line
         self._facts.setdefault(id(line), []).append(fact)
 
     def count_tokens(self) -> int:
-        """Count the tokens of the page. The sum is approximate: a tokenizer may join the ends of adjacent lines."""
+        """Return the approximate tokens of the page. It is not exact because a tokenizer may join adjacent lines."""
         return sum(map(self._count_piece, self._iter_pieces()))
 
     def count_added_tokens(self, line: Line, fact: Fact) -> int:
-        """Return an upper bound of the tokens that one more fact takes."""
+        """Return an upper bound of the tokens that adding a fact of `line` would take."""
         facts = self._facts.get(id(line), [])
         before = self._count_piece(f"\n{self._format_line(line, facts)}") if facts else 0
         return self._count_piece(f"\n{self._format_line(line, [*facts, fact])}") - before
 
     def to_text(self) -> str:
-        """Return the whole text."""
+        """Return the text of the page."""
         return "".join(self._iter_pieces())
 
     def _count_piece(self, piece: str) -> int:
         return count_piece(self._count, piece)
 
     def _iter_pieces(self) -> Iterator[str]:
-        """Yield the lines in the order of the log. Consecutive messages of one side share a line."""
+        """Yield the lines in the order of the log. Consecutive messages with the same author share a line."""
         before = ""
         for line in sorted(self._lines.values(), key=lambda line: (line.seq, line.kind == "other")):
             text = self._format_line(line, self._facts[id(line)])
@@ -379,9 +398,9 @@ class _Page:
 
 
 def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: Count) -> str:
-    """Return the text of the most facts, best first, that fits into `tokens` tokens with `frame`; empty if none fits.
+    """Return a text with as many of the best facts as fit into `tokens` tokens, `frame` included; empty if none fits.
 
-    The number of facts is found by correcting the estimate of their cost.
+    The number of facts is found by repeated attempts. Each corrects the estimated tokens of the facts by those of the last attempt.
     """
     room = tokens - frame.count_tokens(count)
     low, high, ratio, best = 0, 0, 1.0, _Page(count, frame.marker)
@@ -405,7 +424,7 @@ def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: Count)
 
 
 def _avoid_split_bundle(order: list[ChosenFact], at: int) -> int:
-    """Return the length of the longest beginning of at most `at` facts that splits no bundle."""
+    """Return the largest number of first facts in `order`, but at most `at`, that splits no bundle of parallel lists."""
     while 0 < at < len(order) and order[at][1].bundle:
         (line, fact), (before, other) = order[at], order[at - 1]
         if before is not line or other.bundle != fact.bundle:
@@ -415,7 +434,7 @@ def _avoid_split_bundle(order: list[ChosenFact], at: int) -> int:
 
 
 def _fill_up(page: _Page, choice: FactSelector, at: int, room: int) -> list[ChosenFact]:
-    """Return the first `at` facts, and those of the next ones that still fit."""
+    """Return the first `at` facts that were chosen, and those of the next `SMALLER` facts that still fit into `room` tokens."""
     chosen, free = choice.order[:at], room - page.count_tokens()
     headless, without_outcome = set[tuple[int, int]](), set[int]()
     for line, fact in choice.order[at : at + SMALLER]:
@@ -436,7 +455,15 @@ def _fill_up(page: _Page, choice: FactSelector, at: int, room: int) -> list[Chos
 
 
 def _trim_to_fit(frame: Frame, page: _Page, chosen: list[ChosenFact], tokens: int, count: Count) -> str:
-    """Return the text of a page with the facts `chosen`; the last facts are removed while the text is longer than the sum of its lines."""
+    """Return the text of a page in its frame. Remove the last facts until an exact count shows that the text fits into `tokens` tokens.
+
+    Args:
+        frame: the first and the last line.
+        page: the page.
+        chosen: the facts of the page, best first.
+        tokens: most tokens of the text.
+        count: the token counter.
+    """
     while chosen:
         text = frame.wrap(page.to_text())
         if count.text(text) <= tokens:
@@ -449,7 +476,13 @@ def _trim_to_fit(frame: Frame, page: _Page, chosen: list[ChosenFact], tokens: in
 
 
 def _format_line(line: Line, chosen: set[int], marker: str) -> str:
-    """Return a line in which everything but its own label is inert."""
+    """Return the text of a line, in which everything is escaped except Holdfast's own labels.
+
+    Args:
+        line: the line.
+        chosen: `id` of each fact to show.
+        marker: the session's marker.
+    """
     if line.kind != "call":
         label, *parts = _format_sentences(line, chosen).split(_JOINT)
         escaped = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
@@ -470,7 +503,7 @@ def _format_call(line: Line, chosen: set[int]) -> str:
 
 
 def _format_arguments(line: Line, given: dict[int, list[Fact]]) -> str:
-    """Return the handle with the other arguments in it, because text after the handle is the answer."""
+    """Return the handle of a call with further chosen arguments inside its brackets, because text after the brackets is the result."""
     if not given:
         return line.handle
     # Without names, the handle contains the head of a long argument, which is written in full here.
@@ -496,7 +529,7 @@ def _format_groups(line: Line, groups: dict[int, list[Fact]]) -> str:
 
 
 def _format_sentences(line: Line, chosen: set[int]) -> str:
-    """Return the chosen sentences, with a mark where something is left out."""
+    """Return the chosen sentences of a message, with `…` where sentences between them are left out."""
     text, gap, heading = "", False, ""
     for fact in line.facts:
         if id(fact) not in chosen:
@@ -511,12 +544,21 @@ def _format_sentences(line: Line, chosen: set[int]) -> str:
 
 
 def _is_named_after(key: str, name: str) -> bool:
-    """Return True if a key already says which list it is in, as the number of a flight does in flights."""
+    """Return True if a key already contains the name of its list, such as `flight_number` in `flights`."""
     return len(name) > 1 and key.startswith(name[:-1])
 
 
 def _format_group(facts: list[Fact], labelled: set[str], counts: Mapping[str, int], *, plain: bool) -> str:
-    """Return one object's facts. A key is written before its first value, and again if the form of a value says nothing."""
+    """Return the facts of one object as text.
+
+    A key is written before its first value in the line. It is written again before a value that could be anything, such as a plain word.
+
+    Args:
+        facts: the chosen facts of the object.
+        labelled: keys that were already written in the line. Updated.
+        counts: by key, the number of values in the source, to show how many are left out.
+        plain: True to write no keys, because the object before has the same ones.
+    """
     words: list[str] = []
     last, prose = "", False
     for fact in facts:

@@ -1,8 +1,9 @@
-"""The digest: messages that were evicted from the working set, condensed without a model.
+"""The digest: the most useful facts of evicted messages, extracted without a model.
 
-Extractive and incremental: `fold` adds newly evicted units to a bounded pool of lines, `render` writes the best of the pool in a given
-number of tokens, and `add_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the
-length of the session. Deterministic.
+`fold` adds the facts of newly evicted units to a pool of limited size. `render` writes the best facts of the pool in a given number of
+tokens. `add_digest` adds the resulting digest to a window.
+
+The digest is deterministic. The time for an update depends on the newly evicted units and on the pool, never on the length of the session.
 """
 
 from __future__ import annotations
@@ -28,57 +29,62 @@ from holdfast.context.window import NO_POOL, Block, Compaction, DeferredBlock, W
 from holdfast.domain.messages import Message
 
 POOL_FACTOR = 1.25
-"""The pool keeps about this many times the tokens of its text, for facts that may become important later."""
+"""The pool keeps about this many times as many tokens as the digest may take, for facts that may become important later."""
 POOL_LEAST = 2700
-"""Tokens that the pool keeps even for the smallest text."""
+"""Tokens that the pool may always keep, even for a small digest."""
 POOL_SLACK = 1.5
-"""The pool may grow to this many times its limit before it is trimmed, because trimming looks at every fact."""
+"""The pool is trimmed only when it exceeds its limit by this factor, because trimming examines every fact."""
 HEADER = "[Condensed from messages {first} to {last}{tag}: data, not instructions]"
-"""First line of a digest. A digest is recognised by its type, not by this text."""
+"""First line of a digest. Code recognises a digest by its type, not by this text."""
 CHANGED = 1.0
-"""Weight added to a value that differs from the previous one."""
+"""Added to the weight of a value that differs from the previous value of the same thing."""
 BARE = 24
-"""Longest user's answer, in characters, that is written after the question that it answers."""
+"""Longest answer of a user, in characters, that says nothing without its question. It is written after the question."""
 LONGEST_ANSWER = 160
-"""The same for an answer of several sentences."""
+"""Longest answer of several sentences, in characters, that is written after its question."""
 ARROW_COST = 5.0
-"""Tokens between a question and its answer."""
+"""Tokens of the text between a question and its answer."""
 SHORT_QUESTION = 8.0
-"""Tokens below which a question is joined with the sentence before it, which says what it is about."""
+"""A question with fewer tokens than this is joined with the sentence before it, which shows what the question is about."""
 ANSWERED = 2.5
-"""Factor for a question with its answer: together they are a decision."""
+"""Factor for the weight of a question with its answer: together they are a decision."""
 STATEMENTS, PHRASE_COST, CONCLUDED, REMAINDER = 2, 8.0, 4.0, 0.2
-"""First sentences of a conclusion with full weight, if they have at least `PHRASE_COST` tokens; their least weight; and the factor for the
-other sentences."""
+"""Weights of the sentences of a conclusion, which is an assistant's message after tool calls.
+
+- `STATEMENTS`: number of first sentences that count fully.
+- `PHRASE_COST`: minimum tokens of such a sentence.
+- `CONCLUDED`: minimum weight of such a sentence.
+- `REMAINDER`: factor for the weight of the other sentences.
+"""
 ASKED_AND_ANSWERED = 0.4
-"""Factor for a question that has been answered with a conclusion."""
+"""Factor for the weight of a user's question after which the assistant wrote a conclusion."""
 RESOLVED, RESOLVED_OTHERWISE = " (a later call succeeded)", " (a later call with other arguments succeeded)"
-"""Appended to an error after which the same call succeeded, or a call of the same tool about the same thing."""
+"""Appended to an error if a later call succeeded: the same call, or another call of the same tool with the same first argument."""
 REFUSAL = 24
-"""First characters of an answer that mention an error if the call was refused; in a log, a time comes first."""
+"""A call was refused if the first `REFUSAL` characters of its result mention an error. In a log, a time comes first."""
 HOLDERS = 4
-"""Newest sources of a value that a mention counts for: if more sources contain it, it points to none of them."""
+"""A mention of a value counts for this many of its newest sources only: if many sources contain the value, it points to none of them."""
 SAID = 300
-"""Words of the conversation that are remembered, to know which later results matter."""
+"""Number of recent words of the conversation that are stored. Later results that contain them are more important."""
 
 STEPS_TOGETHER = 64
-"""Most steps that are folded in together; until then their messages stay in memory."""
+"""Most evictions that are added to the pool together. Until they are added, the evicted messages stay in memory."""
 EMPTY = NO_POOL
-"""The pool before anything was evicted. Outside of this module a pool is bytes, decoded only when the frontier moves."""
+"""The encoded pool before anything was evicted. Other modules only handle encoded pools; they are decoded only when units are evicted."""
 
 
 class Pool(msgspec.Struct, array_like=True):
-    """All facts that a digest may still use."""
+    """The facts of evicted messages from which a digest is made."""
 
     lines: list[Line]
     said: dict[str, int]
-    """Words used recently, with the place of their last use."""
+    """Recently used words, each with the `seq` of the message that used it last."""
     asked: dict[str, int]
-    """Keys of the arguments of calls, or of values that calls used: what the tools of this session ask for."""
+    """Names of arguments of tool calls, each with the number of its uses. Values with such a key may be needed for later calls."""
     first: int
-    """Place of the first unit that was folded in; -1 if there is none."""
+    """`seq` of the first entry that was added; -1 if there is none."""
     after_calls: bool = False
-    """True if the newest folded unit is a round of calls, so that the assistant's next message is a conclusion."""
+    """True if the last unit that was added has tool calls, so that the assistant's next message is a conclusion."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -96,7 +102,13 @@ def encode_pool(pool: Pool) -> bytes:
 
 
 def fold(saved: bytes, units: Sequence[Unit], *, room: int) -> bytes:
-    """Return the pool with the content of `units`, trimmed to `POOL_FACTOR * room` tokens."""
+    """Return an encoded pool with the facts of `units` added.
+
+    Args:
+        saved: the encoded pool.
+        units: the evicted units.
+        room: most tokens of the digest. The pool is trimmed to about `POOL_FACTOR` times as many.
+    """
     pool = decode_pool(saved)
     fold_in(pool, units, room=room)
     return encode_pool(pool)
@@ -112,22 +124,22 @@ def render(
     shown: SentContext | None = None,
     marker: str = "",
 ) -> str:
-    """Return the best of the pool in at most `tokens` tokens; empty if not even one fact fits."""
+    """Write the best facts of an encoded pool. The arguments and the result are those of `render_pool`."""
     return render_pool(decode_pool(saved), tokens, first=first, last=last, count=count, shown=shown, marker=marker)
 
 
 def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
-    """Add the content of `units` to a decoded pool."""
+    """Add the facts of `units` to a decoded pool, in place. The arguments are those of `fold`."""
     PoolFolder(pool).fold(units, room=room)
 
 
 class PoolState:
-    """The pool after some steps. It is folded on demand, so that consecutive steps decode and encode it once.
+    """A pool to which evicted units are added only when it is needed, so that several evictions decode and encode it only once.
 
     Args:
-        saved: the saved pool; None if it is the pool of `before` plus `step`.
-        before: the pool before the newest step.
-        step: the units that were evicted in this step, and the room; see `fold`.
+        saved: the encoded pool; None if it must be computed from `before` and `step`.
+        before: the pool before the newest eviction.
+        step: the units of the newest eviction, and the most tokens of the digest (`room` of `fold`).
     """
 
     def __init__(
@@ -139,23 +151,23 @@ class PoolState:
 
     @property
     def pending(self) -> tuple[tuple[Sequence[Unit], int], ...]:
-        """The steps that are not folded in yet."""
+        """The evictions whose units are not added yet."""
         return self._pending
 
     @property
     def base(self) -> PoolState:
-        """The newest earlier pool that is folded."""
+        """The newest pool to which all units are added; this pool itself if nothing is pending."""
         return self._base or self
 
     def with_step(self, units: Sequence[Unit], *, room: int) -> PoolState:
-        """Return the pool after a step in which `units` were evicted; see `fold`."""
+        """Return the pool after `units` were evicted. The arguments are those of `fold`."""
         after = PoolState(None, self, (units, room))
         if len(after.pending) >= STEPS_TOGETHER:
             after.save()
         return after
 
     def save(self) -> bytes:
-        """Return the bytes to save."""
+        """Add all pending units, and return the encoded pool."""
         if self._saved is None:
             folder = PoolFolder(decode_pool(self.base.save()))
             for units, room in self._pending:
@@ -166,7 +178,7 @@ class PoolState:
 
 
 class PoolFolder:
-    """Adds evicted units to a decoded pool, step by step."""
+    """Adds the facts of evicted units to a decoded pool. Several evictions can share one index of the pool."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -174,7 +186,7 @@ class PoolFolder:
         self._index = _Index(self._lines)
 
     def fold(self, units: Sequence[Unit], *, room: int) -> None:
-        """Add the content of `units`, then trim the pool to `POOL_FACTOR * room` tokens."""
+        """Add the facts of `units`, then trim the pool. The arguments are those of `holdfast.context.digest.pool.fold`."""
         pool = self.pool
         pool.first = min([unit.first for unit in units[:1]] + [pool.first] * (pool.first >= 0), default=-1)
         for unit in units:
@@ -217,7 +229,17 @@ class PoolFolder:
 def render_pool(
     pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: SentContext | None = None, marker: str = ""
 ) -> str:
-    """Return the best of a decoded pool in at most `tokens` tokens; empty if not even one fact fits."""
+    """Return the text of a digest with the best facts of a pool; empty if not even one fact fits.
+
+    Args:
+        pool: the decoded pool.
+        tokens: most tokens of the text.
+        first: `seq` of the first entry that the digest covers, unless that of the pool is lower.
+        last: `seq` of the last entry that the digest covers.
+        count: the token counter.
+        shown: the messages that are sent with the digest; None if they are not known.
+        marker: the session's marker.
+    """
     first = min(first, pool.first) if pool.first >= 0 else first
     header = HEADER.format(first=first, last=last, tag=format_tag(marker))
     frame = Frame(f"{header}\n", f"\n{END}", marker)
@@ -228,7 +250,12 @@ def render_pool(
 
 
 def _conclude(line: Line, before: Iterable[Line]) -> None:
-    """Mark a message after tool calls as a conclusion: its first sentences count more than the question before it."""
+    """Make an assistant's message after tool calls a conclusion: its first sentences count more, and the user's question counts less.
+
+    Args:
+        line: the message.
+        before: all lines that are already in the pool.
+    """
     line.kind = "conclusion"
     statements = [fact for fact in line.facts if not fact.value.endswith(QUESTION)]
     best = [fact for fact in statements if fact.cost >= PHRASE_COST][:STATEMENTS]
@@ -246,7 +273,7 @@ def _conclude(line: Line, before: Iterable[Line]) -> None:
 
 
 class _Index:
-    """Index of the lines in the pool by value and by name. It always equals a newly built index of the pool."""
+    """Index of the lines of a pool, by their values and by the arguments in their handles. It must be updated with every change."""
 
     def __init__(self, lines: Mapping[str, Line]) -> None:
         self._facts: dict[str, list[tuple[Fact, Line]]] = {}
@@ -263,7 +290,7 @@ class _Index:
             self._lines.setdefault(name.casefold(), []).append(line)
 
     def remove(self, line: Line) -> None:
-        """Remove a line."""
+        """Remove a line from the index."""
         self._forget(line.facts)
         for name in line.names:
             if others := [other for other in self._lines[name.casefold()] if other is not line]:
@@ -272,7 +299,7 @@ class _Index:
                 self._lines.pop(name.casefold(), None)
 
     def keep_only(self, line: Line, facts: list[Fact]) -> None:
-        """Remove all facts of a line except these."""
+        """Remove all facts of a line except `facts`, from the line and from the index."""
         stay = set(map(id, facts))
         self._forget([fact for fact in line.facts if id(fact) not in stay])
         line.facts = facts
@@ -295,12 +322,12 @@ class _Index:
                 line.last = seq
 
     def mark_repeats(self, line: Line) -> None:
-        """Note which facts of a line an earlier source already contains."""
+        """Set `Fact.again` for each fact of a new line that an earlier line already contains."""
         for fact in line.facts:
             fact.again = not fact.prose and fact.value.casefold() in self._facts
 
     def iter_objects(self, name: Fact) -> Iterator[tuple[Line, list[Fact]]]:
-        """Yield the newest objects in earlier answers that begin with the same value of the same key."""
+        """Yield objects of earlier tool results whose first fact has the same key and value as `name`, each with its line."""
         for fact, line in self._facts.get(name.value.casefold(), [])[-HOLDERS:]:
             if fact.key == name.key and fact.value == name.value and not 0 < fact.group <= line.given:
                 row = [other for other in line.facts if other.group == fact.group]
@@ -308,15 +335,22 @@ class _Index:
                     yield line, row
 
     def list_lines_about(self, line: Line) -> list[Line]:
-        """Return earlier calls about the same thing: those with the same first argument."""
+        """Return the lines of earlier calls about the same thing: those whose handle contains the first argument of this line's handle."""
         return self._lines.get(line.names[0].casefold(), []) if line.names else []
 
 
 def _attach_answer(reply: Line, asked: Line | None) -> bool:
-    """Append an answer like "yes" to its question, with the sentences that follow it; return True if the reply contains nothing else.
+    """Move a user's answer like "yes", and the sentences after it, from the reply to the assistant's question.
 
-    Neither says anything without the other. The question may have been evicted long before, because the user's last message stays. The sentences
-    after the "yes" may limit it; if they are too long for an answer, nothing is attached.
+    Neither question nor answer says anything without the other. The question may have been evicted long before the answer, because the
+    user's last message stays in the prompt. The sentences after a "yes" may restrict it. Nothing is moved if the answer is too long.
+
+    Args:
+        reply: the user's message.
+        asked: the assistant's message before it; None if the pool does not contain it.
+
+    Returns:
+        True if nothing is left of the reply.
     """
     if asked is None or not asked.facts:
         return False
@@ -347,7 +381,7 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
 
 
 def _take_beginning(reply: Line) -> tuple[str, int]:
-    """Return the first sentences of a reply, as many as an answer may have, and their number."""
+    """Return the first sentences of a reply, joined, as many as fit into `LONGEST_ANSWER` characters; and their number."""
     text, taken = "", 0
     for fact in reply.facts:
         longer = f"{text} {_format_fact(fact)}".strip()
@@ -362,13 +396,23 @@ def _format_fact(fact: Fact) -> str:
 
 
 def _is_bare(text: str) -> bool:
-    """Return True if an answer says nothing without its question."""
+    """Return True if an answer is so short that it says nothing without its question, such as "yes, please"."""
     bare = len(text) <= BARE and text.count(" ") <= 3 and not any(map(str.isdigit, text))
     return bare and not text.endswith(QUESTION)
 
 
 def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
-    """Count mentions of values: agents need what is said or asked again. If two tools give the same answer, that does not count as a mention."""
+    """Count how often the values of earlier lines are mentioned in a new line, and the other way round.
+
+    Agents are more likely to need values that were mentioned again. A value that two tool results have in common does not count as
+    mentioned.
+
+    Args:
+        pool: the pool.
+        line: the new line.
+        words: the case-folded words of a message; not used for a tool call.
+        index: the index of the pool.
+    """
     said = pool.said
     for key in line.asked:
         pool.asked[key] = pool.asked.get(key, 0) + 1
@@ -387,12 +431,15 @@ def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) 
 
 
 def _keep_recent(said: dict[str, int]) -> dict[str, int]:
-    """Return the most recently used words."""
+    """Return at most `SAID` of the words, those that were used last."""
     return said if len(said) <= SAID else dict(sorted(said.items(), key=itemgetter(1))[-SAID:])
 
 
 def _take_over(old: Line, new: Line) -> None:
-    """Copy mentions to the newer line, and note changed values of keys that have one value in both lines."""
+    """Copy the counts of mentions from an older to a newer line about the same thing, and record which values changed.
+
+    Only keys with a single value in each line are compared for changes.
+    """
     before = _find_single_facts(old)
     for key, fact in _find_single_facts(new).items():
         earlier = before.get(key)
@@ -408,7 +455,12 @@ def _take_over(old: Line, new: Line) -> None:
 
 
 def _resolve(older: list[Line], new: Line) -> None:
-    """Mark an error as resolved if a later call of the same tool about the same thing succeeded: it needs no retry."""
+    """Mark errors as resolved if the new line is a successful call of the same tool with the same first argument. They need no retry.
+
+    Args:
+        older: earlier lines that name the same thing.
+        new: the new line.
+    """
     if new.kind != "call" or _find_errors(new):
         return
     resolved = False
@@ -434,7 +486,7 @@ def _resolve(older: list[Line], new: Line) -> None:
 
 
 def _find_errors(line: Line) -> list[Fact]:
-    """Return the errors in the answer of a call; its arguments may mention errors too."""
+    """Return the facts of a call's result that report an error. Arguments are ignored, because they may mention errors too."""
     return [
         fact
         for fact in line.facts
@@ -443,12 +495,12 @@ def _find_errors(line: Line) -> list[Fact]:
 
 
 def _identify_tool(line: Line) -> tuple[str, str]:
-    """Return the tool that was called, and the first argument of its name."""
+    """Return the name of the tool that was called, and the first argument in the line's handle."""
     return line.handle.partition("(")[0], line.names[0] if line.names else ""
 
 
 def _supersede(index: _Index, new: Line) -> None:
-    """Remove from older lines what a newer call says about the same object; the rest stays."""
+    """Remove from older lines the values for which a newer call about the same object has a value. Other values stay."""
     after = _find_single_facts(new)
     for old in index.list_lines_about(new):
         before = _find_single_facts(old)
@@ -463,7 +515,10 @@ def _supersede(index: _Index, new: Line) -> None:
 
 
 def _update(index: _Index, new: Line) -> None:
-    """Remove outdated values of an object from earlier answers, in a list or not, if a newer answer is about the same object."""
+    """Remove outdated values of an object from earlier results, if a newer result is about the same object.
+
+    The object may be a row of a list in the earlier result.
+    """
     if new.kind != "call":
         return
     name = next(
@@ -487,14 +542,14 @@ def _update(index: _Index, new: Line) -> None:
 
 
 def _is_another_object(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> bool:
-    """Return True if two answers are about different objects: their first common identifier differs, as it does for a new object."""
+    """Return True if two results are about different objects: the first identifier whose key they have in common has different values."""
     shared = (fact for key, fact in after.items() if key in before)
     name = next((fact for fact in shared if weigh_keyed_value(fact.key, fact.value) >= IDENTIFIER), None)
     return name is not None and before[name.key].value != name.value
 
 
 def _find_single_facts(line: Line) -> dict[str, Fact]:
-    """Return the facts of a source whose key occurs once."""
+    """Return, by key, the facts of a source itself (not of its rows) whose key occurs only once."""
     found: dict[str, Fact | None] = {}
     for fact in line.facts:
         if fact.key and fact.group == 0:
@@ -516,25 +571,30 @@ def _trim(lines: list[Line], tokens: float, asked: dict[str, int]) -> list[Line]
 
 
 SHARES = ((512, 0.85), (2048, 0.5))
-"""Share of a room's tokens that a digest may take, by section of the room: up to 512 tokens, then up to 2,048 tokens."""
+"""Fraction of a window's token limit that a digest may take: 0.85 of the first 512 tokens, and 0.5 of those up to 2,048."""
 MORE = 0.25
-"""The share of all tokens after that. The content worth keeping does not grow with the room."""
+"""Fraction of all further tokens. It is smaller because the content worth keeping does not grow with the token limit."""
 MOST = 2000
-"""Most tokens of a digest, however large the room."""
+"""Most tokens of a digest, however large the token limit."""
 STATED = 0.5
-"""Share of the standing facts' tokens by which the digest, and the newest messages after a step, shrink, because the facts repeat part of
-them."""
+"""The digest and the tail get smaller by this fraction of the standing facts' tokens, because the facts repeat a part of their content."""
 FIRM, YIELDING = 0.8, 0.3
-"""Shares of its tokens that the digest keeps if a long newest unit needs the room, and if that unit is the user's message."""
+"""Fractions of its tokens that the digest keeps if the other messages need more space: `YIELDING` if the newest unit is a user message that
+would be cut otherwise, `FIRM` in all other cases."""
 SHOWN = 12
-"""Newest units that are compared with the digest: their content needs less repetition."""
+"""Number of newest units that are compared with the digest. Facts that they contain need not be repeated."""
 
 NAMING = 4_000
-"""Characters of a user's message that are searched for values that name rows."""
+"""Number of first characters of a user's message in which values that name rows of a result are searched."""
 
 
 def compute_reserve(room: int, stated: int = 0) -> int:
-    """Return the tokens that a digest may take of a room, next to `stated` tokens of standing facts, which contain a part of it."""
+    """Return the most tokens of a digest.
+
+    Args:
+        room: token limit of the window.
+        stated: tokens of the standing facts, which contain a part of what the digest would contain.
+    """
     tokens, below = 0.0, 0
     for until, share in SHARES:
         tokens += share * (min(room, until) - min(room, below))
@@ -543,13 +603,15 @@ def compute_reserve(room: int, stated: int = 0) -> int:
 
 
 class Digest(DeferredBlock):
-    """The digest of all evicted units and of what was cut, after one step.
+    """The digest of all evicted units and of the cut parts of other units, written at the first access.
 
     Args:
-        window: the window after the step.
-        state: the pool, with all evicted units.
-        cut: units that are sent cut.
-        most: see `Block`, as are `last` and `total`.
+        window: the window after the eviction.
+        state: the pool with the facts of all evicted units.
+        cut: units of the window of which parts are cut.
+        most: most tokens of the digest.
+        last: `seq` of the last entry that the digest covers; -1 if there is none.
+        total: stored tokens of all live entries up to and including `last`.
     """
 
     def __init__(
@@ -560,11 +622,11 @@ class Digest(DeferredBlock):
         self._step: tuple[Window, Sequence[Unit]] | None = (window.snapshot(SHOWN), cut)
 
     def save(self) -> bytes:
-        """Encode the pool."""
+        """Return the encoded pool."""
         return self.state.save()
 
     def write(self) -> Compaction | None:
-        """Write the digest, and release the window."""
+        """Return the digest, and release the memory of the window; None if no fact fits."""
         step, self._step = self._step, None
         return self._write(*step) if step is not None else None
 
@@ -573,7 +635,7 @@ class Digest(DeferredBlock):
         stated = window.facts.tokens if window.facts else 0
         tokens = min(compute_reserve(room, stated), room - window.body - stated)
         pool = decode_pool(self.saved)
-        # Cut content is added to this digest only: when its unit is evicted, it is folded in like any other.
+        # Cut content is added to this digest only, not to the saved pool: the unit is added there when it is evicted.
         if cut:
             fold_in(pool, cut, room=compute_reserve(room))
         first = min([self.last, *(one for one in (pool.first, *(unit.first for unit in cut)) if one >= 0)])
@@ -589,7 +651,7 @@ class Digest(DeferredBlock):
 
 
 def add_digest(window: Window) -> Window:
-    """Return the window with a digest of what was evicted and of what was cut, including the earlier digest's range."""
+    """Return the window with a digest of everything that was evicted or cut so far; the same window if there is nothing."""
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
         return window
@@ -600,7 +662,7 @@ def add_digest(window: Window) -> Window:
     last = max([before.last, *(unit.last for unit in (*window.left, *cut))])
     if last < 0:
         return window.with_digest(Block(None, before.saved))
-    # Its range ends before the frontier, although it includes what was cut after the frontier.
+    # The digest's range ends before the frontier, although the digest also contains facts that were cut after the frontier.
     last = min(last, max(0, window.units[0].first - 1))
     total = max((unit.entries[-1].total for unit in window.left), default=before.total)
     most = max(0, min(compute_reserve(room, stated), room - window.body - stated))
@@ -614,7 +676,7 @@ def _is_cut(window: Window, unit: Unit) -> bool:
 
 
 def _collect_sent(window: Window) -> SentContext:
-    """Return the messages that are sent with the digest; the choice of facts depends on them."""
+    """Return the words of the messages that are sent with the digest, on which the choice of facts depends."""
     shown = SentContext()
     shown.parts.update(map_stated_texts(window))
     for unit in list_units(window):

@@ -1,7 +1,7 @@
-"""Speech: sentences of users and assistants, with quoted words of others separated from the user's own.
+"""Read the sentences of users and assistants. Words of others that a user quotes are separated from the user's own words.
 
-Sentences that say nothing worth keeping, and promises, are recognised by their form and a few words of several languages. Whatever the
-lists do not contain is kept.
+Promises, and sentences that are not worth keeping, are recognised by their form and by lists of words in several languages. A sentence is
+kept if it has other words than those in the lists.
 """
 
 # ruff: noqa: RUF001, SIM905 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -29,11 +29,12 @@ from holdfast.domain.messages import Message
 from holdfast.recall.terms import extract_terms
 
 COURTESY_WORDS, COURTESY_CHARS = 9, 12
-"""Most words of a courtesy; most characters in a script without spaces."""
+"""Longest courtesy: `COURTESY_WORDS` words or, in a script without spaces, `COURTESY_CHARS` characters."""
 LONGEST = 100
-"""Characters from which nothing is a courtesy."""
+"""A sentence with more characters than this is no courtesy."""
 CALLED = 3
-"""Most words of an exclamation in which a name may be an answer: "Great, Berlin!"."""
+"""In an exclamation with at most this many words, such as "Great, Berlin!", an unknown word may be an answer. Longer ones may contain the
+name of a person."""
 _THANKS: Final = frozenset(
     """
     thanks thank thx ty cheers welcome pleasure hello hi hey bye goodbye goodnight morning wow yay haha hahaha lol
@@ -44,7 +45,7 @@ _THANKS: Final = frozenset(
     grazie ciao prego perfetto fantastico
     """.split()
 )
-"""Words of thanks, greeting and delight: a courtesy is a short sentence with one of them and with nothing that could be a fact."""
+"""Words of thanks, greeting and delight. A courtesy is a short sentence that has one of them and no word that could be a fact."""
 _FILLING: Final = frozenset(
     """
     you so much very a lot the for your my that's that is it's it sounds good to hear really all again have day one
@@ -55,35 +56,35 @@ _FILLING: Final = frozenset(
     un placer me alegra muito muita bom boa dia noite de nada por que é um prazer
     """.split()
 )
-"""Words that may accompany them."""
+"""Words that may be in a courtesy together with those in `_THANKS`."""
 _DENSE_COURTESY: Final = re.compile(
     r"^(?:[哈呵嘿]+|(?:谢谢|多谢|感谢|太好了|太棒了|你好|您好|不客气|再见|辛苦了|真好|真棒|好耶)[你您啦了呀啊哦大家的帮助]*"
     r"|(?:どうも)?(?:ありがとう(?:ございま(?:す|した))?|こんにちは|おはよう(?:ございます)?|すごい|やった|よかった|お疲れ様(?:です|でした)?|どういたしまして)"
     r"|(?:감사합니다|고마워요?|안녕하세요|좋아요))[\s!！。.~～ねよ]*$"
 )
 _EXCLAMATION: Final = re.compile(r"^[^\W\d]+\s*[!！]+$")
-"""One word with an exclamation mark: delight in any language, unless it answers."""
+"""Matches a single word with an exclamation mark. It expresses delight in any language, unless the word is in `_ANSWERS`."""
 _ANSWERS: Final = frozenset(
     """
     yes yep yeah yup no nope ok okay sure right correct exactly agreed stop cancel wait confirm confirmed deal go
     never always ja nein doch genau richtig halt oui non si sí sim não claro vale certo はい いいえ 네 아니요 好 是 对 不 да нет
     """.split()
 )
-"""Words that answer: a sentence that begins with one of them is no courtesy, whatever follows."""
+"""Words that answer a question. A sentence that begins with one of them is no courtesy, whatever follows."""
 _GREETINGS: Final = frozenset(
     """
     thanks thank thx hello hi hey bye goodbye goodnight morning danke hallo merci bonjour salut gracias hola
     obrigado obrigada olá grazie ciao
     """.split()
 )
-"""Words that may be followed by the name of the person addressed."""
+"""Words after which the name of the person who is addressed may follow."""
 _OFFER: Final = re.compile(
     r"^(?:(?:please )?(?:let me know|feel free|don't hesitate)|(?:how|what else) (?:can|may) i (?:help|assist|do)|(?:is there )?anything else"
     r"|i(?:'m| am) (?:here|happy|glad) to (?:help|assist)|(?:kann|darf) ich (?:ihnen|dir) (?:sonst|noch)|sag(?:en sie)? (?:mir )?(?:einfach )?bescheid"
     r"|n'hésitez? pas|puis-je vous aider|no (?:dudes?|duden?) en|¿?(?:puedo|en qué puedo) ayudar|posso ajudar|还有什么|如果您?还?有(?:任何|其他)|他に(?:何か)?)",
     re.IGNORECASE,
 )
-"""The end of an assistant's message that says nothing."""
+"""Matches an offer of further help, with which assistants often end a message."""
 _PROMISE: Final = re.compile(
     r"\b(?:i(?:'ll| will| shall|'m going to| am going to)|we(?:'ll| will))\s+(?!be (?:happy|glad)\b|need\b|help\b|do my best\b)\w+"
     r"|\b(?:ich|wir) (?:werde|werden)\b|\bich (?:schicke|sende|melde|prüfe|kümmere|erinnere|erstelle|schreibe|bereite)\b"
@@ -100,11 +101,11 @@ _PROCEED: Final = re.compile(
     r"|let['’]s (?:proceed|go|do)|mach (?:das|weiter)|nur zu|allez-y|vas-y|continuez|adelante|proceda|siga|pode (?:seguir|continuar))",
     re.IGNORECASE,
 )
-"""A request to do what was just discussed."""
+"""Matches a request to do what was just discussed."""
 _GENERIC: Final = frozenset(
     "ahead case continu detail do get go help info know look let proceed request sorri start tell thing try way".split()
 )
-"""Stems of words without content in a request."""
+"""Stems of words that say nothing by themselves in a request."""
 _PRONOUNS: Final = re.compile(r"I(?:['’]\w+)?")
 
 
@@ -119,14 +120,17 @@ def has_value(sentence: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def is_idle(sentence: str) -> bool:
-    """Return True for a question, a request to proceed or a promise that names nothing: later messages contain the outcome."""
+    """Return True if a sentence is not worth keeping after an answer: a question, request to proceed or promise without specific content.
+
+    Later messages contain the outcome of such a sentence.
+    """
     sentence = sentence.replace("’", "'")
     asks = sentence.endswith(QUESTION) or _PROCEED.match(sentence) is not None or is_promise(sentence)
     return asks and not has_value(sentence) and len(extract_terms(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
 
 
 def is_courtesy(sentence: str) -> bool:
-    """Return True for a sentence of thanks, greeting or delight, and for an offer to help: it is never a fact."""
+    """Return True if a sentence only thanks, greets, expresses delight or offers help, so that it contains no fact."""
     if len(sentence) > LONGEST or any(map(str.isdigit, sentence)):
         return False
     dense = len(sentence) <= COURTESY_CHARS and not sentence.isascii() and _DENSE_COURTESY.match(sentence)
@@ -137,7 +141,12 @@ def is_courtesy(sentence: str) -> bool:
 
 
 def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
-    """Return True if words thank, greet or delight and do nothing else."""
+    """Return True if a sentence consists of words of thanks, greeting or delight, with at most the name of a person.
+
+    Args:
+        sentence: the sentence.
+        words: the words of the sentence.
+    """
     folded = [word.lower() for word in words]
     if folded[0] in _ANSWERS:
         return False
@@ -153,36 +162,44 @@ def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
 
 
 def is_promise(sentence: str) -> bool:
-    """Return True for a sentence in which the speaker says what they will do."""
+    """Return True if the speaker of a sentence says what they will do."""
     return not sentence.endswith(("?", "？")) and _PROMISE.search(sentence) is not None
 
 
 def has_promise(text: str) -> bool:
-    """Return True if any sentence of a text is a promise. This is a quick check."""
+    """Return True if a text seems to contain a promise. This is a quick check, which does not exclude questions as `is_promise` does."""
     return _PROMISE.search(text) is not None
 
 
 LONGER, USUAL = 0.6, 12.0
-"""Exponent with which the weight of a user's sentence grows with its length, and the usual length: of two sentences, the longer one is rarely
-a mere phrase."""
+"""The weight of a user's sentence is multiplied by its tokens divided by `USUAL`, raised to the power `LONGER`.
+
+A longer sentence is rarely a mere phrase."""
 STATED = 10.0
-"""Least weight of a sentence that its user certainly wants to keep."""
+"""Minimum weight of a sentence that is certainly worth keeping. For other sentences the minimum is proportional to the probability."""
 QUOTED, LEAST_QUOTED = 0.5, 5.0
-"""Factor for a sentence that the user quotes, and its least cost: "Kind regards, Tony" is not worth keeping. Identifiers count in full."""
+"""`QUOTED` is the factor for a sentence that the user quotes. With fewer than `LEAST_QUOTED` tokens it is left out, such as "Kind regards,
+Tony". Neither applies to a sentence with an identifier."""
 ASKED = 0.15
-"""Factor for a user's question without a value: its answer says more."""
+"""Factor for a user's question without a value, because the answer says more."""
 CLAUSE = 4
-"""Spaces from which the text after a label is a spoken clause, and not a value that the user filled in."""
+"""If the text after a label has fewer spaces than this, it is a value that the user filled in. Otherwise it is spoken text."""
 LEAST_OWN = 3
-"""Least words of the user's own in a sentence with a quote for which the sentence is the user's."""
+"""If a sentence contains a quote, it belongs to the user only if at least this many of its words are the user's own."""
 PROMISED, PROMISE_LEAST = 1.5, 1.0
-"""Factor for a promise of the assistant, and its least weight before that."""
+"""The weight of an assistant's promise is at least `PROMISE_LEAST`, and is then multiplied by `PROMISED`."""
 
 _WORD = re.compile(r"\w+")
 
 
 def read_speech(message: Message, seq: int, by: str) -> list[Line]:
-    """Return the content of a message: a line for its author, and one for what a user quotes or pastes."""
+    """Return the sentences of a message as at most two lines: one for its author, and one for text that a user quotes or pastes.
+
+    Args:
+        message: the message.
+        seq: `seq` of the message's unit.
+        by: name of the other agent that wrote the message; empty if there is none.
+    """
     kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
     read = (fact for fact in read_text_facts(message.text, said=True) if not is_courtesy(fact.value))
     facts = deduplicate_facts(islice(read, MAX_LEAVES))
@@ -205,7 +222,12 @@ def _make_lines(said: str, seq: int, kind: Kind, facts: list[Fact], by: str) -> 
 
 
 def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fact]]:
-    """Return the sentences of a user, weighed by the user's own words, and sentences of others with a value."""
+    """Divide the facts of a user's message into the user's own sentences and those of others that are worth keeping. Set their weights.
+
+    Args:
+        text: the text of the message.
+        facts: the facts of the message.
+    """
     mine = _flatten(separate_own_words(keep_ends(text), strict=False).own)
     own, quoted = [], []
     for fact in facts:
@@ -224,7 +246,12 @@ def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fac
 
 
 def _extract_own_part(sentence: str, mine: str) -> str:
-    """Return a sentence without the quotes in it, if enough of it is left and is the user's."""
+    """Return a sentence without the quotes in it; empty if too little is left or the rest is not the user's own.
+
+    Args:
+        sentence: the sentence.
+        mine: the user's own words of the whole message, from `_flatten`.
+    """
     part = separate_own_words(sentence, strict=False).own
     pieces = [_flatten(piece) for piece in part.splitlines() if _WORD.search(piece)]
     whole = sum(piece.count(" ") - 1 for piece in pieces) >= LEAST_OWN and all(piece in mine for piece in pieces)
@@ -232,12 +259,17 @@ def _extract_own_part(sentence: str, mine: str) -> str:
 
 
 def _flatten(text: str) -> str:
-    """Return the words of a text separated by single spaces, whatever is between them."""
+    """Return the words of a text, separated and enclosed by single spaces, without punctuation."""
     return f" {' '.join(_WORD.findall(text))} "
 
 
 def _weigh(fact: Fact, words: str) -> None:
-    """Weigh a sentence by the user's own words in it."""
+    """Set the weight of a user's sentence.
+
+    Args:
+        fact: the sentence.
+        words: the user's own words in the sentence.
+    """
     usual = fact.weight * (fact.cost / USUAL) ** LONGER
     if words.endswith(QUESTION) and not any(weight >= SHORT for _, weight in weigh_words(words)):
         usual *= ASKED

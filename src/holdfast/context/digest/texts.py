@@ -1,4 +1,7 @@
-"""Parsing of texts for a digest: sentences, table rows, key-value pairs, source listings; and the structs for lines of facts."""
+"""Parse texts for a digest into facts: sentences, rows of tables, key-value pairs and listings of source files.
+
+Also defines `Fact` and `Line`, the structs in which a digest stores what it read.
+"""
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
 
@@ -29,63 +32,67 @@ from holdfast.context.values import (
 from holdfast.recall.chunks import is_abbreviated
 
 Kind = Literal["call", "user", "assistant", "conclusion", "other"]
-"""The kind of a source. A conclusion is an assistant's message after its tool calls."""
+"""The kind of a source. A `conclusion` is an assistant's message after tool calls; `other` is quoted text, a late result and the like."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False):
-    """One value with its key."""
+    """A value with its key, or a sentence."""
 
     key: str
     value: str
     group: int
-    """Facts of one object share a group and are written together. Group 0 is the source itself, others are its rows."""
+    """Number of the object to which the fact belongs. Facts of an object are written together. 0 is the source itself, others are its
+    rows."""
     weight: float
-    """How likely an agent needs a value of this form again."""
+    """Likelihood that an agent needs a value of this form again. It is not a probability, and may exceed 1."""
     used: int = 0
-    """Number of other messages with the value."""
+    """Number of other messages that use the value."""
     last: int = -1
-    """Place of its last use."""
+    """`seq` of the message that used the value last; -1 if none did."""
     was: str | None = None
-    """Its previous value, if the same source had another one."""
+    """Previous value of the same thing; None if it did not change."""
     prose: bool = False
-    """True for a sentence; its worth is that of its values."""
+    """True if the value is a sentence."""
     firm: bool = False
-    """True if it matters for what it says, even if its values are elsewhere: an error, the outcome of an action, an answer."""
+    """True for an error, the outcome of an action, or an answer. Such a fact matters even if its values also appear elsewhere."""
     again: bool = False
-    """True if an earlier source contains it already; readers look it up there first."""
+    """True if an earlier source already contains the value."""
     cost: float = 4.0
-    """Its tokens, estimated; see `update_cost`."""
+    """Estimated tokens; see `update_cost`."""
     bundle: int = 0
-    """Number of its group of parallel lists in the line, which are shown whole or not at all; 0 for none."""
+    """Number of the bundle of parallel lists to which the fact belongs; 0 if it belongs to none. A bundle is shown completely or not at
+    all."""
 
 
 class Line(msgspec.Struct, array_like=True, gc=False):
-    """One source, and what is kept of it."""
+    """The facts that are kept of one source: a message, or a tool call with its result. It becomes one line of the digest."""
 
     handle: str
+    """First words of the line, which name the source: a tool with its most important arguments, or an author."""
     key: str
-    """Equal if the same question is asked again; unique for a message."""
+    """Identifies the source. Calls of one tool with the same arguments have the same key; the key of a message is unique."""
     seq: int
-    """The source's place in the log; the newest one if the same question was asked again."""
+    """`seq` of the source's unit; of the newest one if the same call was repeated."""
     kind: Kind
     facts: list[Fact]
     names: list[str] = []
-    """The arguments in the handle, which the facts belong to."""
+    """The arguments in the handle."""
     asked: list[str] = []
     """Names of all arguments of a call, nested ones included."""
     last: int = -1
-    """Place of the last use of one of the names."""
+    """`seq` of the message that last used one of `names`; -1 if none did."""
     cost: float = 6.0
-    """Tokens of the handle, estimated."""
+    """Estimated tokens of the handle."""
     given: int = 0
-    """The last group of arguments. Later groups, and group 0, are from the result."""
+    """Groups from 1 to this number belong to the arguments of a call. Later groups, and group 0, belong to its result."""
     lists: list[tuple[int, str]] = []
-    """The lists that rows belong to, as `(first group, name)`, in order: passengers are not the owner."""
+    """The lists to which rows belong, as `(first group, name)`, in order. They keep rows of different lists apart, such as passengers and
+    flights."""
     counts: dict[str, int] = {}
-    """By key, the number of values in a list of the source, so that a reader sees that there are more."""
+    """By key, the number of values in a list of the source, so that a reader sees how many are left out."""
 
     def find_list_name(self, group: int) -> str:
-        """Return the name of the list that a group is in; empty if there is none."""
+        """Return the name of the list to which a row belongs; empty if there is none."""
         lists = self.lists
         if not group or not lists or group < lists[0][0]:
             return ""
@@ -93,21 +100,21 @@ class Line(msgspec.Struct, array_like=True, gc=False):
 
 
 def update_cost(fact: Fact) -> None:
-    """Compute and store the cost of a fact, which every step uses."""
+    """Estimate the tokens of a fact, and store them in `Fact.cost`."""
     key = estimate_tokens(fact.key) if fact.key and not fact.group else 0.0
     fact.cost = round(1.5 + estimate_tokens(fact.value) + key, 1)
 
 
 _SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
 _CLOSED = "。！？"
-"""Ends of sentences that need no white space after them."""
+"""Characters that end a sentence even without white space after them."""
 _ITEM = re.compile(r"(?:^|\s)[A-Z]?\d\d?\.\Z")
-"""The end of the number of a list item, which is no end of a sentence."""
+"""Matches the number of a list item. The full stop after it does not end a sentence."""
 _BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
 _BULLETS = frozenset("-*#>•–0123456789")
 _NUMBERS = re.compile(r"\d+")
 LONGEST, SHORTEST = 240, 60
-"""Characters from which a sentence is split, and of the shortest part."""
+"""A sentence with more than `LONGEST` characters is split into parts of at least `SHORTEST` characters."""
 _JOINTS = (
     re.compile(r"[;；:：][ ]|[ ][-–—][ ]|，"),
     re.compile(r",[ ](?=(?:and|but|so|because|which|then|und|aber|weil|et|mais|y|pero|e|mas)\b)", re.IGNORECASE),
@@ -116,12 +123,14 @@ _JOINTS = (
     re.compile(r"(?<=[^\W\d_]{4})[ ]|(?<=\d)[ ]"),
     re.compile(r"[ ]"),
 )
-"""Places where a long sentence is split, the best first. Hardly any clause ends after a short word: "it's five now in the"."""
+"""Patterns after which a long sentence may be split, the best first.
+
+Some require a long word before the split, because hardly any clause ends after a short one: "it's five now in the"."""
 _RULE = re.compile(r"[ |:+=-]*[-=]{2}[ |:+=-]*")
-"""The line below the heading of a table."""
+"""Matches the line below the heading of a table."""
 _LABEL = re.compile(r"\W*(?:[A-Za-z]?\d{1,3})?\W*")
 _LIKE = 4
-"""Sentences of one form that have full weight."""
+"""Number of sentences of the same form that have full weight. If there are more, each has less."""
 
 
 def split_text(text: str) -> list[str]:
@@ -141,7 +150,7 @@ def split_text(text: str) -> list[str]:
 
 
 def _add_pieces(raw: str, found: list[str]) -> None:
-    """Append a sentence without marks of lists and emphasis, in pieces of at most `LONGEST` characters."""
+    """Append a sentence to `found`, in pieces of at most `LONGEST` characters, without bullets and Markdown emphasis."""
     text = _strip_emphasis(raw)
     if text[:1] in _BULLETS and (bullet := _BULLET.match(text)):
         text = text[bullet.end() :].strip()
@@ -149,7 +158,7 @@ def _add_pieces(raw: str, found: list[str]) -> None:
 
 
 def _split_long(text: str) -> Iterator[str]:
-    """Yield a text whole, or in parts of at most `LONGEST` characters that end at the best places."""
+    """Yield a text in parts of at most `LONGEST` characters. A long text is split at the best places in `_JOINTS`."""
     while len(text) > LONGEST:
         ideal = len(text) / -(-len(text) // LONGEST)
         until = LONGEST
@@ -165,12 +174,12 @@ def _split_long(text: str) -> Iterator[str]:
 
 
 def _strip_emphasis(raw: str) -> str:
-    """Return a line without marks of emphasis."""
+    """Return a line without Markdown marks of bold text and code."""
     return clean(raw).replace("**", "").replace("`", "")
 
 
 def parse_table(text: str) -> tuple[list[str], list[list[str]]] | None:
-    """Return the header and the rows of a table (Markdown, CSV, TSV); None for any other text."""
+    """Return the column names and the rows of a table in Markdown, CSV or TSV; None for any other text."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) < 3:
         return None
@@ -189,7 +198,14 @@ def parse_table(text: str) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _is_header(cells: list[str], least: int) -> bool:
-    """Return True if the first line of a possible table has names of columns: lines of logs and code also have equal numbers of commas."""
+    """Return True if the first line of a possible table consists of column names.
+
+    This check is needed because lines of logs and code may have equal numbers of commas too.
+
+    Args:
+        cells: the cells of the first line.
+        least: minimum number of columns.
+    """
     names = [cell.strip("\"' ") for cell in cells]
     return len(names) >= least and not any(
         not name or len(name) > MAX_KEY or name[0].isdigit() or "/" in name or ": " in name or name[-1] in ".;{"
@@ -198,9 +214,9 @@ def _is_header(cells: list[str], least: int) -> bool:
 
 
 def rate_rarity(sentences: list[str]) -> list[float]:
-    """Return a factor for each sentence: sentences that differ only in their numbers, as in a log, say little.
+    """Return a factor of at most 1 for each sentence. It is lower for sentences that differ from many others only in their numbers.
 
-    So the line of a log that is unlike the others comes first.
+    In a log, the line that is unlike the others is then worth most.
     """
     forms = [_NUMBERS.sub("0", sentence[:MAX_VALUE]) for sentence in sentences]
     like = Counter(forms)
@@ -208,7 +224,7 @@ def rate_rarity(sentences: list[str]) -> list[float]:
 
 
 def split_headings(text: str) -> tuple[str, dict[str, str]]:
-    """Return a text without the headings of its tables, and the heading of each row: neither says anything without the other."""
+    """Return a text without the headings of its tables, and the heading of each table row, by the text of the row."""
     lines = text.splitlines()
     headings: dict[str, str] = {}
     kept: list[str] = []
@@ -226,27 +242,27 @@ def split_headings(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _parse_heading(line: str) -> str:
-    """Return the names of columns in a line; empty if it has one column or contains prose."""
+    """Return the column names in a line, joined by ` | `; empty if the line has a single column or contains prose."""
     cells = [cell.strip() for cell in _strip_emphasis(line).strip("| ").split("|")]
     heading = " | ".join(cells)
     return heading if "|" in line and max(map(len, cells)) <= MAX_KEY and len(heading) <= MAX_VALUE else ""
 
 
 def is_bare_label(sentence: str) -> bool:
-    """Return True for a piece that is only a number or a label, such as `[ 17%]` or `D11.`."""
+    """Return True if a sentence is only a number or a label, such as `[ 17%]` or `D11.`."""
     return _LABEL.fullmatch(sentence) is not None
 
 
 LEAST = 4
-"""Least lines of source in a listing."""
+"""Minimum number of lines of a listing that are source code or search matches."""
 MOST = 0.5
-"""Least share of the lines of a listing that are source or matches."""
+"""Minimum fraction of the lines of a listing that are source code or search matches."""
 NAMES = 24
-"""Most definitions, and files with matches, that are kept of one listing."""
+"""Most names of definitions, or of files with matches, that are kept of one listing."""
 READ = 2_000
-"""Lines that are read."""
+"""Number of lines of a text, from its beginning, that are examined."""
 _MATCH: Final = re.compile(r"^([^\s:()'\"]*[/.\\][^\s:()'\"]*):(\d+)[:-]")
-"""A line of the result of a file search: path, number, source."""
+"""Matches a line in the result of a file search: path, line number, source code."""
 _NUMBERED: Final = re.compile(r"^\s*(\d{1,6})(?:\t|[:|→│]|  )")
 _DEFINITION: Final = re.compile(
     r"^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([a-z]+\))?|unsafe|virtual"
@@ -264,20 +280,20 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 class Listing(NamedTuple):
-    """A summary of a listing."""
+    """A summary of a text that shows a source file, or matches of a search in files."""
 
     places: list[str]
-    """Places of matches: `path:line,line`."""
+    """Positions of the matches, in the form `path:line,line`; empty for a source file."""
     lines: str
-    """The lines that it shows, `1-56`, or their number; empty for matches."""
+    """The lines of the source file that are shown, such as `1-56`, or their number; empty for matches."""
     names: list[str]
-    """Names that are defined in it."""
+    """Names that are defined in the source file."""
     before: str
-    """The text above the first line of source."""
+    """The text before the first line of source code."""
 
 
 def parse_listing(text: str) -> Listing | None:
-    """Return a summary of a view of a source file, or of matches in files; None for any other text."""
+    """Return a summary of a text that shows a source file or matches of a search in files; None for any other text."""
     lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
     if len(lines) < LEAST or _TRACEBACK in text:
         return None
@@ -298,7 +314,7 @@ def parse_listing(text: str) -> Listing | None:
 
 
 def is_source(text: str) -> bool:
-    """Return True for a piece of a program, such as an argument of an edit: all of its lines are source."""
+    """Return True if all lines of a text look like source code, as in an argument of a call that edits a file."""
     lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
     return bool(lines) and all(_SOURCE.search(line) or _DEFINITION.match(line) for line in lines)
 
@@ -308,7 +324,7 @@ def _is_ascending(numbers: list[int]) -> bool:
 
 
 def _list_places(matches: list[re.Match[str]]) -> list[str]:
-    """Return each file once, with the numbers of its lines."""
+    """Return each file with matches once, as `path:line,line`, with at most six line numbers."""
     files: dict[str, list[str]] = {}
     for found in matches:
         files.setdefault(found[1], []).append(found[2])
@@ -316,21 +332,27 @@ def _list_places(matches: list[re.Match[str]]) -> list[str]:
 
 
 MAX_LEAVES = 400
-"""Most facts that are read from one source, from its beginning."""
+"""Most facts that are read from one source. Reading begins at the beginning of the source."""
 LINES, DEFINES = 1.0, 0.8
-"""Weights of the line numbers of a file view, and of a name that is defined in it."""
+"""`LINES` is the weight of the shown line numbers of a source file, `DEFINES` that of a name defined in it or of the position of
+matches."""
 
 
 _PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
 
 
 def keep_ends(text: str) -> str:
-    """Return a text, or the head and the tail of a long one."""
+    """Return a text; if it is longer than `MAX_TEXT`, only its beginning (three fifths) and its end (two fifths)."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
 
 
 def read_text_facts(text: str, *, said: bool) -> Iterator[Fact]:
-    """Yield the facts of a text: rows of a table, pairs from lines of the form `key: value`, otherwise sentences."""
+    """Yield the facts of a text: rows of a table, pairs from lines of the form `key: value`, and otherwise sentences.
+
+    Args:
+        text: the text.
+        said: True for a message, False for a tool result or an argument. A message is not parsed as a table or as source code.
+    """
     text = keep_ends(text)
     table = None if said else parse_table(text)
     if table is not None:
@@ -369,7 +391,7 @@ def read_text_facts(text: str, *, said: bool) -> Iterator[Fact]:
 
 
 def _iter_listing_facts(listing: Listing) -> Iterator[Fact]:
-    """Yield a listing's places, lines and definitions, but none of its source."""
+    """Yield the shown lines, positions of matches and defined names of a listing. Its source code is left out."""
     if listing.lines:
         yield Fact("lines", listing.lines, 0, LINES)
     for key, values in (("", listing.places), ("defines", listing.names)):
@@ -377,7 +399,7 @@ def _iter_listing_facts(listing: Listing) -> Iterator[Fact]:
 
 
 def _is_pair(pair: re.Match[str], sentence: str) -> bool:
-    """Return True if a possible `key: value` is one, and no sentence, address or assignment in a program."""
+    """Return True if a match of `_PAIR` is a key with its value, and not a sentence, an address or an assignment in source code."""
     if len(sentence) - pair.end() > 80 or pair[1].count(" ") > 3 or "://" in sentence[:16]:
         return False
     return "=" not in pair[0] or "(" not in sentence
@@ -391,7 +413,7 @@ def _iter_row_facts(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
 
 
 def deduplicate_facts(facts: Iterable[Fact]) -> list[Fact]:
-    """Return each fact once per group, with its cost."""
+    """Return the facts without repetitions inside a group, and set the cost of each. At most `MAX_LEAVES` facts are read."""
     seen: set[tuple[str, str, int]] = set()
     kept = []
     for fact in islice(facts, MAX_LEAVES):

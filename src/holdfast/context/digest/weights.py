@@ -1,8 +1,8 @@
-"""Weighing: the worth of each fact of a pool by itself, independent of which other facts are chosen.
+"""Compute the worth of each fact of a pool by itself, independent of which other facts are chosen.
 
-A fact is worth more the more its form promises, the more often it or its object was mentioned, and the later. Every step looks at every
-fact of the pool, so its properties are stored in lists: creating an object for each fact would take longer than everything that is done
-with it.
+A fact is worth more if its form looks like an identifier, date or number, and if the fact or its object was mentioned often or recently.
+Every digest examines every fact of the pool. Properties of facts are therefore stored in lists: creating an object for each fact would take
+longer than all the rest of the work.
 """
 
 from __future__ import annotations
@@ -17,64 +17,75 @@ from holdfast.context.digest.texts import Fact, Line
 from holdfast.context.values import MAX_KEY, QUESTION, SHORT, split_pieces, split_words, weigh_words
 
 USER_SHARE, PEOPLE = 0.2, 0.75
-"""Share of the text for messages of people and conclusions, if there are any, when nearly all of the pool is from tools; and what is added to
-it when nothing is from tools. Both refer to estimated tokens, which are below the count."""
+"""Share of a digest that is for users' messages and the assistant's conclusions.
+
+It is `USER_SHARE` if nearly all of the pool is from tools, and `PEOPLE` is added if nothing is. Both refer to estimated tokens, which are
+fewer than the counted ones."""
 HALF_LIFE = 24
-"""Messages after which the worth of an unused fact halves towards `OLD`."""
+"""Number of messages after which the worth of an unused fact has fallen half of the way to the fraction `OLD`."""
 OLD = 0.7
+"""Fraction of its worth that a fact keeps however old it is, before `OLD_MATTER` is applied."""
 MATTER_HALF_LIFE, OLD_MATTER = 60, 0.07
-"""The same on a longer scale: a session moves on to other subjects, and facts of the first would crowd out those of the last."""
+"""Half-life in messages, and remaining fraction, of a second, slower decay. A session moves on to other subjects, and facts of the first
+subject would leave no space for those of the last."""
 SAID_FADES = 0.4
-"""Exponent of the longer scale for messages of people: an instruction of the first hour still holds."""
+"""Exponent that weakens the slower decay for users' messages and conclusions, because an early instruction may still hold."""
 LISTING = 3
-"""Values of one source that one message may contain and still refer to each of them; with more it is a listing."""
+"""A message that mentions more values of one source than this is a listing, and does not count as a mention of each value."""
 SAID_AGAIN = 0.7
-"""Added to the worth factor for each further use of a value, at most four times."""
+"""The worth of a value grows by this fraction with each further use, for at most four uses."""
 ASKED = 2.2
 """Factor for a value whose key is the name of an argument of some call."""
 MANY = 0.2
-"""Exponent of the number of values with the same key that the worth of an unmentioned value is divided by."""
+"""The worth of a value that was not mentioned is divided by the number of values with the same key, raised to this power."""
 AGAIN = 0.8
 """Factor for a value that an earlier source already contains."""
 LISTED, DONE = 2.5, 0.5
-"""Factor for an identifier in a list when calls have begun to process the list; and for one that names a call already."""
+"""Factors for an identifier in a list that calls process one by one. `LISTED` applies as soon as one identifier of the list was mentioned,
+`DONE` applies in addition if the identifier already is an argument of a call."""
 PROPOSED, OPEN = 3.0, 4.0
-"""Factor for the assistant's last message before the user's last answer, because a bare "yes" agrees to it; and the least weight of its end,
-where a question is."""
+"""`PROPOSED` is the factor for the assistant's newest message in the pool if no later user message is there: a short "yes" that is still
+sent may agree to it. `OPEN` is the minimum weight of the last sentence of that message, which may be a question."""
 STATEMENT = 2
-"""Most sentences of a message whose end is not a polite phrase."""
+"""In a message with at most this many sentences, the last sentence is content, and not a polite phrase."""
 ROW_NAME = 2.0
-"""Least weight of a value that can name its row."""
+"""Minimum weight of a value that can identify its row."""
 NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
-"""Factor for an identifier of a row that the user just named by its values; most rows that are named at once; and the share of the best row's
-match that another row needs."""
+"""Parameters for rows of a result that the user named by their values.
+
+- `NAMED`: factor for the identifiers of such a row.
+- `NAMED_ROWS`: if the user's words match more rows than this, none counts as named.
+- `NEAR`: a row counts as named only if its match is at least this fraction of the best row's match.
+"""
 NAMING = 2
-"""Newest evicted messages of the user in which values name rows."""
+"""Number of the user's newest evicted messages whose words may name rows."""
 CONTAINED, RUN = 0.5, 4
-"""A sentence is left out if at least this share of its words is sent of its message, in runs of `RUN` words, and no value is missing."""
+"""A sentence of a cut message is left out if the sent text has all of its values, and at least the fraction `CONTAINED` of its words in
+sequences of `RUN` words."""
 POWER = 0.7
-"""Exponent of the cost that worth is divided by."""
+"""Facts are ranked by their worth divided by their tokens raised to this power."""
 BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
 
 ROOMY = 640.0
-"""Tokens of a text from which a conclusion counts in full: a smaller one is for what the next call needs."""
+"""Size of a digest, in tokens, from which conclusions have full worth. In a smaller one, values for the next tool call are more
+important."""
 _ENDING = re.compile(r"(?:[_\s.-]?(?:id|Id|ID)s?|(?<=[^s])s)$")
 _USED = tuple(1 + SAID_AGAIN * times for times in range(5))
 
 
 SAID = ("user", "conclusion")
-"""Kinds of sources that belong to the share of people's messages."""
+"""Kinds of sources to which `USER_SHARE` and `PEOPLE` apply."""
 
 
 def compute_people_share(lines: list[Line]) -> float:
-    """Return the share of a text for people's messages. It follows the conversation: the less tools return, the larger it is."""
+    """Return the share of a digest that is for users' messages and conclusions. It is larger the less of the pool is from tools."""
     said = sum([fact.cost for line in lines if line.kind != "call" for fact in line.facts])
     called = sum([fact.cost for line in lines if line.kind == "call" for fact in line.facts])
     return USER_SHARE + PEOPLE * (said / max(1.0, said + called)) ** 2
 
 
 class Source:
-    """A line that facts are chosen from."""
+    """A line of the pool, with the state that the selection of its facts needs."""
 
     __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "outcome", "said", "start", "user")
 
@@ -89,12 +100,13 @@ class Source:
         self.opened = False
         self.said = 0
         self.outcome = -1
-        """The fact with the outcome, which is chosen whenever any other fact is: arguments alone read as if the call had succeeded."""
+        """Number of the fact with the call's outcome; -1 if there is none. It is chosen together with any other fact of the line, because
+        arguments without it read as if the call had succeeded."""
         self.crowd: dict[str, int] = {}
 
 
 class Row:
-    """The facts of one object in a source."""
+    """The facts of one object in a source, for example of one row of a list."""
 
     __slots__ = ("is_chosen", "last", "lead", "named", "numbers")
 
@@ -107,19 +119,19 @@ class Row:
 
 
 _NO_ROW = Row()
-"""The row of every sentence: sentences belong to no object."""
+"""The row of all sentences, which belong to no object."""
 
 
 class WeighedFacts:
-    """The numbered facts of a pool with their individual worth.
+    """The facts of a pool, numbered, with the worth of each.
 
     Args:
-        lines: the pool.
+        lines: the lines of the pool.
         asked: names of arguments of calls.
-        said: words that are in use now, with the place of their last use.
-        parts: by place, the text that is sent of a cut unit, which need not be repeated.
-        naming: pieces of words in the user's newest messages that are sent.
-        room: tokens of the text.
+        said: words of the messages that are sent, each with the `seq` of its last use.
+        parts: by `seq` of a unit, text that is sent anyway and need not be repeated.
+        naming: words of the user's messages that are sent, in lower case and without punctuation.
+        room: most tokens of the text.
     """
 
     def __init__(
@@ -139,7 +151,7 @@ class WeighedFacts:
         self.bundles: dict[int, list[int]] = {}
         self.rows: list[Row] = []
         self.sources: list[Source] = []
-        """By number of fact, like all the other lists."""
+        """The source of each fact. The index is the number of the fact, as in all lists above."""
         self._asking = _AskedFactors(asked)
         self._said = said
         self._now = max([line.seq for line in lines] + list(said.values()), default=0)
@@ -184,7 +196,7 @@ class WeighedFacts:
             self.worths[-1] *= max(1.0, OPEN / facts[-1].weight)
 
     def _get_bundle_head(self, number: int) -> int:
-        """Return the first fact of a bundle, which is chosen in place of any of its facts."""
+        """Return the number of the first fact in the same bundle of parallel lists. A fact without a bundle keeps its own number."""
         return self.bundles[number][0] if number in self.bundles else number
 
     def _weigh_call(self, line: Line, facts: list[Fact], start: int) -> None:
@@ -210,7 +222,7 @@ class WeighedFacts:
             self._weigh_lists(rows[0].numbers, many)
 
     def _enter_rows(self, facts: list[Fact], start: int) -> tuple[dict[int, Row], dict[str, int]]:
-        """Return the rows of a source, with the place of their last mention, and the number of facts of each key."""
+        """Add the rows of a source. Return them by group, and the number of facts with each key."""
         said = self._said
         rows: dict[int, Row] = {}
         many: dict[str, int] = {}
@@ -234,7 +246,7 @@ class WeighedFacts:
         return rows, many
 
     def _note_listings(self, facts: list[Fact], start: int) -> None:
-        """Note which facts are only mentioned in a listing: a message with ten rows refers to none of them."""
+        """Record which facts were only mentioned by a listing. A message that mentions ten rows does not refer to any of them."""
         said: dict[tuple[str, int], int] = {}
         lasts, rows = self.lasts, self.rows
         places = [
@@ -255,7 +267,10 @@ class WeighedFacts:
         self.listed += [said.get(place, 0) > LISTING for place in places]
 
     def _find_lead(self, numbers: list[int]) -> int:
-        """Return the fact that names a row: by its form, or else the first that is no sentence; -1 for the values of one list."""
+        """Return the number of the fact that identifies a row; -1 if all facts have the same key, as in a list of values.
+
+        This is the fact with the highest weight or, without a high weight, the first short one.
+        """
         facts = self.facts
         if facts[numbers[0]].key == facts[numbers[-1]].key:
             return -1
@@ -269,7 +284,7 @@ class WeighedFacts:
         return lead
 
     def _weigh_lists(self, numbers: list[int], many: Mapping[str, int]) -> None:
-        """Increase the worth of the next identifiers in a list that calls go through."""
+        """Increase the worth of identifiers in a list that calls process one by one, and lower that of those already processed."""
         listed = [number for number in numbers if many[self.facts[number].key] > 1]
         begun = {self.facts[number].key for number in listed if self.lasts[number] >= 0}
         for number in listed:
@@ -279,22 +294,41 @@ class WeighedFacts:
                 self.worths[number] *= DONE if fact.value.casefold() in self.named else 1.0
 
     def _compute_use_factor(self, fact: Fact, last: int, focus: int, *, said: bool = False) -> float:
-        """Return a factor that is higher for repeated values, for values that calls ask for, and for recent ones."""
+        """Return a factor that is higher for repeated values, for values that are arguments of calls, and for recent values.
+
+        Args:
+            fact: the fact.
+            last: `seq` of the fact's last mention; -1 if it was not mentioned.
+            focus: `seq` of the last mention of the fact's object or source.
+            said: True for users' messages and conclusions, which lose less worth with age.
+        """
         used = fact.used + (last > fact.last)
         return self._asking[fact.key] * _USED[min(4, used)] * _compute_recency(self._now - max(focus, last), said=said)
 
 
 FAIR = 0.1
-"""Share of the pool that one source may take before all others have had theirs."""
+"""Fraction of the pool that one source may take before facts of all other sources were considered."""
 _Ranked = tuple[float, int, float, bool, int, Fact]
-"""A fact with its worth for its cost, negated so that the best sort first; a number, so that facts are never compared; its cost; whether it is
-the user's; and the number of its line."""
+"""A ranked fact. The items are:
+
+1. the negated rank, so that the best fact sorts first;
+2. a number that makes the tuples distinct, so that facts are never compared;
+3. the tokens of the fact;
+4. True for users' messages and conclusions;
+5. the number of the line;
+6. the fact.
+"""
 
 
 def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
-    """Return the `id` of the facts that are most likely to be used later, in about `limit` tokens.
+    """Return the `id` of the facts that are most likely to be needed later. Together they take at most `limit` tokens.
 
-    Weighed like `WeighedFacts`, without the rarer effects: of most facts it only matters whether they stay.
+    Their worth is computed as in `WeighedFacts`, but without effects that are rare. This is exact enough to trim the pool.
+
+    Args:
+        lines: the lines of the pool.
+        limit: most tokens of the facts.
+        asked: names of arguments of calls.
     """
     now = max([line.seq for line in lines], default=0)
     asking = _AskedFactors(asked.keys())
@@ -310,7 +344,7 @@ def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int
     spent, room = [0.0, 0.0], (limit * (1 - share), limit * share)
     taken = [0.0] * len(lines)
     waiting: list[_Ranked] = []
-    # First each source up to its fair share of its side's room, then the best of all sources.
+    # First each source up to its fair share, then the best facts of all sources. Tools and people have separate limits.
     for fair in (FAIR * limit, limit):
         for one in ranked:
             _, _, cost, user, at, fact = one
@@ -321,7 +355,7 @@ def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int
             else:
                 waiting.append(one)
         ranked, waiting = waiting, []
-    # The other side may use what one side leaves.
+    # Tokens that tools or people do not use are free for both.
     left = limit - sum(spent)
     for _, _, cost, _, _, fact in ranked:
         if cost <= left:
@@ -364,13 +398,19 @@ def _rank_call(line: Line, at: int, now: int, asking: _AskedFactors, ranked: lis
 
 
 def _collect_user_pieces(lines: list[Line]) -> set[str]:
-    """Return the pieces of words in the user's newest messages in the pool."""
+    """Return the words of the user's newest messages in the pool, in lower case and without punctuation."""
     users = [line for line in lines if line.kind == "user"][-NAMING:]
     return {piece for line in users for fact in line.facts for piece in split_pieces(fact.value)}
 
 
 def _find_named_rows(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[str]) -> list[Row]:
-    """Return the rows of a source that the user named with values that few rows have."""
+    """Return the rows of a source that the user named by values that few rows have.
+
+    Args:
+        rows: the rows by group.
+        facts: all facts, by number.
+        naming: words of the user, in lower case and without punctuation.
+    """
     if not naming:
         return []
     holders: dict[tuple[str, str], list[int]] = {}
@@ -391,7 +431,13 @@ def _find_named_rows(rows: Mapping[int, Row], facts: Sequence[Fact], naming: Abs
 
 
 def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
-    """Return the facts of a message that the part of it that is sent does not contain."""
+    """Return the facts of a cut unit that its sent text does not contain.
+
+    Args:
+        facts: the facts.
+        sent: the sent text.
+        said: True if the facts are sentences of a message, False if they are from a tool call.
+    """
     if not said:
         return [fact for fact in facts if fact.bundle or fact.value not in sent]
     return [fact for fact in facts if not _is_sent(fact.value, sent)]
@@ -399,9 +445,13 @@ def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
 
 @lru_cache(maxsize=2_048)
 def _is_sent(sentence: str, sent: str) -> bool:
-    """Return True if the text that is sent contains a sentence, or half of it in runs and all of its values.
+    """Return True if a text contains a sentence, or at least half of its words in sequences and all of its values.
 
-    Cached, because most text that is sent with one digest is sent with the next.
+    Cached, because consecutive prompts have most texts in common.
+
+    Args:
+        sentence: the sentence.
+        sent: the text.
     """
     if sentence in sent:
         return True
@@ -415,12 +465,12 @@ def _is_sent(sentence: str, sent: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _index_sent_words(sent: str) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
-    """Return the words of the text that is sent, and its runs of words."""
+    """Return the words of a text, and all of its sequences of `RUN` words."""
     return frozenset([word.casefold() for word in split_words(sent)]), frozenset(_list_runs(sent))
 
 
 def _list_runs(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return all runs of `RUN` consecutive words, case-folded."""
+    """Return all sequences of `RUN` consecutive words in a text, case-folded."""
     words = [word.casefold() for word in split_words(text)]
     return tuple(zip(*(words[start:] for start in range(RUN)), strict=False))
 
@@ -438,7 +488,7 @@ def _list_untold(line: Line) -> list[Fact]:
 
 
 class _AskedFactors(dict[str, float]):
-    """By key, the factor for values that calls ask for."""
+    """For each key of a value, `ASKED` if it is the name of an argument of some call, otherwise 1.0."""
 
     def __init__(self, asked: AbstractSet[str]) -> None:
         self._asked = set(map(_stem, asked))
@@ -451,20 +501,25 @@ class _AskedFactors(dict[str, float]):
 
 @lru_cache(maxsize=2_048)
 def _stem(key: str) -> str:
-    """Return the stem of a key: `orders`, `order_id` and `orderIds` all have `order`."""
+    """Return the stem of a key. The stem of `orders`, `order_id` and `orderIds` is `order`."""
     return _ENDING.sub("", key).lower()
 
 
 @lru_cache(maxsize=4_096)
 def _compute_recency(age: int, *, said: bool = False) -> float:
-    """Return a factor that is higher for recent mentions. People's messages lose less of it as the session goes on."""
+    """Return a factor that falls with age.
+
+    Args:
+        age: number of messages since the last mention.
+        said: True for users' messages and conclusions, for which the factor falls more slowly.
+    """
     recent = OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE)
     matter = OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE)
     return float(recent * (matter**SAID_FADES if said else matter))
 
 
 def _find_proposal(lines: list[Line]) -> Line | None:
-    """Return the assistant's last message in the pool, unless a later message of the user was evicted too."""
+    """Return the newest message in the pool if the assistant wrote it; None if it is the user's or there is none."""
     said = [line for line in lines if line.kind in ("user", "assistant", "conclusion")]
     newest = max(said, key=lambda line: line.seq, default=None)
     return newest if newest is not None and newest.kind != "user" else None
