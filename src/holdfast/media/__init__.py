@@ -1,7 +1,7 @@
-"""Store media of messages once per session by their content, and refer to them from messages.
+"""Store the media data of a session's messages separately, each content once, with references in the messages.
 
-store     takes media out of messages on the way into a store
-outgoing  puts media back into messages that are sent
+- `store`: takes media data out of messages before they are stored.
+- `outgoing`: puts media data back into messages before they are sent.
 
-`holdfast.domain.medium` and `holdfast.domain.media` define what a medium is, and where its data is in a part.
+`holdfast.domain.medium` and `holdfast.domain.media` define which content parts are media, and where a part has its data.
 """

@@ -1,4 +1,4 @@
-"""Put media back into messages that are sent, in the form that the receiver accepts."""
+"""Put media data back into messages before they are sent to a model or to a client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from holdfast.wire.openai import convert_parts
 
 
 async def restore_media(store: Store, ref: SessionRef, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return a session's messages with their media data restored.
+    """Return messages of a session with their media data put back.
 
-    Media that were erased in the meantime keep a mark in their place.
+    If the data of a medium were erased in the meantime, its part keeps the mark that replaced the data.
     """
     hashes = await run_cpu(list_hashes, messages, long=len(messages) > INLINE_MESSAGES)
     if not hashes:
@@ -36,13 +36,16 @@ async def restore_media(store: Store, ref: SessionRef, messages: Sequence[Messag
 async def restore_entries(
     store: Store, ref: SessionRef, entries: Sequence[Entry], *, strict: bool = False
 ) -> tuple[Entry, ...]:
-    """Return entries with the media data of their messages restored.
+    """Return log entries with the media data of their messages put back.
 
     Args:
-        store: store of the session.
+        store: the store of the session.
         ref: the session.
-        entries: some entries of its log.
-        strict: raise `StoreCorrupt` if a content is missing.
+        entries: some entries of the session's log.
+        strict: True to raise an error if the data of a medium are missing.
+
+    Raises:
+        StoreCorrupt: `strict` is set, and the data of a medium are missing.
     """
     messages = await restore_media(store, ref, [entry.message for entry in entries])
     if strict and (missing := list_hashes(messages)):
@@ -56,14 +59,14 @@ async def restore_entries(
 async def prepare_for_model(
     store: Store, ref: SessionRef, messages: Sequence[Message], inputs: Collection[str] | None, *, as_chat: bool = True
 ) -> tuple[Message, ...]:
-    """Prepare a prompt for its model: media that it does not accept become text, others get their data.
+    """Return a prompt ready for its model: media that the model does not accept are replaced by text, all others get their data back.
 
     Args:
-        store: store of the session.
+        store: the store of the session.
         ref: the session.
-        messages: the working set.
-        inputs: inputs of the model, as `Llm.inputs`.
-        as_chat: convert parts of other dialects to Chat Completions.
+        messages: the messages of the prompt.
+        inputs: kinds of input that the model accepts, as in `Llm.inputs`.
+        as_chat: True to convert content parts of other dialects to Chat Completions.
     """
     many = len(messages) > INLINE_MESSAGES
     restored = await restore_media(

@@ -1,4 +1,4 @@
-"""Take media data out of messages before they are stored, once per session, and cache it for a while."""
+"""Take media data out of messages before they are stored. A session stores each content once, and recent contents are cached in memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 THREAD_CHARS: Final = 256 * 1024
-"""Characters of media above which they are processed outside the event loop."""
+"""Media with more characters than this are processed outside the event loop."""
 
 
 class MediaCache:
-    """Recently written or read contents of all sessions of all tenants. The least recently used are evicted first.
+    """A cache of media contents that were recently written or read, for all sessions of all tenants.
+
+    The least recently used contents are evicted first.
 
     Args:
-        room: maximum bytes.
+        room: most bytes of all cached contents together.
     """
 
     def __init__(self, room: int = MEDIA_CACHE_BYTES) -> None:
@@ -37,7 +39,7 @@ class MediaCache:
         self.size = 0
 
     def get(self, tenant: str, ref: SessionRef, sha256: bytes) -> bytes | None:
-        """Return a content of a session, or None."""
+        """Return the content of a session's medium with this SHA-256; None if it is not cached."""
         key = (tenant, ref, sha256)
         content = self._contents.get(key)
         if content is not None:
@@ -45,7 +47,7 @@ class MediaCache:
         return content
 
     def put(self, tenant: str, ref: SessionRef, contents: Mapping[bytes, bytes]) -> None:
-        """Cache contents of a session, except those larger than half of the cache."""
+        """Cache contents of a session, given by their SHA-256. Contents larger than half of the cache are not cached."""
         for sha256, content in contents.items():
             key = (tenant, ref, sha256)
             if key not in self._contents and len(content) <= self._room // 2:
@@ -56,7 +58,7 @@ class MediaCache:
             self._drop(next(iter(self._contents)))
 
     def forget(self, tenant: str, ref: SessionRef) -> None:
-        """Drop the contents of a session."""
+        """Remove all contents of a session from the cache."""
         for sha256 in tuple(self._of.get((tenant, ref), ())):
             self._drop((tenant, ref, sha256))
 
@@ -71,11 +73,14 @@ class MediaCache:
 async def take_media_out(
     messages: Sequence[Message], *, plain: bool = True
 ) -> tuple[tuple[Message, ...], dict[bytes, bytes]]:
-    """Return `messages` without media data, and the data by SHA-256. Many messages are processed outside the event loop.
+    """Return `messages` without media data, and the media data by SHA-256.
+
+    Many messages and large media are processed outside the event loop.
 
     Args:
-        messages: as received.
-        plain: see `holdfast.domain.medium.detach_data`; False if they must still be searched for secrets.
+        messages: the messages as received.
+        plain: True to also take out data that are not in base64 or are in unusual fields. False if the messages must still be searched for
+            secrets, because the search must read such data.
     """
     contents: dict[bytes, bytes] = {}
     many = len(messages) > INLINE_MESSAGES
@@ -94,11 +99,13 @@ def has_media(messages: Sequence[Message]) -> bool:
 
 
 class MediaReferringStore(StoreWrapper):
-    """A store whose messages refer to their media; see `holdfast.domain.media.parts`.
+    """A store that takes media data out of messages before it writes them to another store. The messages then refer to the data.
+
+    `holdfast.domain.media.parts` defines the references.
 
     Args:
-        inner: store for messages and media.
-        cache: shared by the handles of all tenants.
+        inner: the store to which messages and media data are written.
+        cache: the cache, which the handles of all tenants share; None to create one.
     """
 
     def __init__(self, inner: Store, cache: MediaCache | None = None) -> None:
@@ -106,11 +113,11 @@ class MediaReferringStore(StoreWrapper):
         self._cache = MediaCache() if cache is None else cache
 
     def wrap(self, inner: Store) -> Self:
-        """Wrap another handle in the same way."""
+        """Return a wrapper of another handle of the store that shares this cache."""
         return type(self)(inner, self._cache)
 
     def append(self, ref: SessionRef, write: Append) -> Coroutine[Any, Any, Appended]:
-        """Append entries that refer to their media, which are stored once."""
+        """Append entries to a session's log. Their media data are stored separately, each content once."""
         if len(write.entries) <= INLINE_MESSAGES and not has_media([entry.message for entry in write.entries]):
             return self.inner.append(ref, write)
         return self._append_media(ref, write)
@@ -127,7 +134,7 @@ class MediaReferringStore(StoreWrapper):
     async def replace(
         self, new: NewSession, entries: Sequence[NewEntry], *, media: Mapping[bytes, bytes] = {}, **more: Any
     ) -> Appended:
-        """Replace a session; its media are stored once."""
+        """Replace a session. The media data of the new entries are stored separately, each content once."""
         entries, media = await _refer_to_contents(entries, media)
         if media:
             more["media"] = media
@@ -136,7 +143,7 @@ class MediaReferringStore(StoreWrapper):
         return installed
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Return media of a session. Contents that are not cached are read."""
+        """Return contents of a session's media by SHA-256. Those that are not cached are read from the store."""
         found: dict[bytes, bytes] = {}
         missing = []
         for sha256 in dict.fromkeys(hashes):
@@ -152,7 +159,7 @@ class MediaReferringStore(StoreWrapper):
         return found
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase a message, and drop the session's media from the cache."""
+        """Erase a message, and remove the session's media from the cache."""
         try:
             return await self.inner.erase(ref, seq, tokens=tokens)
         finally:
@@ -161,7 +168,7 @@ class MediaReferringStore(StoreWrapper):
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> RemovalCounts | None:
-        """Remove a session, and drop its media from the cache."""
+        """Remove a session, and remove its media from the cache."""
         try:
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
         finally:
@@ -171,7 +178,14 @@ class MediaReferringStore(StoreWrapper):
 async def _refer_to_contents(
     entries: Sequence[NewEntry], given: Mapping[bytes, bytes]
 ) -> tuple[Sequence[NewEntry], dict[bytes, bytes]]:
-    """Return entries that list their media, and the available contents of these. Without media, return the same entries."""
+    """Return entries whose messages refer to their media, and the known contents of these media by SHA-256.
+
+    Entries without media are returned unchanged.
+
+    Args:
+        entries: the entries.
+        given: contents that were taken out before.
+    """
     many = len(entries) > INLINE_MESSAGES
     messages = [entry.message for entry in entries]
     if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
@@ -189,5 +203,5 @@ async def _refer_to_contents(
 
 
 def refer_to_media(store: Store) -> Store:
-    """Wrap `store` so that media are taken out of everything that is written."""
+    """Return a wrapper of `store` that takes media data out of all messages before they are written."""
     return MediaReferringStore(store)  # type: ignore[abstract]  # the rest is passed on
