@@ -2,22 +2,23 @@
 
 From the socket to a route:
 run           starts the server from a configuration       config_reload  rereads the configuration at SIGHUP
-protocol      limits on request heads and slow readers
+protocol      limits on request heads, and on clients that read slowly
 app           all routes, and the middleware before them
 logs          the log, with a line for each request         metrics       Prometheus metrics
 access        authentication: hosts, keys, rate limits      jwks          tokens of another issuer
 body_limits   limits on request bodies                      body_streams  bodies of any size, in and out
 routes        declares routes; converts parameters and bodies to structs; dispatches by path
 http          one request, as handlers see it               replies       responses; errors in OpenAI's format
-permissions   what each role may do
+permissions   the permissions that routes require
 
 The gateway:
-chat          turns a request for a reply into a turn       apis          the API formats that it accepts
-requester     user of a request and Holdfast's own fields   session_locator  finds the session of a request
+chat          runs a chat request as a turn of a session    apis          the API formats of the gateway
+requester     user and session that a request names         session_locator  finds the session of a request
 streaming     sends the reply to the client                 chat_objects  schemas of requests, replies and errors
 token_counting  `POST /v1/messages/count_tokens`
+repeated_request  recognizes retries of a request
 
-REST, one module for each subject with its routes and objects:
+The REST API has one module for each subject, with its routes and objects:
 sessions, messages, context (also explanations and facts), state, voice, compactions, artifacts, search, memories, workspaces, health
 
 The API description:

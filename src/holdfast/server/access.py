@@ -1,8 +1,9 @@
-"""Authentication: the key or token of a request becomes a principal before anything else of the request is read.
+"""Authentication: convert the key or token of a request to a principal, before anything else in the request is read.
 
-    AuthMiddleware -> Access.authenticate -> API key, token, upstream key, or the default admin if no key is required
+    AuthMiddleware -> Access.authenticate -> principal
 
-Unknown, expired and revoked keys get the same answer, so that a caller learns nothing about other keys.
+The principal comes from an API key, a token, or an upstream key. If no key is required, a request without one gets the default admin.
+Unknown, expired and revoked keys get the same response, so that a caller learns nothing about other keys.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")
 REMEMBERED: Final = 3_000
-"""Milliseconds for which a looked-up key is cached."""
+"""Milliseconds that a key from the store is cached."""
 NOTICED: Final = 2_000
-"""Milliseconds between checks for new keys while a server has none."""
+"""Milliseconds between two checks for keys in the store, while the store has none."""
 USED: Final = 60_000
 """Milliseconds between two updates of a key's time of last use."""
 _DOTS: Final = 2
-"""Number of dots in a token."""
+"""Number of dots in a JSON Web Token."""
 _MISSING: Final = "an API key is required: send it as Authorization: Bearer, x-api-key or X-Holdfast-Key"
 _WRONG: Final = "the API key is not valid"
 
 
 class Credentials(NamedTuple):
-    """Credentials of a request."""
+    """The credentials that a request sends."""
 
     own: str | None
-    """API key or token for Holdfast."""
+    """API key or token for Holdfast, if there is one."""
     upstream: str | None
-    """API key for the upstream."""
+    """API key for the upstream, if there is one."""
 
     def __repr__(self) -> str:
         return f"Credentials({self.own is not None}, {self.upstream is not None})"
@@ -60,13 +61,13 @@ class Access:
     """Authenticates requests.
 
     Attributes:
-        passthrough: the upstream is called with the client's own key.
+        passthrough: True if the upstream is called with the client's own key.
 
     Args:
-        hf: names the server's own tenant; its store has the keys.
-        settings: `auth` of the configuration.
-        passthrough: see the attribute.
-        tokens: verifies tokens; None rejects all tokens.
+        hf: the `Holdfast` of the server's own tenant. Its store contains the API keys.
+        settings: `auth` of the configuration; None: the defaults.
+        passthrough: True to call the upstream with the client's own key.
+        tokens: verifies tokens; None: all tokens are rejected.
     """
 
     def __init__(
@@ -87,28 +88,32 @@ class Access:
 
     @property
     def requires_key(self) -> bool:
-        """Return True if every request needs a key, as far as is known."""
+        """True if every request needs a key, as of the last check of the store; see `check_requires_key`."""
         return self._requires_key
 
     async def begin(self) -> None:
-        """Prepare for the first request. Raise `ConfigError` if the key set file is not valid."""
+        """Fetch the keys that verify tokens. Raise `ConfigError` if `auth.jwt.jwks_file` contains no usable keys."""
         if self._tokens is not None:
             await self._tokens.begin()
 
     async def check_requires_key(self) -> bool:
-        """Return True if every request needs a key, checking the store for keys every few seconds. It never becomes False again."""
+        """Return True if every request needs a key.
+
+        If keys are required only once there are any, this checks the store for keys every few seconds. Once the result is True, it
+        stays True.
+        """
         if not self._requires_key and self._settings.kind == "keys":
             self._update_requirement(await self._key_cache.has_keys())
         return self._requires_key
 
     def _update_requirement(self, has_keys: bool) -> None:  # noqa: FBT001 - named at every call
-        """Require keys from now on if there are any."""
+        """Require keys from now on if `has_keys` is True."""
         if has_keys and not self._requires_key:
             self._requires_key = True
             _log.info("API keys exist: every request needs one from now on")
 
     async def authenticate(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
-        """Return the principal of a request, and its own key for the upstream if it has one.
+        """Return the principal of a request, and the upstream key that the request sends, or None.
 
         Raises:
             Refused: the key is missing or not valid, or the rate limit is exceeded.
@@ -164,7 +169,7 @@ class Access:
 
 
 def deny(message: str) -> Refused:
-    """Return the response for missing or invalid credentials."""
+    """Return the error for missing or invalid credentials."""
     return Refused(401, "invalid_api_key", message, www_authenticate="Bearer")
 
 
@@ -179,9 +184,9 @@ class _CachedKey(NamedTuple):
 
 
 class _KeyCache:
-    """Caches the keys of the store for some seconds, so that most turns need no lookup.
+    """Caches keys from the store for a few seconds, so that most turns need no lookup.
 
-    Missing keys are not cached: a new key works at once.
+    A key that the store does not have is not cached. So a new key works at once.
     """
 
     def __init__(self, store: Callable[[], KeyStore], clock: Callable[[], int]) -> None:
@@ -193,7 +198,7 @@ class _KeyCache:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def has_keys(self) -> bool:
-        """Return True if the store has keys, including revoked ones. The store is queried at intervals only."""
+        """Return True if the store has keys, including revoked ones. If it had none, it is asked again only after `NOTICED`."""
         now = self._clock()
         if self._looked is not None and 0 <= now - self._looked < NOTICED:
             return False
@@ -202,7 +207,7 @@ class _KeyCache:
         return bool(found)
 
     async def find_valid(self, text: str) -> ApiKey | None:
-        """Return the key if it exists and is valid."""
+        """Return the API key with this text, or None if there is no such key or it is not valid."""
         if parse_key_id(text) is None:
             return None
         now, name = self._clock(), hash_key(text)
@@ -221,7 +226,7 @@ class _KeyCache:
         return known.key
 
     def _note_use(self, key_id: str, now: int) -> None:
-        """Update a key's time of last use, at intervals and in the background."""
+        """Update a key's time of last use in the background, at most once per `USED` milliseconds."""
         if 0 <= now - self._noted.get(key_id, -USED) < USED:
             return
         self._noted[key_id] = now
@@ -255,9 +260,9 @@ class RateLimiter:
     """Limits the rate of each caller with a token bucket.
 
     Args:
-        rate: requests per minute for keys without their own limit; 0 for unlimited.
-        burst: requests that may arrive at once; 0: as many as are allowed in a quarter of a minute.
-        clock: milliseconds since the epoch.
+        rate: requests per minute for keys without their own limit; 0: unlimited.
+        burst: requests that may arrive at once; 0: the number that `rate` allows in 15 seconds.
+        clock: returns the time in milliseconds since the epoch.
     """
 
     def __init__(self, rate: int, burst: int, clock: Callable[[], int]) -> None:
@@ -267,7 +272,7 @@ class RateLimiter:
         self._buckets: OrderedDict[tuple[str | None, ...], _Bucket] = OrderedDict()
 
     def consume(self, principal: Principal) -> int:
-        """Count a request and return 0, or return the seconds until the next request is allowed."""
+        """Count a request and return 0. If it exceeds the limit, return the seconds until the next request is allowed."""
         if principal.key_id is None:
             return 0
         rate = self._rate if principal.rate is None else principal.rate
@@ -291,7 +296,7 @@ class RateLimiter:
 class AuthMiddleware:
     """ASGI middleware that authenticates requests and stores a `Caller` in the request state.
 
-    The tenant's resources stay open until the response is sent. `public` paths need no authentication.
+    The resources of the caller's tenant stay open until the response is sent. Paths in `public` need no authentication.
     """
 
     def __init__(self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str]) -> None:
@@ -322,7 +327,7 @@ class AuthMiddleware:
 
 
 def get_work_owner(principal: Principal) -> Owner:
-    """Return the owner to whom the work of a request is charged: the key, and its user if it belongs to one."""
+    """Return the owner to whom the work of a request is charged: the key, and the key's user if it has one."""
     return Owner(principal.tenant, f"{principal.key_id or ''}/{principal.user_id or ''}")
 
 
@@ -338,7 +343,11 @@ def _read_headers(scope: Scope) -> Mapping[str, str]:
 
 
 def _limit_body(scope: Scope, receive: Receive, most: int) -> Receive:
-    """Wrap `receive` with a limit of `most` bytes. Raise `TooLarge` now or when the limit is passed."""
+    """Return `receive` with a limit of `most` bytes on the body.
+
+    Raises:
+        TooLarge: the declared size is over the limit. The returned function raises it when the received size is over the limit.
+    """
     too_large = TooLarge(f"the body is larger than the {most} bytes that this key may send")
     size_header = get_declared_size(dict(_read_headers(scope)))
     if size_header is not None and size_header > most:
@@ -362,23 +371,23 @@ _NOT_ONE_HOST: Final = "a request must have exactly one Host header"
 
 
 def _has_one_host(scope: Scope) -> bool:
-    """Return True if the request names exactly one host. HTTP/1.0 has no Host header, so it may name none."""
+    """Return True if the request has exactly one Host header. An HTTP/1.0 request may also have none."""
     hosts: int = sum(name == b"host" for name, _ in scope["headers"])
     least = 0 if scope["http_version"] == "1.0" else 1
     return least <= hosts <= 1
 
 
 class HostMiddleware:
-    """ASGI middleware that rejects requests for other host names than the server's.
+    """ASGI middleware that accepts only requests to the server's own host names, and only from allowed origins.
 
-    A web page can let a host name of its own point to 127.0.0.1 and read the answers of a server there (DNS rebinding); the
-    Host header reveals this. So does a foreign Origin header. If every request needs a key, a page can only do what its user
-    gave it a key for, so any host is accepted unless hosts are configured.
+    This prevents DNS rebinding: a web page lets one of its own host names point to 127.0.0.1, and so reads the responses of a server
+    on that machine. The page's host name appears in the Host header, or in the Origin header. If every request needs a key, a page
+    without a key can do nothing. Then any origin is accepted, and any host unless hosts are configured.
 
     Args:
         app: the wrapped app.
         allowed: host names of the server, in addition to loopback names.
-        origins: origins of pages that may call the server.
+        origins: origins of web pages that may call the server.
         requires_key: returns True if every request needs a key.
         any_host: paths that answer under any host name, because load balancers call them by IP address.
     """

@@ -1,4 +1,4 @@
-"""The table of all routes, and the ASGI app that serves them."""
+"""The list of all routes, and the ASGI app that serves them."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ description = Routes("server", lenient=True)
     "GET", "/openapi.json", "public", answer={JSON: {"schema": {"type": "object", "additionalProperties": True}}}
 )
 async def openapi(call: Call) -> Reply:
-    """Return this description."""
+    """Return the OpenAPI description of this server."""
     return Reply(describe_api(ROUTES, requires_key=call.request.app.state.access.requires_key))
 
 
 @description.add("GET", "/docs", "public", answer={"text/html": health.TEXT})
 async def docs(_: Call) -> Reply:
-    """Return this description as HTML."""
+    """Return the OpenAPI description of this server as an HTML page."""
     return docs_page.render_docs(describe_api(ROUTES))
 
 
@@ -92,7 +92,7 @@ PUBLIC: Final = frozenset(route.path for route in ROUTES if route.need == "publi
 
 
 async def no_route(call: Call) -> Reply:
-    """Answer requests to unknown paths."""
+    """Return 404 for a request to an unknown path."""
     path = call.request.url.path
     message = f"no route {call.request.method} {path}; GET /openapi.json lists all routes"
     return Reply(make_error_body(message, kind="invalid_request_error", code="not_found"), 404)
@@ -118,18 +118,18 @@ def make_app(
     rules: RequestRules | None = None,
     close: bool = True,
 ) -> Starlette:
-    """Create the server of one `Holdfast`. It opens `hf` at startup and closes it at shutdown.
+    """Create the ASGI app that serves one `Holdfast`.
 
     Args:
-        hf: not open yet, unless `close` is False: then its owner opens and closes it.
-        limits: limits of requests; the limits of a `BodyLimits` can be changed later.
-        matching: how requests without a session id are matched to sessions.
-        access: authentication; by default a key is required as soon as the store has one.
-        hosts: host names of the server, in addition to loopback names; empty: any host if keys are required.
-        origins: origins of pages that may call the server.
-        relays: how replies are sent.
-        rules: how chat requests name their user and session.
-        close: the app opens and closes `hf`.
+        hf: the `Holdfast` to serve.
+        limits: limits on requests. The limits in a `BodyLimits` can be changed while the app runs.
+        matching: settings for matching requests without a session id to sessions.
+        access: authenticates requests; None: a key is required as soon as the store contains one.
+        hosts: host names of the server, in addition to loopback names. If there are none and keys are required, any host is accepted.
+        origins: origins of web pages that may call the server.
+        relays: settings for sending replies, and their counters.
+        rules: rules for reading the user and session of chat requests.
+        close: True: the app opens `hf` at startup and closes it at shutdown. False: the caller opens and closes it.
     """
     who = access or Access(hf)
     intake = limits if isinstance(limits, BodyLimits) else BodyLimits(limits or Limits())
@@ -174,7 +174,7 @@ def _make_lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextMa
 
 
 def _make_cors_middleware(origins: Collection[str]) -> list[Middleware]:
-    """Return the CORS middleware for these origins, if there are any."""
+    """Return the CORS middleware for these origins. Without origins, return an empty list."""
     if not origins:
         return []
     exposed_headers = [

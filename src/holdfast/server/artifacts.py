@@ -1,4 +1,7 @@
-"""REST API for artifacts of a session: list, save, load, versions, delete. Contents are sent and received as raw bytes."""
+"""REST API for artifacts of a session: list, save, load and delete them, and list their versions.
+
+Requests and responses contain the content of an artifact as raw bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ _ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
 _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _CURL_DEFAULT: Final = "application/x-www-form-urlencoded"
-"""Content type that curl sends by default."""
+"""Content type that curl sends by default. It says nothing about the content."""
 _SAFETY_HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox; default-src 'none'",
     "cache-control": "private, no-cache",
 }
-"""Headers that stop browsers from running or guessing stored content, which is untrusted."""
+"""Headers that stop browsers from running stored content, which is untrusted, and from guessing its type."""
 
 
 _GIVES: Final = describe_headers(ETag="the version and its content")
@@ -43,7 +46,7 @@ class ArtifactsQuery(SessionQuery, kw_only=True):
 
     limit: PageLimit = 20
     after: ArtifactName | None = None
-    """`last_id` of the previous page."""
+    """`last_id` of the previous page, after which this page begins."""
 
 
 class VersionsQuery(SessionQuery, kw_only=True):
@@ -51,24 +54,24 @@ class VersionsQuery(SessionQuery, kw_only=True):
 
     limit: PageLimit = 20
     after: Count | None = None
-    """`last_id` of the previous page."""
+    """`last_id` of the previous page, after which this page begins."""
 
 
 class SaveQuery(SessionQuery, kw_only=True):
-    """Query parameters of saving."""
+    """Query parameters for saving an artifact."""
 
     metadata: Annotated[
         str | None, json_schema(description=f"JSON object, at most {ARTIFACT_METADATA_BYTES} bytes")
     ] = None
     author: Id | None = None
-    """Name of who saves it."""
+    """Name of the author of the version."""
 
 
 class VersionQuery(SessionQuery, kw_only=True):
-    """Query parameters that select a version."""
+    """Query parameters that select a version of an artifact."""
 
     version: Count | None = None
-    """Version number; default: the newest."""
+    """Number of the version."""
 
 
 class ArtifactList(Page[ArtifactObject, ArtifactName]):
@@ -88,12 +91,12 @@ class DeletedArtifact(Answer, kw_only=True):
     versions: Annotated[int, json_schema(minimum=1)]
     """Number of deleted versions."""
     bytes: Count
-    """Total size of the deleted versions."""
+    """Total size of the deleted versions in bytes."""
 
 
 @routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION)
 async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
-    """List a session's artifacts in their newest versions: the session's own first, then the user's."""
+    """List the newest version of each artifact of a session. The session's own artifacts come first, then those of its user."""
     session = await call.get_session()
     found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
     return ArtifactList.of(
@@ -103,7 +106,7 @@ async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
 
 @routes.add("GET", f"{_ARTIFACT}/versions", "read", error_statuses=OF_SESSION)
 async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
-    """List an artifact's versions, oldest first."""
+    """List the versions of an artifact, oldest first."""
     session = await call.get_session()
     found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=query.limit, after=query.after)
     return ArtifactVersions.of(
@@ -127,9 +130,11 @@ async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
 async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     """Save the body as the next version of an artifact.
 
-    The body is the content and `Content-Type` its type; without one the type follows from the name. Names that begin with `user:`
-    are shared by all sessions of the user. With `If-Match` the newest version must match, with `If-None-Match: *` the name must
-    not exist. Repeating a request returns the result of the first one.
+    The body is the content. `Content-Type` is its type; without this header, the type follows from the name. An artifact with a name
+    that begins with `user:` is shared by all sessions of the user.
+
+    With `If-Match`, the newest version must match. With `If-None-Match: *`, there must be no artifact of this name. If you repeat a
+    request, you get the result of the first one.
     """
     session, name = await call.get_session(), check_name(call.path["name"])
     service = call.hf.artifacts
@@ -176,9 +181,10 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     others={206: "The requested range.", 304: "The content matches `If-None-Match`."},
 )
 async def load(call: Call, query: VersionQuery) -> Reply:
-    """Return the content of an artifact or a range of it, by default of the newest version.
+    """Return the content of an artifact, or a range of the content.
 
-    `HEAD` returns only the headers. Its headers make browsers save the content instead of showing it.
+    `version` selects a version; the default is the newest one. `HEAD` returns only the headers. The headers make browsers save the
+    content instead of showing it.
     """
     session = await call.get_session()
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
@@ -216,7 +222,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
 
 @routes.add("DELETE", _ARTIFACT, "write", error_statuses=OF_SESSION)
 async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
-    """Delete an artifact with all of its versions, or one version."""
+    """Delete an artifact with all of its versions. With `version`, delete only that version."""
     session = await call.get_session()
     name = check_name(call.path["name"])
     deleted = await call.hf.artifacts.delete(session.ref, name, query.version)
@@ -239,7 +245,15 @@ def _parse_metadata(text: str | None) -> dict[str, Any]:
 
 
 async def _read_expected_version(call: Call, ref: SessionRef, name: str) -> int | None:
-    """Return the version that the newest one must have, from `If-Match` and `If-None-Match`."""
+    """Return the number that the newest version must have, from `If-Match` and `If-None-Match`.
+
+    Returns:
+        The number. `NOTHING` if the artifact must not exist. None if any version is accepted.
+
+    Raises:
+        InvalidRequest: the headers are not valid.
+        StaleArtifact: the artifact does not exist, or the ETag in `If-Match` has another content hash than the newest version.
+    """
     match, none = call.get_header("if-match"), call.get_header("if-none-match")
     if none is not None:
         if match is not None or none.strip() != "*":
@@ -263,7 +277,7 @@ async def _read_expected_version(call: Call, ref: SessionRef, name: str) -> int 
 
 
 def _is_match(header: str | None, artifact: Artifact) -> bool:
-    """Return True if `If-None-Match` names this version."""
+    """Return True if the value of `If-None-Match` includes the ETag of this version, or is `*`."""
     if header is None:
         return False
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in header.split(",")]
@@ -271,9 +285,10 @@ def _is_match(header: str | None, artifact: Artifact) -> bool:
 
 
 def _parse_range(call: Call, artifact: Artifact) -> tuple[int, int] | None:
-    """Return the requested bytes as (start, stop), the whole content without a range, None if no byte is in the range.
+    """Return the requested range of bytes as (start, stop).
 
-    Ranges that are not valid, several ranges, and a range for another version are ignored (RFC 9110).
+    Without a range, and if the range is ignored, the result covers the whole content. As RFC 9110 says, a range is ignored if it is
+    not valid, if there are several, or if `If-Range` names another version. The result is None if the content has no bytes in the range.
     """
     whole = (0, artifact.size)
     if_range = call.get_header("if-range")
@@ -294,7 +309,7 @@ def _parse_range(call: Call, artifact: Artifact) -> tuple[int, int] | None:
 
 
 def _format_disposition(name: str) -> str:
-    """Return a `Content-Disposition` that saves the file, with an ASCII name and the exact name."""
+    """Return a `Content-Disposition` that makes browsers save the file. It has an ASCII name and the exact name."""
     plain = name.removeprefix(USER)
     ascii_name = re.sub(r"[^A-Za-z0-9 ._()@+-]", "_", plain)
     return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quote(plain, safe='')}"

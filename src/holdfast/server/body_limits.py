@@ -1,4 +1,4 @@
-"""Reading request bodies: checks type, time and memory limits."""
+"""Read request bodies, with checks of their type, and limits on size, time and memory."""
 
 from __future__ import annotations
 
@@ -20,23 +20,25 @@ from holdfast.server.permissions import Refused
 from holdfast.wire.strict_json import decode_json
 
 _SMALL: Final = 64 * 1024
-"""The first bytes of a body, which need no reservation."""
+"""Number of bytes at the beginning of a body that never wait for memory."""
 _THREAD_BYTES: Final = 256 * 1024
-"""Bodies from this size on are decoded in a thread, so that other requests do not wait."""
+"""Minimum size in bytes of bodies that are decoded in a thread, so that other requests do not wait."""
 _encode = msgspec.json.Encoder().encode
 _JSON: Final = re.compile(r"\s*application/(?:[\w.-]+\+)?json\s*(?:;(.*))?", re.IGNORECASE | re.DOTALL)
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
 class BodyRoom:
-    """Memory for request bodies, shared by all principals and reserved as bytes arrive.
+    """Memory for request bodies. All principals share it, and it is reserved as the bytes arrive.
 
-    A principal may hold half of the memory. Its oldest arriving body may go up to three quarters, so that several of its bodies do not
-    wait for each other forever; a tenant never holds more than three quarters. For the same reason the oldest arriving body of
-    all may exceed the total by the size of one body.
+    A principal may hold half of the memory, and a tenant three quarters. Two exceptions prevent that bodies wait for each other
+    forever:
+
+    - With its oldest body that is still arriving, a principal may hold three quarters of the memory.
+    - The oldest arriving body of all principals may exceed the total by the size of the largest allowed body.
 
     Args:
-        body: size of the largest body; the total is `BODIES` times as large.
+        body: size of the largest allowed body in bytes. The total is `BODIES` times as large.
     """
 
     def __init__(self, body: int) -> None:
@@ -49,35 +51,35 @@ class BodyRoom:
 
     @property
     def size(self) -> int:
-        """Bytes in total."""
+        """Total size of the memory in bytes."""
         return self.body * BODIES
 
     def get_held(self, owner: Owner) -> int:
-        """Return the bytes held by a principal."""
+        """Return the number of bytes that a principal holds."""
         return self._owners[owner]
 
     def is_full_for(self, owner: Owner) -> bool:
-        """Return True if a principal or its tenant holds its maximum."""
+        """Return True if a principal or its tenant holds three quarters of the memory or more."""
         most = self.size * 3 // 4
         return self._owners[owner] >= most or self._tenants[owner.tenant] >= most
 
     async def take(self, reservation: BodyReservation, size: int) -> None:
-        """Reserve `size` bytes for an arriving body. Wait until they are available."""
+        """Reserve `size` more bytes for an arriving body. Wait until they are available."""
         self._arriving.setdefault(reservation)
         if self._can_take(reservation, size):
             self.add(reservation, size)
             return
-        place = (reservation, size, anyio.Event())
-        self._waiting.append(place)
+        waiter = (reservation, size, anyio.Event())
+        self._waiting.append(waiter)
         try:
-            await place[2].wait()
+            await waiter[2].wait()
         except BaseException:
-            if not place[2].is_set():
-                self._waiting.remove(place)
+            if not waiter[2].is_set():
+                self._waiting.remove(waiter)
             raise
 
     def add(self, reservation: BodyReservation, size: int) -> None:
-        """Count `size` bytes even if they are not available; a negative number releases bytes."""
+        """Count `size` bytes as held, even if they are not available. A negative size releases bytes."""
         reservation.size += size
         self.held += size
         self._owners[reservation.owner] += size
@@ -88,16 +90,16 @@ class BodyRoom:
             del self._tenants[reservation.owner.tenant]
 
     def end_arrival(self, reservation: BodyReservation) -> None:
-        """Record that a body has arrived completely or was given up."""
+        """Record that no more bytes of a body will arrive: it is complete, or the request has failed."""
         self._arriving.pop(reservation, None)
         self.wake()
 
     def wake(self) -> None:
-        """Wake waiting bodies whose bytes are available now."""
-        for place in list(self._waiting):
-            reservation, size, event = place
+        """Let those waiting bodies continue whose bytes are available now."""
+        for waiter in list(self._waiting):
+            reservation, size, event = waiter
             if self._can_take(reservation, size):
-                self._waiting.remove(place)
+                self._waiting.remove(waiter)
                 self.add(reservation, size)
                 event.set()
 
@@ -120,17 +122,22 @@ class BodyLimits:
         self.room = BodyRoom(limits.body)
 
     def take(self, limits: Limits) -> None:
-        """Use other limits from the next request on."""
+        """Apply new limits from the next request on."""
         self.room.body = limits.body
         self.limits = limits
         self.room.wake()
 
     async def read(self, request: Request, reservation: BodyReservation) -> Any:
-        """Return the JSON of a request's body. Its memory is reserved in `reservation` until the caller releases it.
+        """Return the decoded JSON body of a request.
+
+        Args:
+            request: the request.
+            reservation: holds the memory of the body until the caller releases it.
 
         Raises:
-            InvalidRequest, TooLarge: from `decode_json`, or the body is larger than `Limits.body`.
-            Refused: the headers say that it is not JSON, it arrived too slowly, or memory is full.
+            InvalidRequest: the body is not valid JSON.
+            TooLarge: the body is larger than `Limits.body`, or its contents exceed another limit.
+            Refused: the headers declare another type than JSON, the body arrived too slowly, or the memory is full.
         """
         _check_kind(request.headers)
         reservation.begin(self.room, get_owner())
@@ -161,7 +168,11 @@ class BodyLimits:
         return b"".join(pieces)
 
     async def _make_room(self, reservation: BodyReservation, size: int, arrival: _Arrival) -> None:
-        """Reserve memory for a piece that has arrived. The first bytes of a body are counted but never wait."""
+        """Reserve memory for a piece that has arrived, and wait until it is available. The first `_SMALL` bytes never wait.
+
+        Raises:
+            Refused: the memory is full, or was not available in time.
+        """
         if arrival.size <= _SMALL:
             if self.room.is_full_for(reservation.owner):
                 raise self._make_busy_error(reservation, "")
@@ -182,10 +193,10 @@ class BodyLimits:
 
 
 class _Arrival:
-    """Limits the time of a body: a total, and a minimum rate for large bodies.
+    """Limits the time in which a body arrives. There is a limit for the whole body, and a minimum rate for large bodies.
 
     Args:
-        seconds: limit for the whole body, not counting time in which the server had no memory for it.
+        seconds: limit for the whole body. Time in which the server has no memory for it is not counted.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -200,7 +211,7 @@ class _Arrival:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Do not count the time inside the block: the server is waiting, not the client."""
+        """Do not count the time inside the block, in which the client is not the cause of the delay."""
         began = anyio.current_time()
         try:
             yield
@@ -210,7 +221,7 @@ class _Arrival:
             self._window_end += waited
 
     async def read_pieces(self, request: Request) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body as they arrive. Raise `Refused` if it is too slow."""
+        """Yield the pieces of a body as they arrive. Raise `Refused` if they arrive too slowly."""
         stream = request.stream()
         async with aclosing(stream):
             while True:
@@ -243,7 +254,10 @@ class _Arrival:
 
 
 class BodyReservation:
-    """Memory reserved for the body of one request, from its first byte until its turn begins or its response is made."""
+    """Memory that is reserved for the body of one request.
+
+    It is held from the first byte on, until the request's turn begins or its response exists.
+    """
 
     def __init__(self) -> None:
         self.size = 0
@@ -251,7 +265,7 @@ class BodyReservation:
         self._room: BodyRoom | None = None
 
     def begin(self, room: BodyRoom, owner: Owner) -> None:
-        """Charge the body to a principal."""
+        """Charge the body to a principal (`owner`), and take its memory from `room`."""
         self._room, self.owner = room, owner
 
     def end_arrival(self) -> None:
@@ -267,13 +281,13 @@ class BodyReservation:
 
 
 def get_declared_size(headers: Mapping[str, str]) -> int | None:
-    """Return the declared size of a body in bytes, or None."""
+    """Return the size of a body in bytes as `Content-Length` declares it. Return None without a valid declaration."""
     text = headers.get("content-length", "")
     return int(text[:20]) if text.isascii() and text.isdigit() else None
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:
-    """Reject compressed bodies: a few bytes could decompress to any size."""
+    """Raise `Refused` for a compressed body, because a few bytes could decompress to any size."""
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         message = f"Content-Encoding {encoding[:40]!r} is not supported: send the body uncompressed"
@@ -281,7 +295,7 @@ def check_encoding(headers: Mapping[str, str]) -> None:
 
 
 def _check_kind(headers: Mapping[str, str]) -> None:
-    """Reject bodies that are declared as another type than JSON. No declaration is accepted."""
+    """Raise `Refused` if `Content-Type` declares another type than JSON, or another charset than UTF-8. It may be missing."""
     check_encoding(headers)
     kind = headers.get("content-type")
     if kind is None:
@@ -299,7 +313,7 @@ def _check_kind(headers: Mapping[str, str]) -> None:
 
 
 def _parse_body(body: bytes, limits: Limits) -> Any:
-    """Decode a body and check the limits on its contents."""
+    """Decode a JSON body and check the limits on its contents."""
     data = decode_json(body)
     if isinstance(data, dict):
         _check_counts(data, limits)

@@ -1,4 +1,4 @@
-"""Streaming request and response bodies of any size in constant memory."""
+"""Stream request and response bodies of any size in constant memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.server.body_limits import check_encoding, get_declared_size
 from holdfast.server.permissions import Refused
 
 UPLOAD_SECONDS: Final = 3600.0
-"""Time limit for a whole body, in seconds."""
+"""Time limit for a whole request body, in seconds."""
 _log = logging.getLogger("holdfast.server")
 
 
@@ -27,12 +27,12 @@ async def read_chunks(request: Request, most: int, what: str, *, patience: float
     Args:
         request: the request.
         most: maximum size in bytes.
-        what: name of the limit, for the error message.
-        patience: time limit for the next piece, in seconds.
+        what: name of the size limit, for the error message.
+        patience: time limit for each piece, in seconds.
 
     Raises:
         TooLarge: the declared or the actual size is over the limit.
-        Refused: the body is compressed or too slow.
+        Refused: the body is compressed, or arrives too slowly.
     """
     check_encoding(request.headers)
     size = get_declared_size(request.headers) or 0
@@ -58,7 +58,10 @@ async def read_chunks(request: Request, most: int, what: str, *, patience: float
 
 
 async def read_first_chunk(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Return the chunks after reading the first one, so that its errors are raised before the response begins."""
+    """Read the first chunk, and return a generator that yields this chunk and all others.
+
+    An error in the first chunk is raised at once, before a response begins.
+    """
     try:
         first = await anext(chunks, b"")
     except BaseException:
@@ -75,14 +78,14 @@ async def _prepend(first: bytes, chunks: AsyncGenerator[bytes, None]) -> AsyncGe
 
 
 class ChunkedResponse(StreamingResponse):
-    """A response from chunks. The generator is closed in any case, also if the client disconnects."""
+    """A response whose body comes from a generator of chunks. The generator is always closed, even if the client disconnects."""
 
     def __init__(self, chunks: AsyncGenerator[bytes, None], status: int, headers: Mapping[str, str]) -> None:
         super().__init__(chunks, status, headers)
         self._chunks = chunks
 
     async def stream_response(self, send: Send) -> None:
-        """Send the body. An error after the first chunk ends the connection, so that the client sees an incomplete body."""
+        """Send the body. An error in the middle ends the connection, so that the client sees that the body is incomplete."""
         async with aclosing(self._chunks):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             try:

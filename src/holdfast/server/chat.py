@@ -1,4 +1,4 @@
-"""The gateway: a chat request in any API format becomes a turn of a session."""
+"""The gateway: run a chat request in any API format as a turn of a session."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ _SEVERAL = TurnWarning(
     "several sessions of the user `default` match this request: name the user (user_id) or the session (session_id)",
 )
 _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
-"""Fields that a repeated request may change: they do not affect the reply."""
+"""Fields in which a repeated request may differ from the first one, because they do not affect the reply."""
 
 
 class Chat:
-    """ASGI app of one API format. It is raw ASGI because the reply is a stream that ends when the client disconnects."""
+    """ASGI app of one API format. It uses ASGI directly, because it must stop a streamed reply when the client disconnects."""
 
     def __init__(
         self,
@@ -120,14 +120,14 @@ class Chat:
 async def open_turn(
     call: Call, sent: dict[str, Any], parsed: ParsedRequest, matching: Matching, rules: RequestRules
 ) -> Turn:
-    """Create the turn of a request, and its session if it does not exist yet.
+    """Create the turn for a request. Create the session too, if it does not exist yet.
 
     Args:
         call: the request.
-        sent: its body; the messages are released.
-        parsed: the parsed body; its messages are released, too.
-        matching: how requests without a session id are matched to sessions.
-        rules: how the request names its user and session.
+        sent: the body of the request as decoded from JSON. It is emptied, to release its memory.
+        parsed: the parsed body. Its list of messages is emptied, to release its memory.
+        matching: settings for matching requests without a session id to sessions.
+        rules: rules for reading the user and session of the request.
     """
     body, messages = parsed.body, parsed.messages
     check_fields(body)
@@ -189,13 +189,13 @@ def _check_responder(settings: RequestSettings, rules: RequestRules, responder: 
 async def _place(
     call: Call, digest: bytes | None, body: Mapping[str, Any], asked: LocatorInput, matching: Matching
 ) -> Placement:
-    """Find the session of a request: that of an earlier attempt, else by the session locator."""
+    """Return the session of a request. A retry gets the session of the earlier attempt; other requests use the session locator."""
     attempts = RepeatedRequest(call, digest)
     return await attempts.resume() or await attempts.begin(locate_session(call, body, asked, matching))
 
 
 def _attach_placement(turn: Turn, placement: Placement) -> Turn:
-    """Record in the turn how its session was found, and warn if several users' sessions matched."""
+    """Record in the turn how its session was found. Add a warning if several sessions matched and the user is not identified."""
     turn.placement = placement
     if placement.several and not turn.request.identified:
         turn.warnings.add(_SEVERAL)
@@ -211,7 +211,11 @@ def _get_idempotency_key(call: Call) -> str | None:
 
 
 def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:
-    """Return the field `interrupt`: what the user heard of the last reply. Raise `InvalidRequest` if it is not valid."""
+    """Parse the field `interrupt`, which says what the user heard of the last reply. Return None if it is missing.
+
+    Raises:
+        InvalidRequest: the field is not valid.
+    """
     given = body.get("interrupt")
     if given is None:
         return None
@@ -222,7 +226,17 @@ def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:
 
 
 def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
-    """Return the queue mode. A participant's turn waits for the owner's. Raise `InvalidRequest` if it asks to interrupt."""
+    """Return the queue mode that the request asks for; None for the configured mode.
+
+    Args:
+        hf: its configured mode is used.
+        body: fields of the request.
+        guest: True if the request is from a participant in another user's session. Such a request may not interrupt a turn. If the
+            configured mode is `interrupt`, it waits instead.
+
+    Raises:
+        InvalidRequest: the mode is unknown, or a participant asks to interrupt.
+    """
     asked = check_mode(body.get("session_queue"))
     if guest and asked == "interrupt":
         message = "session_queue: a participant cannot interrupt in another user's session; leave it out, or use queue or reject"
@@ -231,7 +245,11 @@ def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) ->
 
 
 def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
-    """Raise `InvalidRequest` for a request without messages, unless the list is empty and a session is named."""
+    """Check a request without messages.
+
+    Raises:
+        InvalidRequest: the list of messages is missing, or it is empty and the request names no session.
+    """
     if find_records(sent)[0] != []:
         raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")
     if session_id is None:
@@ -240,7 +258,12 @@ def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
 
 
 def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], session_id: str | None) -> None:
-    """Reject empty user messages: no provider accepts them, and from the log they would be sent again and again."""
+    """Check the messages of a request.
+
+    Raises:
+        InvalidMessage: a user message is empty. No provider accepts it, and from the log it would be sent with every later request.
+        InvalidRequest: there are no messages, and the request names no session whose last message could be answered.
+    """
     if not messages:
         _check_no_messages(sent, session_id)
     for at, message in enumerate(messages):
@@ -250,17 +273,21 @@ def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], sessio
 
 
 def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
-    """Return how messages to an agent are read if neither the request nor its key specifies it."""
+    """Return the session mode for requests to an agent, if neither the request nor its key specifies one."""
     return (agent.session_mode if agent else None) or rules.session_mode
 
 
 def _get_queue_mode(hf: Holdfast, body: Mapping[str, Any]) -> str:
-    """Return the queue mode of a request."""
+    """Return the queue mode that the request asks for, or the configured mode."""
     return check_mode(body.get("session_queue")) or hf.queueing.mode
 
 
 def check_fields(body: Mapping[str, Any]) -> None:
-    """Check field types before a session is created. Raise `InvalidRequest` with the parameter."""
+    """Check the types of a request's fields, before a session is created.
+
+    Raises:
+        InvalidRequest: a field has a wrong type or value. The error names the field.
+    """
     kinds: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
         ("model", str, "a string"),
         ("stream", bool, "true or false"),
@@ -290,7 +317,17 @@ def check_fields(body: Mapping[str, Any]) -> None:
 
 
 async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, *, keyed: bool) -> bytes:
-    """Return the hash that an idempotency key is bound to, or nothing without a key. Raise `SecretBlocked`."""
+    """Return the hash of a request that is stored with its idempotency key.
+
+    Args:
+        call: the request.
+        sent: the body of the request as decoded from JSON.
+        parsed: the parsed body.
+        keyed: False if the request has no idempotency key. Then the result is empty, and secrets are only checked.
+
+    Raises:
+        SecretBlocked: a message contains a secret, and the secret guard blocks it.
+    """
     hf, body, messages = call.hf, parsed.body, parsed.messages
     whole = {**body, "messages": find_records(sent)[0], **({"system": sent["system"]} if "system" in sent else {})}
     cleaned = await mask_secrets(hf, whole, messages, hashed=keyed)

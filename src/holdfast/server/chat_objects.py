@@ -23,7 +23,7 @@ class ErrorDetails(Answer):
     type: str
     """`invalid_request_error`, `rate_limit_error` or `server_error`."""
     param: str | None
-    """Field, parameter or header with the error."""
+    """Name of the field, parameter or header with the error."""
     code: str | None
     """Error code for programs."""
 
@@ -35,10 +35,10 @@ class Error(Answer):
 
 
 class AnthropicErrorCode(Answer):
-    """Error code for programs."""
+    """The error code for programs."""
 
     error_code: str | None
-    """The code."""
+    """Error code, as in errors of `POST /v1/chat/completions`."""
 
 
 class AnthropicErrorDetails(Answer):
@@ -49,7 +49,7 @@ class AnthropicErrorDetails(Answer):
     message: str
     """What is wrong and how to fix it."""
     param: str | None
-    """Field, parameter or header with the error."""
+    """Name of the field, parameter or header with the error."""
     details: AnthropicErrorCode
 
 
@@ -59,44 +59,44 @@ class AnthropicError(Answer, kw_only=True):
     type: Literal["error"] = "error"
     error: AnthropicErrorDetails
     request_id: str | None
-    """Same as the header `request-id`."""
+    """Id of the request, as in the header `request-id`."""
 
 
 # -- effects on the session -------------------------------------------------------
 
 
 class WorkingSetSize(Answer):
-    """Size of the prompt that the model received."""
+    """Size of the prompt that was sent to the model."""
 
     conversation_tokens: Count
-    """Tokens of the conversation, which the strategy's budget limits."""
+    """Tokens of the conversation. The strategy's budget limits this number."""
     total_tokens: Count
     """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
     budget: Count
     """Maximum of `conversation_tokens`."""
     messages: Count
-    """Number of messages."""
+    """Number of messages in the prompt."""
     tokens_by_decision: dict[str, Count]
-    """Tokens of the log's messages by what happened to them, such as `kept`, `compacted` or `evicted`."""
+    """Tokens of the messages in the log, added up by decision, such as `kept`, `compacted` or `evicted`."""
     tokens: Annotated[Count, DEPRECATED]
-    """Name of `conversation_tokens` in 0.1. Removed in 0.3."""
+    """Old name of `conversation_tokens`, from 0.1. It will be removed in 0.3."""
     kept: Annotated[dict[str, Count], DEPRECATED]
-    """Name of `tokens_by_decision` in 0.1. Removed in 0.3."""
+    """Old name of `tokens_by_decision`, from 0.1. It will be removed in 0.3."""
 
 
 class TurnWarningObject(Answer, kw_only=True):
-    """A warning: the request was accepted but is probably not what the client meant."""
+    """A warning. The request was accepted, but is probably not what the client meant."""
 
     code: str
     """Warning code for programs."""
     message: str
     """What happened and how to fix it."""
     param: str | UnsetType = UNSET
-    """Field or header with the problem."""
+    """Name of the field or header with the problem."""
 
 
 class SavedArtifact(Answer):
-    """An artifact that the turn saved or the reply names."""
+    """An artifact that the turn saved, or that the reply names."""
 
     name: str
     """Name of the artifact."""
@@ -105,7 +105,7 @@ class SavedArtifact(Answer):
 
 
 class ReplyFailure(Answer):
-    """Failure of all models; the agent's failure message replaces the reply."""
+    """The failure of all models. The reply is then the agent's failure message."""
 
     code: str
     """Error code."""
@@ -117,38 +117,38 @@ class FailedModel(Answer):
     """A model that failed."""
 
     model: str
-    """Its name in the configuration."""
+    """Name of the model in the configuration."""
     code: str
-    """Error code; `passed_over`: skipped because it failed recently."""
+    """Error code. `passed_over`: the model was not called, because it failed recently."""
     status: Count | None
-    """HTTP status of the provider."""
+    """HTTP status of the provider's response."""
 
 
 class OtherUpstream(Answer, kw_only=True):
-    """Failover to another model."""
+    """A failover from one model to another."""
 
     model: str | UnsetType = UNSET
-    """Model that answered, by its name in the configuration."""
+    """Name in the configuration of the model that answered."""
     failed: list[FailedModel]
 
 
 class TurnSummary(Answer, kw_only=True):
-    """Effects of the request on the session."""
+    """Effects of a request on its session."""
 
     turn: int
     """Number of the turn in the session, from 0."""
     version: Count
     """Version of the session."""
     agent: str | UnsetType = UNSET
-    """Agent that answered: the requested one or one that it delegated to."""
+    """Name of the agent that answered: the requested agent, or another agent to which it delegated."""
     reconciled: (
         Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"] | UnsetType
     ) = UNSET
-    """How the messages relate to the log."""
+    """Relation of the request's messages to the log."""
     edited_at: Count | UnsetType = UNSET
-    """Seq of the first message that was replaced or removed."""
+    """Seq of the first message in the log that was replaced or removed."""
     interrupted: bool | UnsetType = UNSET
-    """In a stream: another turn interrupted this reply."""
+    """In a stream, true if another turn interrupted this reply."""
     working_set: WorkingSetSize | UnsetType = UNSET
     overhead: Overhead | UnsetType = UNSET
     recalled: Recalled | UnsetType = UNSET
@@ -166,63 +166,65 @@ def _make_enum(*words: Any) -> Any:
 
 
 class SessionFields(OpenObject, kw_only=True):
-    """Fields for sessions, in every API format."""
+    """Holdfast's own fields of a chat request, in every API format."""
 
     session_id: str | None = None
-    """Session id, also as header X-Session-Id; without one the messages select the session they continue."""
+    """Session id; same as the header X-Session-Id. Without a session id, the request goes to the session that its messages continue."""
     user_id: str | None = None
-    """User of the session; must agree with OpenAI's `user`."""
+    """User of the session. If OpenAI's `user` is set too, both must be equal."""
     session_user: NonEmpty | None = None
-    """With session_id: owner of the session, if the key's user takes part in another user's session."""
+    """Owner of the session in `session_id`, if the key's user takes part in another user's session."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
-    """How the messages relate to the log: `delta` are new messages, `transcript` is the whole conversation."""
+    """Relation of the messages to the log. `delta`: they are new; `transcript`: they are the whole conversation; `auto`: Holdfast
+    compares them with the log."""
     on_disconnect: Literal["cut", "finish"] | None = None
-    """What to do with the reply when the client disconnects early; default: `gateway.on_disconnect`."""
+    """Effect of a client that disconnects early: `cut` the reply, or `finish` it. Default: `gateway.on_disconnect`."""
     session_queue: Literal["queue", "reject", "interrupt"] | None = None
-    """While another turn of the session runs: wait, fail with 409, or interrupt that turn."""
+    """Effect of another running turn of the session. `queue`: wait for it; `reject`: fail with 409; `interrupt`: interrupt it."""
     strategy: str | None = None
-    """Strategy of this prompt; one of `gateway.allowed_strategies`, or the agent's own."""
+    """Strategy for this prompt: one of `gateway.allowed_strategies`, or the agent's own."""
     budget: Annotated[int | None, json_schema(minimum=1)] = None
-    """Token budget of the conversation in this prompt; not more than the agent's or the key's."""
+    """Token budget of the conversation in this prompt. It cannot exceed the budget of the agent or of the key."""
     recall: Annotated[Any, _make_enum("auto", "on", "off", True, False)] = None
-    """Search the session for messages that are no longer in the prompt."""
+    """Search the session for messages that are no longer in the prompt, and add those that match."""
     interrupt: JsonObject | None = None
-    """What the user heard of the last reply: `content`, `chars`, or `ms` and `total_ms`; `timestamp`, `turn_id`."""
+    """The part of the last reply that the user heard, as `content`, as `chars`, or as `ms` with `total_ms`. Optional: `timestamp` and
+    `turn_id`."""
     session_match: Literal["on", "off"] | None = None
-    """Off: without session_id always start a new session."""
+    """`off`: a request without `session_id` always starts a new session."""
     agent: str | None = None
-    """An agent of the configuration."""
+    """Name of an agent of the configuration."""
 
 
 class ChatRequest(SessionFields, kw_only=True):
     """OpenAI's Chat Completions request with Holdfast's fields. Other fields are sent to the model unchanged."""
 
     model: str | None = None
-    """Name of an agent, an llm or a model."""
+    """Name of an agent, of an llm, or of a model."""
     messages: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
-    """Messages; may be empty with a session_id: the last message is answered."""
+    """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
     contents: list[Annotated[Any, same_as(ChatMessage)]] | UnsetType = UNSET
-    """Alias of `messages` in voice records."""
+    """Alias of `messages` that voice records use."""
     stream: bool | None = None
     """Send the reply as server-sent events."""
     stream_options: JsonObject | None = None
-    """`include_usage`: report usage in the last chunk."""
+    """Options of the stream. `include_usage`: report the token usage in the last chunk."""
     tools: list[JsonObject] | None = None
     """Schemas of the tools."""
     n: Annotated[int | None, json_schema(minimum=1, maximum=128)] = None
-    """Number of choices; only the first one is stored."""
+    """Number of replies to generate. Only the first one is stored."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Maximum tokens of the reply."""
+    """Maximum number of tokens in the reply."""
     max_completion_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Maximum tokens of the reply."""
+    """Maximum number of tokens in the reply."""
     user: str | None = None
     """User of the session."""
     safety_identifier: str | None = None
-    """User of the session if `user` is not set."""
+    """User of the session, if `user` is not set."""
 
 
 class AnthropicBlock(OpenObject):
-    """A content block: text, image, document, tool_use, tool_result, thinking and others."""
+    """A content block of a request: text, image, document, tool_use, tool_result, thinking or another type."""
 
     type: str
 
@@ -232,26 +234,26 @@ class AnthropicRequestMessage(OpenObject):
 
     role: Literal["user", "assistant", "system"]
     content: str | list[AnthropicBlock]
-    """Text or blocks; blocks of unknown types are kept unchanged."""
+    """Text, or content blocks. Blocks of unknown types are kept unchanged."""
 
 
 class CountRequest(OpenObject, kw_only=True):
     """Anthropic's request to count the tokens of a prompt with these messages."""
 
     model: str | None = None
-    """Name of an agent, an llm or a model."""
+    """Name of an agent, of an llm, or of a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """Messages; may be empty with a session_id: the last message is answered."""
+    """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
     contents: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """Alias of `messages` in voice records."""
+    """Alias of `messages` that voice records use."""
     system: str | list[AnthropicBlock] | None = None
-    """System prompt: text or text blocks."""
+    """System prompt, as text or as text blocks."""
     tools: list[JsonObject] | None = None
     """Tools with `name` and `input_schema`, or Anthropic's own tools with `type`."""
     tool_choice: JsonObject | None = None
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Maximum tokens of the reply; default: the model's limit."""
+    """Maximum number of tokens in the reply; default: the model's limit."""
     agent: str | None = None
     """An agent of the configuration."""
 
@@ -260,32 +262,32 @@ class MessagesRequest(SessionFields, kw_only=True):
     """Anthropic's Messages request with Holdfast's fields. Other fields are sent to Anthropic models unchanged."""
 
     model: str | None = None
-    """Name of an agent, an llm or a model."""
+    """Name of an agent, of an llm, or of a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """Messages; may be empty with a session_id: the last message is answered."""
+    """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
     contents: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """Alias of `messages` in voice records."""
+    """Alias of `messages` that voice records use."""
     system: str | list[AnthropicBlock] | None = None
-    """System prompt: text or text blocks."""
+    """System prompt, as text or as text blocks."""
     tools: list[JsonObject] | None = None
     """Tools with `name` and `input_schema`, or Anthropic's own tools with `type`."""
     tool_choice: JsonObject | None = None
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
-    """Maximum tokens of the reply; default: the model's limit."""
+    """Maximum number of tokens in the reply; default: the model's limit."""
     stream: bool | None = None
     """Send the reply as server-sent events."""
     stop_sequences: list[str] | None = None
     metadata: JsonObject | None = None
-    """`user_id`: user of the session; default: `default`."""
+    """Anthropic's metadata. `user_id`: user of the session; default: `default`."""
 
 
 class TokenCount(Answer):
-    """Token count of the request, without any session."""
+    """Token count of a request. It includes nothing from a session."""
 
     input_tokens: Count
     counted: JsonObject
-    """The count, `how` it was determined, and the `margin` reserved for its error."""
+    """The token count, `how` it was determined, and the `margin` that is reserved in case it is too low."""
 
 
 # -- replies ---------------------------------------------------------------------
@@ -307,41 +309,41 @@ class ChatChoice(Answer, kw_only=True):
     index: Count
     finish_reason: str | None
     logprobs: JsonObject | None | UnsetType = UNSET
-    """Log probabilities, unchanged."""
+    """Log probabilities, unchanged from the model."""
     message: Annotated[JsonObject, same_as(Message)]
 
 
 class ChunkChoice(Answer, kw_only=True):
-    """A piece of a choice."""
+    """A part of one choice in a stream."""
 
     index: Count
     finish_reason: str | None
     logprobs: JsonObject | None | UnsetType = UNSET
-    """Log probabilities, unchanged."""
+    """Log probabilities, unchanged from the model."""
     delta: JsonObject
-    """New content."""
+    """New content of the choice."""
 
 
 class ChatCompletion(_Reply, kw_only=True):
-    """OpenAI's completion with session fields."""
+    """OpenAI's completion, with Holdfast's session fields."""
 
     object: Literal["chat.completion"]
     choices: list[ChatChoice]
     session_id: str
-    """The session of the request."""
+    """Id of the session."""
     session: TurnSummary
 
 
 class ChatChunk(_Reply, kw_only=True):
-    """One event of a stream. The last events have the session fields; then `[DONE]` follows.
+    """One event of a stream. The events after the content have the session fields. `[DONE]` ends the stream.
 
-    After the first chunk, an error is an event in the format of `Error`.
+    If an error occurs after the first chunk, it is sent as an event in the format of `Error`.
     """
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
     session_id: str | UnsetType = UNSET
-    """The session, in the chunks after the content."""
+    """Id of the session, in the chunks after the content."""
     session: TurnSummary | UnsetType = UNSET
 
 
@@ -356,7 +358,7 @@ class AnthropicReplyBlock(OpenObject, kw_only=True):
     thinking: str | UnsetType = UNSET
     """Text of a thinking block."""
     signature: str | UnsetType = UNSET
-    """Signature of a thinking block; Anthropic accepts the block only with it."""
+    """Signature of a thinking block. Anthropic accepts the block only with its signature."""
     data: str | UnsetType = UNSET
     """Encrypted content of a redacted_thinking block."""
     id: str | UnsetType = UNSET
@@ -368,7 +370,7 @@ class AnthropicReplyBlock(OpenObject, kw_only=True):
 
 
 class MessagesReply(OpenObject, kw_only=True):
-    """Anthropic's reply with session fields."""
+    """Anthropic's reply, with Holdfast's session fields."""
 
     id: str
     type: Literal["message"]
@@ -379,30 +381,30 @@ class MessagesReply(OpenObject, kw_only=True):
     """`end_turn`, `max_tokens`, `stop_sequence`, `tool_use`, `pause_turn`, `refusal`, …"""
     stop_sequence: str | None
     usage: JsonObject
-    """Token usage: `input_tokens` without cached tokens, `output_tokens`, …"""
+    """Token usage: `input_tokens`, which do not include cached tokens, `output_tokens`, …"""
     session_id: str
-    """The session."""
+    """Id of the session."""
     session: TurnSummary
 
 
 class AnthropicEvent(OpenObject, kw_only=True):
-    """One event of a stream; its name is its `type`. `message_delta` has the session fields.
+    """One event of a stream. Its name is its `type`. The event `message_delta` has the session fields.
 
-    After the first event, an error is an event in the format of `AnthropicError`.
+    If an error occurs after the first event, it is sent as an event in the format of `AnthropicError`.
     """
 
     type: str
     message: JsonObject | UnsetType = UNSET
-    """In message_start: the reply without content."""
+    """In `message_start`: the reply without its content."""
     index: Count | UnsetType = UNSET
-    """In content_block_…: index of the block."""
+    """In `content_block_…`: index of the block."""
     content_block: AnthropicReplyBlock | UnsetType = UNSET
     delta: JsonObject | UnsetType = UNSET
     """New content of a block, or the end of the message."""
     usage: JsonObject | UnsetType = UNSET
-    """Token usage: `input_tokens` without cached tokens, `output_tokens`, …"""
+    """Token usage: `input_tokens`, which do not include cached tokens, `output_tokens`, …"""
     session_id: str | UnsetType = UNSET
-    """The session."""
+    """Id of the session."""
     session: TurnSummary | UnsetType = UNSET
 
 
@@ -455,4 +457,4 @@ CHAT_ROUTES: Final = (
         errors=(AnthropicError,),
     ),
 )
-"""Routes that return a model's reply. Each is served by its own ASGI app."""
+"""Routes that return a model's reply. An ASGI app of its own serves each route."""

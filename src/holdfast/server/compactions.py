@@ -1,4 +1,4 @@
-"""REST API for compactions of a session: create, preview, list, get, drop."""
+"""REST API for compactions of a session: create, preview, list, get and drop them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _KEYS: Final = STRATEGIES["summary_buffer"].keys
 
 
 class CompactionRequest(Request, kw_only=True):
-    """Options of one compaction; default: those of the session's agent."""
+    """Options of one compaction. Options that are not set are those of the session's agent."""
 
     preview: bool | None = None
-    """Do not store the result."""
+    """True: return the result without storing it."""
     wait: bool | None = None
-    """False: return at once and compact in the background."""
+    """False: return at once, and compact in the background."""
     agent: str | None = None
-    """Agent whose view is compacted."""
+    """Agent whose view of the session is compacted."""
     model: str | None = None
-    """Model whose view is compacted."""
+    """Model whose view of the session is compacted."""
     strategy: Annotated[Any, json_schema(type=["string", "null"], enum=["summary_buffer", None])] = None
     budget: Annotated[Any, describe_key(_KEYS["budget"])] = None
     threshold: Annotated[Any, describe_key(_KEYS["threshold"])] = None
@@ -45,47 +45,47 @@ class CompactionRequest(Request, kw_only=True):
 
 
 class CompactionUsage(Answer):
-    """Token usage of the summarizer."""
+    """Token usage of the model that wrote the summary."""
 
     prompt_tokens: Count
     completion_tokens: Count
 
 
 class CompactionObject(Answer, kw_only=True):
-    """A summary, or a failed attempt."""
+    """A summary of a range of messages, or a failed attempt to write one."""
 
     id: Annotated[int, json_schema(minimum=1)] | None
     """Id of the compaction; null if it was not stored."""
     object: Literal["compaction"] = "compaction"
     session_id: Id
     status: Literal["live", "superseded", "dropped", "dead", "failed", "preview"]
-    """`live`: in use; `superseded`: included in a later one; `dropped`: removed; `dead`: an entry of its range was retired
-    or erased; `failed`: the attempt failed; `preview`: not stored."""
+    """`live`: the summary is in use; `superseded`: a later summary includes it; `dropped`: it was dropped by request; `dead`: a message of
+    its range was retired or erased; `failed`: the attempt failed; `preview`: it is not stored."""
     kind: CompactionKind
     first: Count
     """Seq of the first message of the range."""
     last: Count
     """Seq of the last message of the range."""
     text: str
-    """The summary; empty if it failed or a message of the range was erased."""
+    """Text of the summary; empty if the attempt failed, or if a message of the range was erased."""
     tokens: Count
-    """Tokens of the summary, counted as for the model."""
+    """Tokens of the summary, counted with the tokenizer of the session's model."""
     source_tokens: Count
-    """Tokens of the summarized text (o200k), including the previous summary."""
+    """Tokens of the text that was summarized, including the previous summary; counted with o200k."""
     model: str | None
-    """Model that wrote it."""
+    """Model that wrote the summary."""
     created_at: Time
     lost_identifiers: list[str]
-    """The first 50 identifiers of the range that no remaining text contains."""
+    """Identifiers of the summarized text that are neither in the summary nor in the remaining messages; at most the first 50."""
     lost: Count
-    """Number of lost identifiers."""
+    """Total number of these identifiers."""
     error: str | None
     """Error message of a failed attempt."""
     usage: CompactionUsage
 
 
 class PendingCompaction(Answer, kw_only=True):
-    """A compaction in progress."""
+    """A compaction that runs in the background."""
 
     id: None = None
     object: Literal["compaction"] = "compaction"
@@ -107,11 +107,13 @@ class CompactionList(Page[CompactionObject, Count]):
     "POST", _COMPACTIONS, "write", error_statuses=(*BODY, *OF_SESSION), answer=(CompactionObject, PendingCompaction)
 )
 async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> CompactionObject | PendingCompaction:
-    """Summarize the older part of a session now, whether or not a summary is due.
+    """Summarize the older part of a session now, even if no summary is due.
 
-    The compaction applies to the view of this `agent` and `model`; other fields are options of `summary_buffer` for this compaction
-    only. `preview` stores nothing. If `wait` is false, the answer is `pending` and the result appears in the list later. A failed
-    attempt is returned with its `error`. If there is nothing to compact, the status is 409.
+    The compaction applies to the view of `agent` and `model`. `preview` returns the result without storing it. If `wait` is false, the
+    response has the status `pending`, and the result appears in the list later. All other fields are options of the strategy
+    `summary_buffer` for this compaction.
+
+    A failed attempt is returned with its `error`. If there is nothing to compact, the HTTP status is 409.
     """
     given = msgspec.structs.asdict(body)
     options = {name: given[name] for name in ("strategy", *_KEYS) if given.get(name) is not None}
@@ -128,7 +130,7 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
 
 @routes.add("GET", _COMPACTIONS, "read", error_statuses=OF_SESSION)
 async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
-    """List a session's compactions: live, superseded, dropped and failed ones."""
+    """List all compactions of a session, whatever their status."""
     session = await call.get_session()
     descending = query.order == "desc"
     found = list(await call.hf.store.compactions(session.ref))
@@ -152,9 +154,9 @@ async def get(call: Call, query: SessionQuery) -> CompactionObject:
 
 @routes.add("DELETE", _COMPACTION, "write", error_statuses=OF_SESSION)
 async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
-    """Drop a compaction. Its messages are sent verbatim again, or the compaction that it had superseded is live again.
+    """Drop a compaction. Its messages are sent verbatim again. If it superseded another compaction, that one is live again.
 
-    The range is not summarized again automatically unless a prompt would not fit otherwise.
+    The messages are not summarized again automatically, unless a prompt does not fit without a summary.
     """
     session = await call.get_session()
     dropped = await call.hf.handle(session).drop_compaction(call.get_path_number("compaction_id", _NAMED))
@@ -162,7 +164,7 @@ async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
 
 
 def _show(session_id: str, one: StoredCompaction | NewCompaction) -> CompactionObject:
-    """Convert a compaction to its object. One that was not stored has no id."""
+    """Convert a compaction to its JSON object. A compaction that was not stored has no id."""
     report = one.report or {}
     stored = one if isinstance(one, StoredCompaction) else None
     return CompactionObject.from_fields(

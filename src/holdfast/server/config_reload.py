@@ -1,9 +1,9 @@
-"""Rereads the configuration while the server runs. Safe changes apply to new turns; others are logged.
+"""Reread the configuration while the server runs, and apply changes that are safe at run time.
 
     kill -HUP $(pidof …)
 
-A file with errors changes nothing. Running turns keep the agents and models they started with; clients that only they use
-are closed after them.
+Safe changes apply to new turns. Changes that need a restart are logged. If the file has errors, nothing changes. Running turns keep
+the agents and models with which they began. A model's HTTP client that only these turns still use is closed when they have ended.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.server.streaming import ReplyStreams
 from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
-"""Sections that can change at run time because only the roster uses them. The index and consolidation keep their settings."""
+"""Sections that can change at run time, because they only define agents and models. The index and consolidation keep old settings."""
 SAFE_GATEWAY: Final = (
     *(
         "allowed_strategies",
@@ -63,12 +63,12 @@ SAFE_GATEWAY: Final = (
 )
 """Keys of `gateway` that apply from the next request on."""
 _FROM_ENVIRONMENT: Final = ("environment", "anthropic", "fallback", "model")
-"""Parts of a configuration from outside its file that belong to `llms`."""
+"""Attributes of `Config` that come from outside the file, and that a list of changes shows as `llms`."""
 _log = logging.getLogger("holdfast.config")
 
 
 class RuntimeSettings(NamedTuple):
-    """Settings of a running server that can be changed."""
+    """Settings of a running server that can change at run time."""
 
     intake: BodyLimits
     relays: ReplyStreams
@@ -78,7 +78,7 @@ class RuntimeSettings(NamedTuple):
     """Sets the log level."""
 
     def set(self, gateway: Gateway) -> None:
-        """Apply the configured values."""
+        """Apply the values of the configuration section `gateway`."""
         self.intake.take(gateway.limits)
         self.relays.keep_alive, self.relays.on_disconnect = gateway.keep_alive, gateway.on_disconnect
         self.matching.on, self.matching.system = gateway.match == "on", gateway.match_system
@@ -90,9 +90,9 @@ class ConfigReloader:
     """Applies changes of the configuration to a running server.
 
     Args:
-        hf: gets new agents, models and limits.
+        hf: the `Holdfast` that gets the new agents, models and limits.
         settings: the settings at startup.
-        read: reads the configuration as at startup; raises `ConfigError`.
+        read: reads the configuration from the same sources as at startup. It may raise `ConfigError`.
         clients: HTTP clients of the models.
         check: raises `ConfigError` for settings that cannot be served.
         dials: settings that each request reads.
@@ -118,7 +118,7 @@ class ConfigReloader:
         self._again = False
 
     def ask(self) -> None:
-        """Start a reload. If one is running, start another after it, because it may have read too early."""
+        """Start a reload. If a reload is running, start another one after it, because the first may have read the file too early."""
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
         else:
@@ -138,7 +138,7 @@ class ConfigReloader:
             self._task = None
 
     async def reload(self) -> None:
-        """Reread the configuration and apply safe changes. The result is logged."""
+        """Reread the configuration, apply safe changes, and log the result."""
         try:
             found = await anyio.to_thread.run_sync(self._read)
             taken = self._settings._replace(config=merge_configs(self._settings.config, found.config))
@@ -168,14 +168,17 @@ class ConfigReloader:
 
 
 def merge_configs(old: Config, new: Config) -> Config:
-    """Return the safe parts of `new` combined with the rest of `old`."""
+    """Return a copy of `old` with those parts of `new` that can change at run time."""
     safe = {name: getattr(new, name) for name in (*SAFE, *_FROM_ENVIRONMENT, "source", "lines", "spelt", "origins")}
     gateway = msgspec.structs.replace(old.gateway, **{name: getattr(new.gateway, name) for name in SAFE_GATEWAY})
     return msgspec.structs.replace(old, gateway=gateway, **safe)
 
 
 def list_differences(one: Config, other: Config) -> Iterator[str]:
-    """Yield the paths of keys that differ, without their values, which may be secrets. Environment variables count as `llms`."""
+    """Yield the paths of configuration keys that differ. Values are not included, because they may be secrets.
+
+    A difference in the environment variables is reported as `llms`.
+    """
     yield from _compare(one, other, Document, "")
     yield from ["llms"] * any(getattr(one, name) != getattr(other, name) for name in _FROM_ENVIRONMENT)
 
@@ -204,13 +207,16 @@ def _compare_entries(before: dict[str, Any], after: dict[str, Any], path: str) -
 
 
 def _list_other_differences(one: Config, other: Config) -> Iterator[str]:
-    """Yield changed keys that need a restart, except address and store, which flags may override."""
+    """Yield the changed keys that need a restart, except those of the server's address and store.
+
+    Flags of the command line may override address and store; see `_list_place_differences`.
+    """
     of_places = ("databases.", "gateway.host", "gateway.port", "storage.sessions.backend", "storage.sessions.database")
     yield from (path for path in list_differences(one, other) if not path.startswith(of_places))
 
 
 def _list_place_differences(old: ServerSettings, new: ServerSettings) -> Iterator[str]:
-    """Yield changed keys of address and store, from flags, environment or file."""
+    """Yield the changed keys of the server's address and store, whether they come from flags, the environment or the file."""
     yield from ["gateway.host"] * (old.host != new.host)
     yield from ["gateway.port"] * (old.port != new.port)
     yield from ["store"] * (old.store != new.store)

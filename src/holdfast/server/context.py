@@ -1,4 +1,4 @@
-"""REST API for prompts: build a context, explain messages, list and choose facts."""
+"""REST API for prompts: build a prompt, explain which messages it contains, and list and choose facts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NO_KEYS: Final = frozenset({"model", "agent", "dialect", "at_turn", "tools", "e
 
 
 def describe_key(key: Key) -> msgspec.Meta:
-    """Return the JSON Schema of an option."""
+    """Return the JSON Schema of a strategy's option."""
     return json_schema(description=key.about, **_make_key_schema(key))
 
 
@@ -77,24 +77,28 @@ _KEYS: Final = {name: key for strategy in STRATEGIES.values() for name, key in s
 
 
 class ContextFields(Request, kw_only=True):
-    """Options of a context; default: those of the session's agent."""
+    """Options of a prompt. The default is the session's agent with its strategy and options.
+
+    If `strategy` is set, its options have their own defaults.
+    """
 
     strategy: Strategy = None
     model: str | None = None
     """Model whose context window and tokenizer are used."""
     agent: str | None = None
-    """An agent of the configuration."""
+    """Name of an agent of the configuration."""
     dialect: Dialect | None = None
-    """Message format; default: `openai`."""
+    """API format of the messages; default: `openai`."""
     at_turn: Count | None = None
-    """Context of the last model call of this turn."""
+    """Number of a turn: build the prompt of the last model call of this turn."""
     tools: list[JsonObject] | None = None
     """Schemas of the tools."""
     system_messages: SystemMessages = None
     explain: bool | None = None
-    """Include `decisions` and `build`."""
+    """True: include `decisions` and `build`."""
     touch: bool | None = None
-    """Count this as use of the session, which delays its expiry; default: true. With `at_turn` or `explain` it never counts."""
+    """True, the default: count this request as use of the session, which delays its expiry. A request with `at_turn` or `explain` never
+    counts."""
 
 
 ContextRequest: Final = msgspec.defstruct(
@@ -109,13 +113,13 @@ ContextRequest: Final = msgspec.defstruct(
 
 
 class CountedTokens(Answer):
-    """Token count of the prompt, and its reliability."""
+    """Token count of a prompt, with its method and margin."""
 
     tokens: Count
-    """Tokens as the provider counts them, as far as known."""
+    """Number of tokens by the provider's count, or the best estimate of it."""
     how: CountMethod
     margin: float
-    """Share of the tokens that is reserved because the count may be too low."""
+    """Fraction of the tokens that is reserved in case the count is too low."""
 
 
 class AnthropicMessage(Answer):
@@ -127,15 +131,15 @@ class AnthropicMessage(Answer):
 
 
 class GeminiContent(Answer):
-    """A content in Gemini's format."""
+    """A message in Gemini's format, which calls it a content."""
 
     role: Literal["user", "model"]
     parts: list[JsonObject]
-    """Parts."""
+    """Parts of the message."""
 
 
 class Decision(Answer, rename={"first": "from", "last": "to"}):
-    """A range of entries with the same decision."""
+    """A range of log entries with the same decision."""
 
     first: Count
     """Seq of the first entry."""
@@ -145,11 +149,11 @@ class Decision(Answer, rename={"first": "from", "last": "to"}):
     reason: str
     """Reason of the decision."""
     tokens: Count
-    """Tokens of the entries in the log; of cut entries, tokens in the prompt."""
+    """Tokens of the entries in the log. For entries that were cut, only the tokens in the prompt."""
 
 
 class Overhead(Answer):
-    """Tokens of the prompt outside the conversation."""
+    """Tokens of the parts of a prompt that are not messages of the conversation."""
 
     system: Count
     """Tokens of the system prompt."""
@@ -162,25 +166,26 @@ class Overhead(Answer):
 
 
 class Recalled(Answer, kw_only=True):
-    """Messages and memories recalled into this prompt. Recalled text is in the prompt only, not in the log."""
+    """Messages and memories that were recalled into this prompt. The recalled block is in the prompt only, not in the log."""
 
     ids: list[str] | UnsetType = UNSET
-    """`session#seq` of messages, ids of memories."""
+    """Ids of the recalled items: `session#seq` for messages, and ids of memories."""
     tokens: Count | UnsetType = UNSET
     """Tokens of the recalled block."""
     missed: list[str] | UnsetType = UNSET
-    """Why something was not searched or not recalled."""
+    """Reasons why something was not searched, or not recalled."""
 
 
 class Build(Answer, kw_only=True):
-    """Details of how the prompt was built; with `explain`."""
+    """Details about how a prompt was built. Only responses to requests with `explain` have them."""
 
     strategy: JsonObject
-    """`strategy` and its options, defaults included; a request with them builds the same prompt."""
+    """`strategy` and its options, including defaults. A request with these fields builds the same prompt."""
     policy: Annotated[JsonObject, DEPRECATED]
-    """Name of `strategy` in 0.1. Removed in 0.3."""
+    """Old name of `strategy`, from 0.1. It will be removed in 0.3."""
     budget: JsonObject
-    """Token budget: how the model's window is divided, the conversation's share, tokens used, and how they were counted."""
+    """Token budget: the division of the model's context window, the tokens for the conversation, the tokens used, and how they were
+    counted."""
     overhead: Overhead
     recalled: Recalled | UnsetType = UNSET
     frontier: Count
@@ -188,12 +193,13 @@ class Build(Answer, kw_only=True):
     compactions: list[JsonObject]
     """`kind`, `from`, `to`, `tokens` and `source_tokens` of each compaction."""
     prefix: JsonObject
-    """Comparison with the previous prompt: number of common `messages`, `before` (its messages), `whole`, and `broken`: the first
-    message that differs, its seq, and why."""
+    """Comparison with the previous prompt. `messages`: number of messages at the beginning that are equal; `before`: number of messages in
+    the previous prompt; `whole`: true if these two are equal; `broken`: the first message that differs, with its seq and the reason."""
     hash: str
-    """Same as `hash` of the context."""
+    """Hash of the prompt; same as `Context.hash`."""
     summaries: JsonObject | UnsetType = UNSET
-    """Of `summary_buffer`: id of the `live` summary, and `failed` with `error`, `attempts`, `retry_at`."""
+    """For the strategy `summary_buffer`: `live`, the id of the summary in use, and `failed`, a failed attempt with `error`, `attempts`
+    and `retry_at`."""
 
 
 _SENT: Final = json_schema(
@@ -204,34 +210,34 @@ _SENT: Final = json_schema(
 
 
 class Context(Answer, kw_only=True):
-    """A prompt, built without calling a model."""
+    """A prompt that was built without calling a model."""
 
     object: Literal["context"] = "context"
     session_id: Id
     version: Count
     """Version of the session."""
     messages: Annotated[list[Any], _SENT]
-    """Messages to send: for `openai` with the system prompt first; Anthropic's `messages`; Gemini's `contents`."""
+    """Messages to send. For `openai` the system prompt is first. For Anthropic these are `messages`, and for Gemini `contents`."""
     conversation_tokens: Count
-    """Tokens of the conversation, which the strategy's budget limits."""
+    """Tokens of the conversation. The strategy's budget limits this number."""
     total_tokens: Count
     """Tokens of the whole prompt: the conversation, the system prompt and the tools."""
     budget: Count
     """Maximum of `conversation_tokens`."""
     provider_count: Annotated[JsonObject, same_as(CountedTokens)]
-    """Tokens of the whole prompt as the provider counts them."""
+    """Tokens of the whole prompt by the provider's count, or the best estimate of it."""
     tokens: Annotated[Count, DEPRECATED]
-    """Name of `conversation_tokens` in 0.1. Removed in 0.3."""
+    """Old name of `conversation_tokens`, from 0.1. It will be removed in 0.3."""
     counted: Annotated[JsonObject, same_as(CountedTokens), DEPRECATED]
-    """Name of `provider_count` in 0.1. Removed in 0.3."""
+    """Old name of `provider_count`, from 0.1. It will be removed in 0.3."""
     hash: str
-    """Equal for equal log, strategy and budget."""
+    """Hash of the prompt. The same log, strategy and budget have the same hash."""
     system: list[JsonObject] | JsonObject | UnsetType = UNSET
-    """System prompt, if there is one: blocks, Anthropic's `system`, or Gemini's `systemInstruction`."""
+    """System prompt as Anthropic's `system` or Gemini's `systemInstruction`. For `openai` it is in `messages`."""
     sent_hash: str | UnsetType = UNSET
-    """With `at_turn`: hash recorded with the call; equal to `hash` if this is the prompt that was sent."""
+    """With `at_turn`: the hash that was stored with the model call. It is equal to `hash` if this is the prompt that was sent."""
     decisions: list[Decision] | UnsetType = UNSET
-    """Decision for each entry; with `explain`."""
+    """With `explain`: the decision about each log entry."""
     build: Annotated[JsonObject | UnsetType, same_as(Build)] = UNSET
 
 
@@ -260,7 +266,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
 
 
 def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> PreviewRequest:
-    """Convert a request to a `PreviewRequest`. Raise `InvalidRequest` if an option is not valid."""
+    """Convert a request for a prompt to a `PreviewRequest`. Raise `InvalidRequest` if an option is not valid."""
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
     return PreviewRequest(
         responder=handle.responder,
@@ -281,7 +287,7 @@ class ExplainQuery(SessionQuery, kw_only=True):
     """Query parameters of an explanation."""
 
     seq: Count | None = None
-    """Seq of the message."""
+    """Seq of the message to explain."""
     q: Annotated[
         str | None,
         json_schema(
@@ -290,9 +296,9 @@ class ExplainQuery(SessionQuery, kw_only=True):
         ),
     ] = None
     turn: Count | None = None
-    """Explain the prompt of this turn's last model call; default: the next prompt."""
+    """Number of a turn whose last prompt is explained; default: the next prompt."""
     before: Count | None = None
-    """With `q`: only messages before this seq; `before` of the previous page."""
+    """With `q`: only messages before this seq. For the next page, pass `before` of the previous page."""
     limit: Annotated[
         int,
         json_schema(
@@ -307,10 +313,13 @@ class ExplainQuery(SessionQuery, kw_only=True):
 
 @routes.add("GET", f"{_ONE}/explain", "read", error_statuses=OF_SESSION)
 async def explain(call: Call, query: ExplainQuery) -> Explanation:
-    """Explain whether messages are in the prompt: whole, in part or not, where, why, since when, and what brings them back.
+    """Explain which messages are in the prompt, and why.
 
-    `seq` selects a message, `q` messages that contain a text; without both, only the prompt is described. `turn` selects the prompt of
-    that turn's last model call; the default is the next prompt.
+    For each message, the response says whether the prompt contains it completely, in part or not at all, where, why, and since when. It
+    also says what brings a missing message back. `seq` selects one message, and `q` all messages that contain a text. Without both, only
+    the prompt is described.
+
+    `turn` selects the prompt of the last model call of that turn; the default is the next prompt.
     """
     session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
@@ -331,11 +340,11 @@ class FactsQuery(SessionQuery, kw_only=True):
     """Query parameters of the list of facts."""
 
     agent: str | None = None
-    """Agent whose prompt is checked; default: the session's."""
+    """Agent whose prompt is checked; default: the session's agent."""
     model: str | None = None
     """Model whose prompt is checked."""
     strategy: str | None = None
-    """Strategy of the prompt, with its default options."""
+    """Strategy of the prompt, with the default values of its options."""
     budget: Annotated[int | None, json_schema(minimum=1)] = None
     """Token budget of the conversation."""
 
@@ -348,19 +357,19 @@ class FactList(Page[FactObject, NonEmpty]):
 
 
 class FactChange(Request, kw_only=True):
-    """Change of a fact; set one of the fields."""
+    """Change of a fact. Set one of the fields."""
 
     pinned: bool | None = None
-    """True: put it before all other facts; false: undo."""
+    """True: put the fact before all other facts; false: undo this."""
     dropped: bool | None = None
-    """True: leave it out of the prompt's facts; false: undo."""
+    """True: leave the fact out of the prompt; false: undo this."""
 
 
 @routes.add("GET", f"{_ONE}/facts", "read", tag="facts", error_statuses=OF_SESSION)
 async def facts(call: Call, query: FactsQuery) -> FactList:
-    """List the facts that the session's user stated, and whether the prompt contains them.
+    """List the facts that the user stated in a session, and say which of them the prompt contains.
 
-    `agent`, `model`, `strategy` and `budget` select the prompt; the default is the session's own.
+    `agent`, `model`, `strategy` and `budget` select the prompt. The default is the prompt of the session's agent.
     """
     session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
@@ -373,9 +382,10 @@ async def facts(call: Call, query: FactsQuery) -> FactList:
 
 @routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts", error_statuses=(*BODY, *OF_SESSION))
 async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> ChosenFact:
-    """Pin a fact, so that it comes before all others in the prompt, or drop it, so that it is left out.
+    """Pin or drop a fact of a session.
 
-    False undoes it. The choice applies to all prompts of the session from the next one on.
+    A pinned fact comes before all other facts in the prompt. A dropped fact is left out. False undoes either. The choice applies to all
+    prompts of the session, from the next one on.
     """
     given: dict[Any, bool | None] = {"pinned": body.pinned, "dropped": body.dropped}
     change = {name: value for name, value in given.items() if value is not None}

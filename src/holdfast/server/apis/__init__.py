@@ -1,1 +1,1 @@
-"""API formats of the gateway. Each is an `ApiFormat` (see `api_format`); `server.chat` handles all of them."""
+"""API formats of the gateway. Each module defines an `ApiFormat` (see `api_format`); `holdfast.server.chat` serves them all."""

@@ -33,7 +33,7 @@ _KINDS: Final[Mapping[int, str]] = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""Error types by status; others are `invalid_request_error`, or `api_error` from 500 on."""
+"""Error types by HTTP status. Other statuses have `invalid_request_error` below 500, and `api_error` from 500 on."""
 _encoder = msgspec.json.Encoder()
 _TEXT_EVENT: Final = (
     b"event: content_block_delta\n"
@@ -48,7 +48,7 @@ class Messages:
     path = PATH
 
     def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        """Parse a request. `max_tokens` is optional: the default is the model's own limit."""
+        """Parse a request. Unlike in Anthropic's API, `max_tokens` is optional; the default is the model's own limit."""
         given, name = find_records(body)
         system = parse_system(body.get("system"))
         groups = parse_message_groups(given, name) if given else []
@@ -73,7 +73,13 @@ class Messages:
 def _parse_record_fields(
     given: Sequence[Any], name: str, groups: Sequence[Sequence[ChatMessage]]
 ) -> tuple[Mapping[str, Any], ...]:
-    """Return the fields of voice records for each message. Tool results get only time and turn."""
+    """Return the voice record fields of each parsed message. Messages with tool results do not get the field `metadata`.
+
+    Args:
+        given: messages of the request.
+        name: name of the list of messages, for errors.
+        groups: for each message in `given`, the messages that it was parsed into.
+    """
     fields = parse_record_fields(given, name)
     return tuple(
         {key: value for key, value in own.items() if key != "metadata" or message.role != "tool"}
@@ -105,14 +111,14 @@ class MessageEvents:
         return _encode_events(self._events.add(chunk))
 
     def encode_progress(self, progress: Progress) -> bytes:
-        """Encode progress as a comment, as the OpenAI format does."""
+        """Encode progress as an SSE comment, as `ChunkEvents` does."""
         return b": " + progress.comment.encode() + b"\n\n"
 
     def encode_keep_alive(self) -> bytes:
         return _PING
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
-        """Mark the reply as ended; `encode_end` encodes that."""
+        """Mark the reply as ended, and return no bytes. `encode_end` then encodes the last events."""
         self._session = session
         self._events.cut()
         return b""
@@ -124,7 +130,7 @@ class MessageEvents:
         return _encode_events([_make_error(error, status)])
 
     def encode_end(self) -> bytes:
-        """Encode usage, stop reason and session fields."""
+        """Encode the last events, with usage, stop reason and session fields. After an error, return no bytes."""
         return b"" if self._failed else _encode_events(self._events.end(self._session))
 
 
@@ -138,7 +144,7 @@ def _encode_events(events: list[Event]) -> bytes:
 
 
 def to_anthropic_error(reply: Reply) -> Reply:
-    """Convert an error response from OpenAI's to Anthropic's format. Other responses do not change."""
+    """Convert an error response from OpenAI's to Anthropic's format. Return other responses unchanged."""
     body = reply.body
     if reply.status < 400 or not isinstance(body, Mapping) or "error" not in body:
         return reply
@@ -146,7 +152,7 @@ def to_anthropic_error(reply: Reply) -> Reply:
 
 
 def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
-    """Return an error object. The error code is in `details`, where Anthropic's client looks for it."""
+    """Convert OpenAI's error object to Anthropic's. The error code is in `details`, where Anthropic's client looks for it."""
     given = body["error"]
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     error = {"type": kind, "message": given.get("message"), "param": given.get("param")}
@@ -155,10 +161,11 @@ def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
 
 
 class AnthropicErrorMiddleware:
-    """ASGI middleware: clients of Anthropic's API get all errors in its format.
+    """ASGI middleware that gives clients of Anthropic's API all errors in Anthropic's format.
 
-    These are requests to `/v1/messages` and below, and requests with `anthropic-version`, which the official clients always send.
-    They expect the request id in the header `request-id`.
+    It applies to requests to `/v1/messages` and the paths below. It also applies to requests to `/v1/models` with the header
+    `anthropic-version`, which the official clients always send. Responses have the request id in the header `request-id`, as these
+    clients expect.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -187,7 +194,7 @@ def _is_anthropic_request(scope: Scope) -> bool:
 
 
 def is_anthropic_client(headers: Mapping[bytes, bytes]) -> bool:
-    """Return True if the headers are from a client of Anthropic's API."""
+    """Return True if the headers contain `anthropic-version`, which clients of Anthropic's API send."""
     return b"anthropic-version" in headers
 
 
@@ -200,13 +207,13 @@ def make_model_list(
     """Return a page of models in the format of Anthropic's `GET /v1/models`.
 
     Args:
-        names: name of each model, and its upstream name.
+        names: pairs of a model's name and its display name.
         limit: maximum number of models.
-        after: the page begins after this name.
-        before: the page ends before this name.
+        after: name of the model after which the page begins.
+        before: name of the model before which the page ends.
 
     Raises:
-        InvalidRequest: there is no model with the name of a cursor.
+        InvalidRequest: no model has the name in `after` or `before`.
     """
     known = list(names)
     order = [name for name, _ in known]

@@ -1,7 +1,7 @@
-"""The interface of API formats: they parse requests and encode replies.
+"""The interface of API formats: classes that parse requests and encode replies.
 
-Inside Holdfast there is one format, Chat Completions: fields of a request, `Message`s, and chunks. An API format only
-translates; it decides nothing about sessions, turns or failures.
+Holdfast uses one format internally. It consists of the request fields of Chat Completions, of `Message` objects, and of Chat
+Completions chunks. An API format only converts from and to this internal format. It decides nothing about sessions, turns or failures.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class ParsedRequest(NamedTuple):
     """A chat request in the internal format."""
 
     body: dict[str, Any]
-    """Fields named as in Chat Completions, plus Holdfast's own (`session_id`, …), without `messages`. Fields without an equivalent
-    keep their own names, for models that know them."""
+    """Fields of the request, without `messages`. They have the names of Chat Completions; Holdfast's own fields (`session_id`, …) are
+    included. A field without an equivalent keeps its name, for models that know it."""
     messages: list[Message]
-    """Messages, leading system messages first."""
+    """Messages of the request, with the leading system messages first."""
     own: tuple[Mapping[str, Any], ...] = ()
-    """Fields of voice records for each of `messages`; see `holdfast.wire.exports.parse_record_fields`."""
+    """For each message, its voice record fields; see `holdfast.wire.exports.parse_record_fields`. Empty: no message has any."""
     api: Dialect = "openai"
-    """API format of the fields: models with another format only get fields with the same meaning."""
+    """API format of `body`. A model with another API format gets only the fields that have the same meaning there."""
 
 
 class StreamEncoder(Protocol):
@@ -37,47 +37,53 @@ class StreamEncoder(Protocol):
 
         Args:
             chunk: a `chat.completion.chunk`.
-            session: `session_id` and `session` for chunks after the last token, when the reply is in the log; else None.
+            session: for chunks after the last token, when the reply is in the log: the fields `session_id` and `session`. For other
+                chunks, None.
         """
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode the progress of a tool."""
 
     def encode_keep_alive(self) -> bytes:
-        """Encode a keep-alive that every client ignores."""
+        """Encode a keep-alive, which every client ignores."""
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
-        """Encode the end of an interrupted reply in a form that every client understands."""
+        """Encode the end of an interrupted reply as a normal end, which every client understands."""
 
     def encode_error(self, error: Mapping[str, Any]) -> bytes:
-        """Encode an error after the first chunk. `error` is the body from `failure`, in OpenAI's format."""
+        """Encode an error after the first chunk. `error` is the body of a failure reply, in OpenAI's format."""
 
     def encode_end(self) -> bytes:
         """Encode the end of the stream."""
 
 
 class ApiFormat(Protocol):
-    """One API format."""
+    """One API format of the gateway."""
 
     path: str
-    """Path of its route."""
+    """Path of the format's route."""
 
     def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
-        """Parse the JSON object of a request.
+        """Convert a request to the internal format.
 
         Args:
-            body: the object.
-            headers: the request's.
+            body: JSON object in the body of the request.
+            headers: headers of the request.
 
         Raises:
-            InvalidRequest: it is not valid in this format; names the parameter.
+            InvalidRequest: the request is not valid in this format. The error names the parameter.
         """
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
-        """Convert a complete reply from `chat.completion` and add `session_id` and `session`."""
+        """Convert a complete reply to this format, and add the session fields.
+
+        Args:
+            completion: the reply as a `chat.completion`.
+            session: the fields `session_id` and `session`.
+        """
 
     def create_encoder(self, body: Mapping[str, Any]) -> StreamEncoder:
-        """Create the encoder of a streamed reply to a request with these fields (`ParsedRequest.body`)."""
+        """Create the encoder of a streamed reply. `body` are the fields of the request, from `ParsedRequest.body`."""
 
     def to_error(self, reply: Reply) -> Reply:
-        """Convert an error response before the first chunk from OpenAI's format."""
+        """Convert an error response from OpenAI's format to this format. It is used for errors before the first chunk."""

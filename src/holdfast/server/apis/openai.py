@@ -40,7 +40,7 @@ class ChatCompletions:
 
 
 class ChunkEvents:
-    """Encodes each chunk as an event; the last event is `[DONE]`."""
+    """Encodes each chunk of a reply as a server-sent event. The last event is `[DONE]`."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         options = body.get("stream_options") or {}
@@ -56,7 +56,7 @@ class ChunkEvents:
         return _encode_event(chunk if session is None else {**chunk, **session})
 
     def encode_progress(self, progress: Progress) -> bytes:
-        """Encode progress as a comment, and as an event if the client asked for it."""
+        """Encode progress as a comment. Add an event if the client asked for progress events."""
         return _encode_comment(progress.comment) + (_encode_event(progress) if self._progress else b"")
 
     def encode_keep_alive(self) -> bytes:
@@ -79,5 +79,5 @@ def _encode_event(data: Any) -> bytes:
 
 
 def _encode_comment(text: str) -> bytes:
-    """Encode a comment, which clients ignore."""
+    """Encode an SSE comment, which clients ignore."""
     return b": " + text.encode() + b"\n\n"
