@@ -337,7 +337,7 @@ class WorkingSet:
         strategy = explain.describe_strategy(self.request.strategy)
         return {
             "strategy": strategy,
-            "policy": strategy,  # its name in 0.1, until 0.3
+            "policy": strategy,  # the name in 0.1, kept until 0.3
             "budget": self._describe_budget(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": recalled} if recalled else {}),
@@ -403,8 +403,8 @@ def build(
         request: strategy, budget and the other inputs.
         state: the saved state of the view; None if there is none.
         kept: the entries that `state.keep` names.
-        entries: the live entries from the state's frontier on. Without a state, all live entries; with `live`, those that
-            `make_summarized_view` needs.
+        entries: the live entries (not removed by an edit or a rewind) from the state's frontier on. Without a state, all live entries; with
+            `live`, those that `make_summarized_view` needs.
         live: the view's current summary. It is only used if `state` is None.
         anchor: `seq` of the task anchor. It is only used together with `live`.
 

@@ -152,7 +152,7 @@ def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: 
     """
     if count.message(message) <= tokens:
         return message
-    whole = _WHOLE.format(seq=seq)  # without the marker, which the stub begins with; escaped text contains no such note
+    whole = _WHOLE.format(seq=seq)  # without the marker: the stub begins with it
     lean = _make_stripper(message, whole)
     task = escape_lines(message.text, marker)
     least = min(1.0, STUB_LEAST / max(1, len(task)))

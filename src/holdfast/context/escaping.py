@@ -154,7 +154,7 @@ def escape_inline(text: str, marker: str = "") -> str:
     if not (text.isascii() and text.isprintable()):
         text = _HIDDEN.sub(_show_hidden, _LINE_END.sub("\n", text))
     folded = text if text.isascii() else text.translate(_FOLD)
-    if marker and marker in folded.casefold():  # first: another pattern may begin where the marker ended
+    if marker and marker in folded.casefold():  # before the other patterns, which may match where the marker ended
         text, folded = _rewrite(re.compile(marker, re.IGNORECASE), _remove, text, folded)
     if _SUSPECT.search(folded) is not None:
         for pattern, write in _INERT:

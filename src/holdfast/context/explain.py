@@ -118,7 +118,7 @@ def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     clearing = fields.pop("clearing")
     fields |= clearing or {} if strategy.name == CLEARING else {CLEARING: clearing}
     if strategy.summarizer is not None:
-        # The agent's own model has no name here. With a model, `threshold` says when a summary is due, not when the view changes.
+        # The agent's own model is shown as None. With a model, `threshold` is the share above which a summary is made.
         fields |= {"summarizer_llm": strategy.summarizer or None, "threshold": strategy.summarize_at}
     elif strategy.threshold is not None:
         fields |= {"summarizer_llm": "none"}
@@ -177,7 +177,7 @@ def _is_covered(run: Run, compaction: Compaction) -> bool:
 
 
 def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
-    """Return what happened to every live entry of the log, as runs in the order of the log.
+    """Return what happened to every live entry of the log (not removed by an edit or a rewind), as runs in the order of the log.
 
     The number of runs depends on the size of the window, not on that of the log.
 

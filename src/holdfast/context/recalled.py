@@ -331,7 +331,7 @@ def _make_message(items: Sequence[RecalledItem], marker: str, *, bare: bool = Fa
 
 def format_line(item: RecalledItem) -> str:
     """Return the line of JSON that shows an item in the block."""
-    if item.kind == "session":  # short, because it uses the conversation's own room
+    if item.kind == "session":  # short, because it uses tokens of the conversation
         said = {"at": format_time(item.at).removesuffix(" UTC"), "by": item.author, "text": item.text}
         return to_json_line({**said, "cut": True} if item.cut else said)
     fields: dict[str, Any] = {"recalled": item.kind, "at": format_time(item.at), "by": item.author}

@@ -202,7 +202,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         window = squeeze(window, allowed, floor, list_older_units)
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)
-        if window.units[-1].asks:  # the digest shrinks before the user's message is cut
+        if window.units[-1].asks:  # let the digest shrink before the user's message is cut
             allowed = room - facts_tokens - int(digest_tokens * YIELDING)
         return squeeze(window, allowed, floor, list_units)
 

@@ -275,7 +275,7 @@ def _make_range_window(
     window = Window(room, anchor=anchor, anchored=strategy.anchored)
     units = [*strategy.view_units(group_units(within))]
     asked = next((unit.first for unit in reversed(units) if unit.asks), None)
-    # After a final reply the next call has another current message. The result must not depend on whether it has arrived yet.
+    # After a final reply, the next model call has another current message. The view must not depend on whether that message has arrived yet.
     answered = bool(after) and after[-1].kind == "assistant"
     window.current = None if answered or any(entry.message.role == "user" for entry in after) else asked
     window.set_head([unit for unit in units if window.is_protected(unit)])
@@ -430,7 +430,7 @@ def iter_records(units: Iterable[Unit]) -> Iterator[str]:
     """
     for unit in units:
         if unit.instructs or unit.refused:
-            continue  # system messages stay or were replaced by later ones; a provider refused the others
+            continue  # a system message stays in the prompt or was replaced by a later one
         if unit.by:
             yield from map(_format_relayed, unit.overrides or ())
             continue
@@ -614,7 +614,7 @@ def cut_to_fit(text: str, tokens: int, count: Callable[[str], int]) -> str:
     low, high = 0, max(1, tokens)
     while (
         high < len(text) and count(text[:high] + CUT) <= tokens
-    ):  # from the small end, because long text is slow to count
+    ):  # begin with short texts, because long ones are slow to count
         low, high = high, high * 2
     high = min(high, len(text))
     while low < high:

@@ -116,7 +116,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     """Messages that a prompt keeps or drops together: one message, or a reply with tool calls and all their results.
 
     A unit also contains results without a call that arrived while its own results were pending. It is therefore always a contiguous range
-    of the log's live entries.
+    of the log's live entries, those that no edit or rewind has removed.
     """
 
     entries: tuple[Entry, ...]

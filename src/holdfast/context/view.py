@@ -169,7 +169,7 @@ class FoldedView:
             return window
         _ = (
             window.digest.saved
-        )  # fold in evicted units now: otherwise it would be done twice, in this build and in the next
+        )  # add the evicted units to the pool now: otherwise this build and the next one would both do it
         return self._strategy(window)
 
     def apply_summary(self, summary: Compaction) -> bool:

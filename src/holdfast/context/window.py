@@ -6,6 +6,8 @@ the log, without gaps, and the head has older units that must stay. The frontier
 A strategy drops units, clears tool results, cuts messages, and adds compactions that replace the dropped units. `Window.drop` moves a unit
 to the head instead of dropping it if the unit contains the task anchor (the user's first message), a pinned message, the current user
 message or a system message in force. The newest unit cannot be dropped at all. A strategy can therefore never produce an invalid prompt.
+
+Windows only contain live entries of the log: entries that no edit or rewind has removed.
 """
 
 from __future__ import annotations
@@ -429,7 +431,7 @@ class Window:
     def list_messages(self) -> list[Message]:
         """Return the conversation in the order in which it is sent: system messages in force, task, compactions, other units."""
         if self._said is None:
-            # Cached while units are only added at the end, so that a build between two steps only copies lists.
+            # Cached while units are only added at the end, so that a build between two evictions only copies lists.
             self._said = [message for unit in self.units for message in self._render_unit(unit)]
             before, compactions, after, tasks = self._compute_layout()
             first_part = [message for unit in before for message in self._render_unit(unit)]
@@ -538,7 +540,7 @@ class Window:
         if entry is not None and entry.seq in self.cuts:
             return self.cuts[entry.seq].tokens
         if entry is None or message is not entry.message or message.media:
-            return self.room.count.message(message)  # no factor on a stored count bounds the tokens of a picture
+            return self.room.count.message(message)  # the factor gives no upper bound for pictures
         return math.ceil(entry.tokens * self.room.factor)
 
     def _count_override(self, override: MessageOverride) -> int:

@@ -456,7 +456,7 @@ class _LeafCollector:
         if not text:
             return
         if isinstance(value, Number):
-            # Amounts and measures, however many digits they have: most JSON stores identifiers made of digits as strings.
+            # JSON numbers are mostly amounts, however many digits they have. Identifiers made of digits are mostly JSON strings.
             text = text[:MAX_VALUE]
             weight = min(DIGITS, weigh_value(text)) * (0.5 if len(text) < 4 else 1.0)
             self.facts.append(Fact(key, text, group, weight))

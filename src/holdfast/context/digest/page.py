@@ -116,7 +116,7 @@ class FactSelector:
             score = self._compute_upper_score(number)
             self._scores.append(score)
             if self._known.bundles.get(number, (number,))[0] != number:
-                self._taken[number] = True  # is chosen with the first fact of its bundle
+                self._taken[number] = True  # it will be chosen together with the first fact of its bundle
                 continue
             self._get_heap(number).append((-score, number))
         heapq.heapify(self._user)
@@ -187,7 +187,7 @@ class FactSelector:
             else:
                 news = ELSEWHERE if marks.isdisjoint(source.marks) else SAME
             return FIRM if news < FIRM and fact.firm else news
-        # Most things that people name are then looked up, so they are in the handle of a call.
+        # Agents look up most things that people name, so these names are also in the handle of a call.
         said = source.line.kind != "call"
         total = whole = 0.0
         for word, weight in _weigh_fact_words(fact):
@@ -241,7 +241,7 @@ class FactSelector:
         known = self._known
         row, source = known.rows[number], known.sources[number]
         lead = row.lead
-        # Mark it before its related facts: an outcome may be in the row that it leads, and would choose it again.
+        # Mark the fact before its related facts are chosen. Otherwise an outcome in the row that it leads would choose it again.
         self._taken[number] = True
         if not source.opened and source.outcome >= 0 and not self._taken[source.outcome]:
             self._take(source.outcome)
@@ -250,7 +250,7 @@ class FactSelector:
         fact = known.facts[number]
         self._spent += 0.0 if source.opened else source.cost
         self._append(source, fact)
-        # Without the handle, which consecutive lines of a user share.
+        # The handle does not count, because consecutive lines of a user share it.
         self._users += fact.cost if source.user else 0.0
         if source.line.kind == "call":
             _note_crowding(source, row, fact)
@@ -260,7 +260,7 @@ class FactSelector:
         for other in known.bundles.get(number, ())[1:]:
             self._append(source, known.facts[other])
         if source.user and number + 1 < source.end and source.said <= SAID_FREE:
-            # The next sentence may revoke it.
+            # The next sentence may revoke this one.
             known.worths[number + 1] *= FOLLOWS
             again = (number + 1,)
         if not source.opened:
@@ -506,7 +506,7 @@ def _format_arguments(line: Line, given: dict[int, list[Fact]]) -> str:
     """Return the handle of a call with further chosen arguments inside its brackets, because text after the brackets is the result."""
     if not given:
         return line.handle
-    # Without names, the handle contains the head of a long argument, which is written in full here.
+    # If `line.names` is empty, the handle has the beginning of a long argument. It is replaced, because the argument's facts are written here.
     head = f"{line.handle[:-1]}; " if line.names else f"{line.handle.partition('(')[0]}("
     return f"{head}{_format_groups(line, given)})"
 

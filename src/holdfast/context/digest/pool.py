@@ -375,7 +375,7 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
     best = max(fact.weight for fact in said) if not whole else 0.0
     question.weight = round(ANSWERED * max(question.weight, best), 2)
     question.firm = True
-    # Estimated separately, because the arrow is not ASCII, and would make both count as a dense script.
+    # Estimated separately: the arrow is not ASCII, so question and answer together would be estimated like a script without spaces.
     question.cost = round(question.cost + estimate_tokens(text) + ARROW_COST, 1)
     return not reply.facts
 
