@@ -1,1 +1,1 @@
-"""Searches of a user's conversations: their options, results and pages."""
+"""Search a user's conversations: options, ranking, results and pages."""

@@ -1,10 +1,10 @@
-"""Search a user's conversations: look up and rank a question, and read the hits from the log.
+"""Search a user's conversations: look up a question in the index, rank the candidates, and read the hits from the log.
 
     check -> parse the question -> look up words and vectors -> rank -> read from the log -> make a page
 
-An index stores no text and may lag behind. A hit is shown only if the log still has its entry, live and not erased, in the same session
-that was indexed; otherwise the next hit takes its place. Filters are never widened. A message shared by several sessions is
-returned once.
+An index stores no text and may be outdated. So a hit is returned only if the session is still the one that was indexed and its log
+still has the entry, which must not be erased. Otherwise the next hit takes its place. Filters always apply. If several sessions
+share a message, it is returned only once.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from holdfast.stores.base import Store
 from holdfast.stores.walk import group_ranges
 
 LeaveOut = Callable[[str, int], bool]
-"""Return True for an entry, given by session and `seq`, that is not wanted."""
+"""Called with the session and the `seq` of an entry. Returns True if the entry must not be among the hits."""
 
 
 class _Look(NamedTuple):
-    """The properties that an entry and its copies share in an index."""
+    """The properties in the index that an entry and its copies in other sessions have in common."""
 
     at: int
     role: str
@@ -62,17 +62,17 @@ class _Look(NamedTuple):
 async def drop_twins(
     store: Store, user_id: str, ranked: Sequence[Hit], *, leave_out: LeaveOut | None, not_session: str | None
 ) -> list[Hit]:
-    """Return the hits in order, without unwanted ones, and only the best hit of each shared message.
+    """Return the hits without unwanted messages, and with only the best hit of each message that several sessions share.
 
-    An unwanted message is left out in all sessions that share it. Nothing is read unless `not_session` is given, or several sessions have
-    hits that look alike.
+    An unwanted message is left out in all sessions that share it. The store is read only if `not_session` is given, or if several
+    sessions have hits that may be the same message.
 
     Args:
         store: the tenant's store.
         user_id: the user whose conversations are searched.
         ranked: the hits, best first.
-        leave_out: see `LeaveOut`; None: all are wanted.
-        not_session: a session whose messages are not wanted; it has none of the hits.
+        leave_out: returns True for unwanted messages; None: only those of `not_session` are unwanted.
+        not_session: a session whose messages are unwanted, also where other sessions share them. None of the hits is in it.
     """
     shared = await _load_origins(store, user_id, ranked, not_session)
     origins = [_find_origin(hit, shared) for hit in ranked]
@@ -95,7 +95,7 @@ def _is_left_out(hit: Hit, leave_out: LeaveOut | None) -> bool:
 async def _load_origins(
     store: Store, user_id: str, ranked: Sequence[Hit], not_session: str | None
 ) -> Mapping[str, Sequence[Origin]]:
-    """Return the origins of the sessions that may share a hit with another one."""
+    """Return, by session, the origins of the messages of sessions that may share a hit with another session."""
     sessions: dict[_Look, set[str]] = {}
     for hit in ranked:
         sessions.setdefault(_get_look(hit), {not_session} if not_session else set()).add(hit.candidate.session)
@@ -104,7 +104,7 @@ async def _load_origins(
 
 
 def _find_origin(hit: Hit, shared: Mapping[str, Sequence[Origin]]) -> EntryOrigin | None:
-    """Return the origin of a hit; None if its session shares nothing."""
+    """Return the origin of a hit's message, or None if its session shares no hit with another session."""
     found = hit.candidate
     return find_origin(shared[found.session], found.seq) if found.session in shared else None
 
@@ -116,29 +116,29 @@ def _get_look(hit: Hit) -> _Look:
 
 _log: Final = logging.getLogger("holdfast.search")
 _READ_AT_ONCE: Final = 16
-"""Entries that are read from the log at once."""
+"""Maximum number of hits that are read from the log at once."""
 _MAX_STALE: Final = 8
-"""The most sessions that one search asks the index to check again."""
+"""Maximum number of sessions that one search asks the index to check again."""
 _AROUND: Final = 6
-"""Entries that are read for each neighbour, because tool results lie in between."""
+"""Number of entries that are read for each requested neighbour, because tool results may be between messages."""
 
 
 async def search_conversations(
     engine: Engine, user_id: str, query: str, options: SearchOptions, *, leave_out: LeaveOut | None = None
 ) -> SearchResults:
-    """Search a user's conversations and return one page.
+    """Search a user's conversations and return one page of hits.
 
     Args:
         engine: the tenant's engine.
         user_id: the user whose conversations are searched.
-        query: the question; it has no syntax.
-        options: filters and options.
-        leave_out: see `LeaveOut`.
+        query: the question, in plain words.
+        options: filters and other options.
+        leave_out: returns True for messages that must not be among the hits; None: there are none.
 
     Raises:
-        InvalidRequest: the search is invalid; there is no index, or no embedder for `vector`.
+        InvalidRequest: the search is invalid, there is no index, or mode `vector` is requested without an embedder.
         StoreError: the index or the store cannot be read.
-        EmbeddingFailed: the query has no vector in mode `vector`.
+        EmbeddingFailed: mode `vector` is requested, and the embedder fails or takes too long.
     """
     check_search(user_id, query, options)
     if engine.index is None:
@@ -188,13 +188,13 @@ async def search_conversations(
 async def rank_session(engine: Engine, ref: SessionRef, query: str, options: SearchOptions) -> list[int]:
     """Return the `seq` of the entries of one session that answer a question, best first.
 
-    Only the index is read, not the log, so some entries may no longer exist.
+    Only the index is read, not the log, so some of the entries may no longer exist.
 
     Args:
-        engine: the tenant's engine, with an index.
+        engine: the tenant's engine. It must have an index.
         ref: the session.
-        query: the question; it has no syntax.
-        options: filters; options about the form of hits are ignored.
+        query: the question, in plain words.
+        options: filters, mode and `limit`. Options that concern pages and snippets are ignored.
 
     Raises:
         StoreError: the index cannot be read.
@@ -213,7 +213,10 @@ def _keep_best_per_session(ranked: Sequence[Hit]) -> list[Hit]:
 
 
 class _Text(NamedTuple):
-    """An entry without its contents, and the part of its words from which snippets are made: a page may have a hundred of them."""
+    """An entry without its content, and the part of its words from which a snippet is made.
+
+    The content is left out to save memory, because a page may have a hundred entries.
+    """
 
     entry: Entry
     words: str
@@ -236,7 +239,7 @@ class _HitReader:
 
     Args:
         engine: the tenant's engine.
-        search: the search; gets a note about sessions that cannot be read.
+        search: the search. A note is added to it for each session that cannot be read.
         options: the options of the search.
     """
 
@@ -247,12 +250,17 @@ class _HitReader:
         self._stale: set[SessionRef] = set()
 
     async def rerank(self, ranked: list[Hit]) -> HitOrder:
-        """Reorder the hits for a first page and the pages after it."""
+        """Let the reranker reorder the best hits. This is done for the first page; its cursor keeps the order for later pages."""
         service, search, reads = self._service, self._search, self.read(ranked, _READ_AT_ONCE)
         return await rerank(service.reranker, search.question, self._options, ranked, reads=reads, notes=search.notes)
 
     async def read(self, ranked: Sequence[Hit], at_once: int) -> AsyncIterator[_Read]:
-        """Yield the hits that still exist in the log, with their entries, in order."""
+        """Yield the hits whose entries still exist in the log, in order.
+
+        Args:
+            ranked: the hits.
+            at_once: number of hits to read at once, up to `_READ_AT_ONCE`.
+        """
         size = min(at_once, _READ_AT_ONCE)
         for at in range(0, len(ranked), size):
             part = ranked[at : at + size]
@@ -270,7 +278,10 @@ class _HitReader:
     async def _read(
         self, session_id: str, candidates: Sequence[Candidate], found: dict[tuple[str, int], Entry]
     ) -> None:
-        """Read a session's entries; mark the session as stale if the index has entries that the log lacks."""
+        """Read the entries of candidates in one session, and add them to `found`.
+
+        If the log does not have one of them, the session is stale: the index must check it again.
+        """
         ref, store = SessionRef(self._search.space.name, session_id), self._engine.store
         ranges = group_ranges(sorted(candidate.seq for candidate in candidates))
         try:
@@ -294,14 +305,18 @@ class _HitReader:
                 found[session_id, candidate.seq] = entry
 
     async def refresh_index(self) -> None:
-        """Ask the index to check stale sessions again."""
+        """Ask the index to check the stale sessions again."""
         for ref in list(self._stale)[:_MAX_STALE]:
             await self._service.drop_if_gone(ref)
 
     async def make_hits(self, reads: Sequence[_Read], position: int) -> list[SearchHit]:
-        """Return the hits of a page, numbered after `position`.
+        """Make the hits of a page, with snippets and neighbours.
 
-        Their texts are analysed together, within one `SnippetBudget`, in a thread unless they are short.
+        The snippets are cut in a thread if the texts are long. They share one `SnippetBudget`.
+
+        Args:
+            reads: the hits, as read from the log.
+            position: the number of the last hit of the previous page; 0 for the first page.
         """
         around = (
             [await self._read_around(read) for read in reads]
@@ -352,7 +367,7 @@ class _HitReader:
         )
 
     async def _read_around(self, read: _Read) -> _Surroundings:
-        """Read the messages before and after an entry."""
+        """Read the messages before and after a hit, as many on each side as requested."""
         ref, seq = SessionRef(self._search.space.name, read.hit.candidate.session), read.text.entry.seq
         most, count = self._options.neighbours, self._options.neighbours * _AROUND
         store = self._engine.store
@@ -370,7 +385,14 @@ def _make_text(entry: Entry) -> _Text:
 def _make_snippets(
     pieces: Sequence[tuple[str, tuple[int, int] | None]], question: Question, width: int, marked: int
 ) -> list[Snippet]:
-    """Return a snippet of each text, from its chunk; the first `marked` ones have highlights."""
+    """Return a snippet of each text. Only the first `marked` snippets have highlights.
+
+    Args:
+        pieces: the texts, each with the position of the chunk that was found; None: use the whole text.
+        question: the parsed query.
+        width: maximum number of characters of a snippet.
+        marked: the number of snippets with highlights.
+    """
     budget = SnippetBudget()
     return [
         make_chunk_snippet(text, chunk, question, width, marks=at < marked, budget=budget)

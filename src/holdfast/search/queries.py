@@ -1,7 +1,8 @@
-"""Define searches: their filters and options, hits with snippets and neighbours, pages and cursors. Pure functions.
+"""The options of a search, its results (hits with snippets and neighbours), and cursors for the next page. Pure functions.
 
-A cursor holds the position of the last hit in the ranking and the time of the first page, so that "yesterday" stays the same day and
-later messages do not appear. It is not a secret and grants nothing: only the request says whose messages are searched.
+A cursor contains the position of a hit in the ranking and the time of the first page. So "yesterday" means the same day on all pages,
+and messages that were written after the first page do not appear. A cursor is not a secret and gives no access: the user whose
+messages are searched comes from the request only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SEARCH_ROLES: Final = ("user", "assistant", "tool")
 
 
 class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a search. `Sessions.search` describes them."""
+    """The options of a search. Those without a text here are described in `Sessions.search`."""
 
     mode: SearchMode | None = None
     limit: int = 10
@@ -45,36 +46,39 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     time: Literal["auto", "filter", "off"] = "auto"
-    """The effect of a time in the query: `auto` ranks messages from or about that time first, `filter` finds no others, `off` has none."""
+    """The effect of a time in the query. `auto`: messages from or about that time rank first. `filter`: only messages from that time
+    are found. `off`: a time has no effect."""
     zone: str = "UTC"
     neighbours: int = 0
     session_level: bool = False
     width: int = SEARCH_SNIPPET_CHARS
-    """Characters of a snippet."""
+    """Maximum number of characters of a snippet."""
     fresh: float = INDEX_FRESH_SECONDS
-    """Seconds to wait until the user's latest messages are in the index."""
+    """Maximum number of seconds to wait until the user's latest messages are in the index."""
     known: SessionRef | None = None
-    """The session of a turn, whose latest messages are known: they are not waited for, nor are those of many other sessions."""
+    """The session of the turn that searches, whose latest messages are in the prompt already. The search does not wait until they are
+    indexed. If many sessions of the user wait to be indexed, it waits for none of them."""
     bare: bool = False
-    """Whether only the texts are wanted: no highlights, no cursors, no `has_more`."""
+    """True if only the texts of the hits are needed: no highlights, no cursors, no `has_more`."""
     least: float = 0.0
-    """Minimum score of a hit, as a share of the best hit's."""
+    """Minimum score of a hit, as a share of the best hit's score."""
     sure: bool = False
-    """Whether to return nothing unless something surely answers, see `Ranking.has_answer`. Used for what a model gets."""
+    """True to return no hits unless one of them surely answers (`Ranking.has_answer`). Used if the hits are shown to a model."""
     rerank: Literal["on", "off", "prompt"] = "on"
-    """Whether the reranker, if there is one, reorders the best hits; `prompt`: only if it is enabled for prompts, and in less time."""
+    """`on`: the reranker, if there is one, reorders the best hits. `off`: it does not. `prompt`: it does so only if it is enabled for
+    prompts, and it gets less time."""
     patience: float = SEARCH_VECTOR_SECONDS
-    """Seconds to wait for the vector of the query."""
+    """Maximum number of seconds to wait for the vector of the query."""
 
     def make_cursor_binding(self, tenant: str, user_id: str, query: str) -> dict[str, Any]:
-        """Return everything that the order and the filters of a search depend on."""
+        """Return everything that determines the hits and their order. A cursor is valid only for the same values."""
         own = ("mode", "session_id", "not_session", "agent", "role", "since", "until", "time", "zone", "session_level")
         plain = {"rerank": self.rerank} if self.rerank != "on" else {}
         return {**{name: getattr(self, name) for name in own}, **plain, "of": [tenant, user_id, query]}
 
 
 def check_search(user_id: Any, query: Any, options: SearchOptions) -> None:
-    """Refuse invalid searches before anything is looked up. Raises `InvalidRequest`."""
+    """Check the arguments of a search. Raises `InvalidRequest` if one of them is invalid."""
     _check_id(user_id, "user_id")
     for name in ("session_id", "agent"):
         if getattr(options, name) is not None:
@@ -110,7 +114,7 @@ def _check_times(options: SearchOptions) -> None:
 
 
 def parse_search_zone(name: Any) -> tzinfo:
-    """Return the time zone with a name. Raises `InvalidRequest`."""
+    """Return the time zone with an IANA name. Raises `InvalidRequest` if there is no such time zone."""
     if not isinstance(name, str):
         raise InvalidRequest(f"tz must be the name of a time zone, not {type(name).__name__}", param="tz")
     try:
@@ -131,30 +135,35 @@ _LONGEST: Final = 4_500
 
 
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The end of a page: a position in the ranking, or among the hits that a reranker has reordered."""
+    """The position of a hit, after which the next page begins.
+
+    `score`, `at`, `session` and `seq` are those of the hit. Exception: if a reranker has reordered the hit, they are those of the
+    reordered hit that is last in the ranking.
+    """
 
     score: float
-    """Score of the hit; among reranked hits, that of the one that is last in the ranking."""
     at: int
+    """Time of the message, in milliseconds since the epoch."""
     session: str
     seq: int
     position: int
-    """The hit's number, from 1 on the first page."""
+    """The number of the hit over all pages, from 1."""
     now: int
-    """The time of the first page, milliseconds since the epoch."""
+    """The time of the first page, in milliseconds since the epoch."""
     newest: int
-    """The time of the newest hit known on the first page; clocks may differ."""
+    """The time of the newest hit that was known on the first page. It is needed because clocks may differ."""
     reranked: bytes = b""
-    """The reranked hits that follow before the ranking continues, in order; see `holdfast.search.ranked_search`."""
+    """The hits that the reranker has put after this hit, in its order; see `holdfast.search.ranked_search`. After them the ranking
+    continues."""
 
     @property
     def key(self) -> tuple[float, int, str, int]:
-        """The sort key of the position."""
+        """The sort key of the position; see `make_order_key`."""
         return make_order_key(self.score, self.at, self.session, self.seq)
 
 
 def make_order_key(score: float, at: int, session: str, seq: int) -> tuple[float, int, str, int]:
-    """Return the sort key of a hit: best first, then newest, then by session and position."""
+    """Return the sort key of a hit, which sorts by score (best first), then time (newest first), then session and `seq`."""
     return -score, -at, session, seq
 
 
@@ -163,14 +172,14 @@ def encode_cursor(place: PagePosition, binding: Any) -> str:
 
     Args:
         place: the position.
-        binding: everything that the search depends on, as JSON values; the cursor is not valid for any other search.
+        binding: everything that determines the results of the search, as JSON values. The cursor is valid only with the same values.
     """
     data = msgspec.json.encode(place)
     return urlsafe_b64encode(_sign(data, binding) + data).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, binding: Any) -> PagePosition:
-    """Decode a cursor. Raises `InvalidRequest` if it was not made for exactly this search."""
+    """Decode a cursor. Raises `InvalidRequest` if it was not made with the same `binding`."""
     if len(cursor) <= _LONGEST:
         try:
             data = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
@@ -203,7 +212,7 @@ class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that answers."""
+    """An entry that was found."""
 
     session_id: str
     seq: int
@@ -214,18 +223,19 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     """The speaker's name, if there are several."""
     timestamp: int
     score: float
-    """Higher is better; comparable only within one search. 0 if the query only asks for a time."""
+    """Higher is better. Scores of different searches cannot be compared. If the query only asks for a time, the score is 0, or 1 for a
+    message from or about the day that was asked for."""
     parts: dict[str, float]
-    """The parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine.
+    """The parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`, and `similarity`, which is the cosine.
 
-    `rerank` is the score of the reranker: it decides the order, and is not part of `score`."""
+    `rerank` is the score of the reranker. It decides the order of the best hits, but is not part of `score`."""
     snippet: str
     highlights: tuple[tuple[int, int], ...]
-    """Start and stop of each matching word in the characters of `snippet`."""
+    """Start and stop of each matching word in `snippet`."""
     position: int
-    """Its rank, from 1, over all pages."""
+    """The number of the hit over all pages, from 1."""
     cursor: str = ""
-    """Identifies this hit in this search: given as `after`, the page begins after it."""
+    """Give it as `after` in the same search to get the hits after this one."""
     before: tuple[SearchNeighbour, ...] = ()
     after: tuple[SearchNeighbour, ...] = ()
 
@@ -240,11 +250,12 @@ class SearchResults(msgspec.Struct, frozen=True, kw_only=True):
 
     hits: tuple[SearchHit, ...]
     mode: SearchMode
-    """The mode that was used."""
+    """The search mode that was used."""
     has_more: bool = False
     cursor: str | None = None
-    """Give it as `after` for the next page; None: this is the last page."""
+    """Give it as `after` to get the next page. None: this is the last page."""
     range: tuple[int | None, int | None] = (None, None)
-    """The time that was searched, from filters and time expressions together: start (inclusive) and stop (exclusive) in milliseconds."""
+    """The time that was searched, according to the filters and the query: start (included) and stop (excluded), in milliseconds since
+    the epoch. None: no bound."""
     notes: tuple[str, ...] = ()
-    """Deviations from the request, such as `keyword only: there is no embedder`."""
+    """Ways in which the search differs from the request, such as `keyword only: there is no embedder`."""

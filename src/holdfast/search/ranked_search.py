@@ -1,8 +1,10 @@
 """Look up a question by words and by vectors, rank the candidates, and let a reranker reorder the best hits.
 
-Ranking reads nothing from the log. The reranker gets the first hits of the ranking that still exist in the log. They come first, in its order;
-the others follow in the order of the ranking. Only a first page calls the reranker: each cursor holds the remaining reranked hits, so later
-pages keep the order, even in another process and after a failure.
+Ranking reads nothing from the log. The reranker gets the first hits of the ranking that still exist in the log. In the results, these
+hits come first, in the reranker's order. The other hits follow in the order of the ranking.
+
+The reranker is called only for the first page. Each cursor contains the reranked hits that are still to come. So later pages keep the
+order, even in another process or if the reranker fails.
 """
 
 from __future__ import annotations
@@ -44,20 +46,31 @@ from holdfast.search.queries import PagePosition, SearchHit, SearchOptions, make
 _log: Final = logging.getLogger("holdfast.search")
 WITHOUT_VECTORS: Final = "some messages have no vector yet: they are found by their words alone"
 RANKED: Final = 50
-"""Number of hits whose neighbours are looked up though they match nothing themselves. The same for all pages, so that they share one order."""
+"""Number of hits for which `Ranking.list_missing` is called. It is the same for all pages, so that they all have the same order."""
 _LONG_QUERY: Final = 500
-"""Characters from which a query is analysed in a thread."""
+"""A query with more characters than this is analysed in a thread."""
 _INLINE: Final = 600
+"""Maximum number of candidates that are ranked on the event loop. More candidates are ranked in a thread."""
 _INLINE_DETAILS: Final = 100_000
-"""Maximum candidates, and characters of their details, that are ranked on the event loop."""
+"""Maximum number of characters of the candidates' details that are ranked on the event loop."""
 _SPANS: Final = 3
-"""Number of times in a question for which messages are looked up."""
+"""Maximum number of times in a question for which messages are looked up; the first ones."""
 
 
 async def begin_search(
     engine: Engine, space: Space, query: str, options: SearchOptions, place: PagePosition | None
 ) -> RankedSearch:
-    """Analyse the query and start a search. A long query, and a process's first one, which loads word tables, is analysed in a thread."""
+    """Parse the query and return a search that is ready to run.
+
+    A long query is parsed in a thread. So is the first query of a process, because that loads word tables.
+
+    Args:
+        engine: the tenant's engine.
+        space: the documents to search.
+        query: the question.
+        options: the options of the search.
+        place: the position after which the page begins; None: the first page.
+    """
     global _analysed  # noqa: PLW0603 - the tables belong to the process as well
     now = engine.clock() if place is None else place.now
     question = await run_cpu(
@@ -72,21 +85,21 @@ _analysed = False
 
 
 def get_order_key(hit: Hit) -> tuple[float, int, str, int]:
-    """Return the sort key of a hit."""
+    """Return the sort key of a hit; see `make_order_key`."""
     found = hit.candidate
     return make_order_key(hit.score, found.at, found.session, found.seq)
 
 
 class RankedSearch:
-    """One search, up to the ranking.
+    """One search: it looks up candidates in the index and ranks them.
 
     Attributes:
         space: the documents to search.
-        now: the time of the first page, milliseconds since the epoch.
-        question: the parsed query.
-        filters: the filters of the index lookup.
-        mode: the mode that is actually used.
-        notes: deviations from the request.
+        now: the time of the first page, in milliseconds since the epoch.
+        question: the parsed query. If none of its words is in the index, it is replaced by a question with similar words.
+        filters: the filters for lookups in the index.
+        mode: the search mode that is used. It may differ from the requested mode.
+        notes: ways in which the search differs from the request.
     """
 
     def __init__(self, engine: Engine, space: Space, question: Question, options: SearchOptions, now: int) -> None:
@@ -127,7 +140,7 @@ class RankedSearch:
     # -- lookups -------------------------------------------------------------
 
     async def rank(self) -> list[Hit]:
-        """Return all hits, best first."""
+        """Look up candidates and return all hits, best first."""
         since, until = self.filters.since, self.filters.until
         if since is not None and until is not None and since >= until:
             return []
@@ -156,13 +169,16 @@ class RankedSearch:
         return ranking.list_hits()
 
     def select_answers(self, ranked: list[Hit]) -> list[Hit]:
-        """Return the hits whose scores are close enough to the best; none if an answer has to be sure and is not."""
+        """Return the hits whose score is at least the share `least` of the best hit's score.
+
+        If the option `sure` is set and no hit surely answers, return no hits.
+        """
         if not ranked or (self._options.sure and self._ranking is not None and not self._ranking.has_answer(ranked)):
             return []
         return [hit for hit in ranked if hit.score >= self._options.least * ranked[0].score]
 
     async def _find_by_words(self, lookup: Lookup) -> Candidates | None:
-        """Return the candidates found by words; None if words do not count, or the query has none."""
+        """Return the candidates that the words of the query find. Return None in mode `vector`, or if the query has no words."""
         if self.mode == "vector" or not lookup.terms:
             return None
         found = await self._add_dated(lookup, await self._index.lookup(lookup))
@@ -171,7 +187,10 @@ class RankedSearch:
         return await self._find_similar_words(lookup) or found
 
     async def _add_dated(self, lookup: Lookup, found: Candidates) -> Candidates:
-        """Add messages from the times that the question names, first with one of its words, then without."""
+        """Add messages from the times that the question names to the candidates.
+
+        For each time, messages that contain a word of the question are added first, then other messages.
+        """
         spans = () if self.question.range and self._narrows else self.question.spans[:_SPANS]
         known = {(one.source, one.place) for one in found.found}
         more: list[Candidate] = []
@@ -186,7 +205,10 @@ class RankedSearch:
         return msgspec.structs.replace(found, found=[*found.found, *more]) if more else found
 
     async def _find_similar_words(self, lookup: Lookup) -> Candidates | None:
-        """Return the candidates for words that differ by a letter, if no word of the query is indexed; None if there are none either."""
+        """Search for words that differ from those of the query by one letter, because the query may have typos.
+
+        Used if no word of the query is in the index. Return None if no similar word is in the index either.
+        """
         terms = list_typo_candidates(self.question)
         known = (await self._index.lookup(msgspec.structs.replace(lookup, terms=terms, limit=1))) if terms else None
         question = None if known is None else correct_typos(self.question, known.frequencies)
@@ -197,7 +219,10 @@ class RankedSearch:
         return await self._index.lookup(msgspec.structs.replace(lookup, terms=question.terms))
 
     async def _embed_query(self) -> bytes | None:
-        """Return the query's vector; None if none is needed, or if the search falls back to words."""
+        """Return the query's vector. Return None in mode `keyword`.
+
+        If the embedder fails or takes too long, mode `vector` raises the error; mode `hybrid` becomes `keyword`.
+        """
         embedder = self._service.embedder
         if self.mode == "keyword" or embedder is None:
             return None
@@ -219,9 +244,10 @@ class RankedSearch:
         return None
 
     async def _find_by_time(self) -> list[Hit]:
-        """Return all messages from the requested time, newest first; only the requested role's, if the query names one.
+        """Return all messages from the time that the query asks for, newest first.
 
-        If the time has no end ("what happened last Thursday?"), messages from that day, or about it, come first.
+        If the query asks for messages of the user or of the assistant, only those are returned. If the time has no end ("what happened
+        last Thursday?"), messages from that day, or about that day, come first.
         """
         filters = self.filters
         if not filters.roles and self.question.role is not None:
@@ -233,7 +259,7 @@ class RankedSearch:
 
 
 def _is_long(found: Candidates | None) -> bool:
-    """Return True if ranking the candidates takes so long that it should not block the event loop."""
+    """Return True if there are so many candidates that ranking them on the event loop would block it for too long."""
     some = () if found is None else found.found
     return len(some) > _INLINE or sum(len(one.detail) for one in some) > _INLINE_DETAILS
 
@@ -254,14 +280,14 @@ def _make_filters(options: SearchOptions) -> Filters:
 
 
 def _narrow(filters: Filters, since: int | None, until: int | None) -> Filters:
-    """Return the filters, narrowed to a time."""
+    """Return the filters, restricted to times from `since` (included) to `until` (excluded), in milliseconds since the epoch."""
     starts = [one for one in (filters.since, since) if one is not None]
     stops = [one for one in (filters.until, until) if one is not None]
     return msgspec.structs.replace(filters, since=max(starts, default=None), until=min(stops, default=None))
 
 
 _ITEM: Final = Struct("<6sd")
-"""A reranked hit in a cursor: its mark and its score."""
+"""The format of a reranked hit in a cursor: its hash from `_hash_hit`, and the reranker's score."""
 
 
 class _Words(Protocol):
@@ -278,7 +304,7 @@ class ReadHit(Protocol):
 
     @property
     def text(self) -> _Words:
-        """The words of its entry."""
+        """The searchable words of the hit's entry."""
 
 
 class _ScoredHit(NamedTuple):
@@ -288,15 +314,15 @@ class _ScoredHit(NamedTuple):
 
 
 class HitOrder:
-    """The hits in the order of the pages.
+    """The hits of a search in their final order.
 
     Attributes:
-        hits: all hits, reranked ones first.
+        hits: all hits: first the reranked ones, then the others.
 
     Args:
-        head: the reranked hits, in order.
-        rest: the others, in order.
-        last: sort key of the reranked hit that is last in the ranking, as in `PagePosition`.
+        rest: the hits that the reranker has not reordered, in the order of the ranking.
+        head: the reranked hits, in the reranker's order.
+        last: of the reranked hits, the one that is last in the ranking: its score, time, session and `seq`.
     """
 
     def __init__(
@@ -308,7 +334,7 @@ class HitOrder:
         self._at = {(one.hit.candidate.session, one.hit.candidate.seq): at for at, one in enumerate(head)}
 
     def add_rerank_scores(self, shown: Sequence[SearchHit]) -> list[SearchHit]:
-        """Add the reranker's score to the `parts` of a page's hits that have one."""
+        """Return the hits of a page, with the reranker's score added to the `parts` of those that were reranked."""
         return [
             hit
             if (at := self._at.get((hit.session_id, hit.seq))) is None
@@ -317,7 +343,13 @@ class HitOrder:
         ]
 
     def get_position(self, hit: SearchHit, now: int, newest: int) -> PagePosition:
-        """Return the position of a hit, after which the next page begins."""
+        """Return the position of a hit for a cursor.
+
+        Args:
+            hit: the hit after which the next page begins.
+            now: the time of the first page, in milliseconds since the epoch.
+            newest: the time of the newest hit that was known on the first page.
+        """
         own = (hit.score, hit.timestamp, hit.session_id, hit.seq)
         at = self._at.get((hit.session_id, hit.seq))
         if at is None or self._last is None:
@@ -327,11 +359,11 @@ class HitOrder:
 
 
 def continue_after(ranked: Sequence[Hit], place: PagePosition) -> HitOrder:
-    """Return the hits after a position.
+    """Return the hits after a position in their final order.
 
     Args:
         ranked: all hits, in the order of the ranking.
-        place: the end of the previous page.
+        place: the position of the last hit of the previous page.
     """
     marks = {_hash_hit(hit): hit for hit in ranked} if place.reranked else {}
     items = _ITEM.iter_unpack(place.reranked[: len(place.reranked) // _ITEM.size * _ITEM.size])
@@ -349,17 +381,18 @@ async def rerank(
     reads: AsyncIterator[ReadHit],
     notes: list[str],
 ) -> HitOrder:
-    """Reorder the hits for a first page.
+    """Let a reranker reorder the best hits, and return all hits in their final order.
 
-    The order stays if the search has no reranker, if the query only asks for a time, or if the reranker fails or is late.
+    The order of the ranking is kept if there is no reranker, if the options switch it off, if the query only asks for a time, or if
+    the reranker fails or takes too long.
 
     Args:
-        reranker: None: there is none.
+        reranker: the reranker; None: there is none.
         question: the parsed query.
         options: the options of the search.
         ranked: all hits, in the order of the ranking.
-        reads: the hits that still exist in the log, with their texts; read as far as needed.
-        notes: gets a note if the reranker fails or is late.
+        reads: the hits that still exist in the log, with their texts. It is read only as far as needed.
+        notes: a note is added if the reranker fails or takes too long.
     """
     if reranker is None or len(ranked) < 2 or question.only_time or not _is_wanted(reranker, options):
         return HitOrder(ranked)
@@ -390,7 +423,7 @@ def _is_wanted(reranker: BoundedReranker, options: SearchOptions) -> bool:
 
 
 def _make_excerpts(texts: Sequence[tuple[str, tuple[int, int] | None]], question: Question, most: int) -> list[str]:
-    """Return the piece of each text around its best chunk, of at most `most` characters."""
+    """Return an excerpt of at most `most` characters from each text, around the chunk that was found."""
     budget = SnippetBudget()
     width = most - 2 * len(CUT)
     return [
@@ -400,6 +433,6 @@ def _make_excerpts(texts: Sequence[tuple[str, tuple[int, int] | None]], question
 
 
 def _hash_hit(hit: Hit) -> bytes:
-    """Return a hash of six bytes that identifies a hit within a search."""
+    """Return a hash of six bytes that identifies a hit among the hits of a search."""
     named = f"{hit.candidate.session}#{hit.candidate.seq}"
     return hashlib.blake2b(named.encode(), digest_size=6).digest()
