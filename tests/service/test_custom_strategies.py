@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Agent, Roster, StrategyFunction, StrategyUnit
 from holdfast.context.build import Request, build
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.strategies import Strategy, make_strategy
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, ToolCall
@@ -120,6 +120,36 @@ async def test_strategy_that_keeps_nothing_still_leaves_the_required_messages() 
         assert texts[:2] == ["The task.", "A pinned message."]
         newest = range(30 - len(texts[2:]), 30)
         assert texts[2:] == [f"Question {at}: where is my order of last week?" for at in newest]
+
+
+@pytest.mark.parametrize(("options", "share"), [({}, 1.0), ({"threshold": 0.5}, 0.5)])
+def test_function_is_called_past_the_threshold(options: dict[str, Any], share: float) -> None:
+    """By default, only when the prompt is over its budget. The function may use the whole budget in both cases."""
+    called: list[tuple[int, int]] = []
+
+    def keep_all(units: Sequence[StrategyUnit], budget: int) -> list[int]:
+        called.append((sum(unit.tokens for unit in units), budget))
+        return [unit.seq for unit in units]
+
+    sizes = []
+    with registered_strategies(keep_all=keep_all):
+        made = make_strategy(parse({"strategy": "keep_all", "budget": 1_000, **options}))
+        for length in range(1, 60):
+            entries = make_log(["x"] * length)
+            before = len(called)
+            built = build(Request(strategy=made, count=STORED, input_budget=100_000), None, (), entries)
+            if len(called) > before:
+                break
+            sizes.append(built.tokens)
+    assert sizes[-1] <= share * 1_000 < called[0][0]
+    assert called[0][1] == 1_000
+
+
+def test_threshold_must_be_a_share() -> None:
+    with registered_strategies(mine=keep_nothing):
+        assert parse({"strategy": "mine", "threshold": 0.9}).options == {"threshold": 0.9}
+        with pytest.raises(InvalidRequest, match="threshold: expected a number above 0 and below 1, got 1"):
+            parse({"strategy": "mine", "threshold": 1})
 
 
 @pytest.mark.parametrize(

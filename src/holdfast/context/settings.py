@@ -218,7 +218,11 @@ def add_strategy(name: str) -> None:
     """Add an application's strategy to `STRATEGIES`."""
     _strategies[name] = _make_spec(
         "a strategy of the application",
-        {"budget": _make_budget_key(None, _BY_INPUT), "max_window": _MAX_WINDOW},
+        {
+            "budget": _make_budget_key(None, _BY_INPUT),
+            "max_window": _MAX_WINDOW,
+            "threshold": Key("share", None, "share of the budget past which the function is called; unset: all of it"),
+        },
         left=f"over the budget, and not chosen by the strategy {name}",
         chosen=f"chosen by the strategy {name}",
     )
@@ -373,7 +377,7 @@ def _describe_expected(key: Key) -> str:
 def _find_conflicts(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
     """Return the mistakes in options that are valid one by one but not together."""
     keys = STRATEGIES[strategy].keys
-    if "threshold" not in keys:
+    if not {"threshold", "target"} <= keys.keys():
         return []
     threshold, target = (options.get(name, keys[name].default) for name in ("threshold", "target"))
     if target < threshold:

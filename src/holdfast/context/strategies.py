@@ -454,6 +454,8 @@ def register_strategies(functions: Mapping[Any, Any]) -> None:
     Raises:
         InvalidRequest: a name is built in, is not an identifier, or is registered for another function; or a value is not a function.
     """
+    if not isinstance(functions, Mapping):
+        raise InvalidRequest(f"strategies must be an object, not {type(functions).__name__}", param="strategies")
     for name, function in functions.items():
         if name in BUILT_IN or not (isinstance(name, str) and name.isidentifier()):
             why = "is a built-in strategy" if name in BUILT_IN else "must be letters, digits and underscores"

@@ -68,8 +68,13 @@ def _make_key_schema(key: Key) -> JsonObject:
     return {"anyOf": [mapping, {"type": ["boolean", "null"]}]}
 
 
-_STRATEGIES: Final = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
-Strategy = Annotated[Any, json_schema(type=["string", "null"], enum=[*STRATEGIES, None], description=_STRATEGIES)]
+def describe_strategy() -> JsonObject:
+    """Return the JSON Schema of a strategy's name, with the strategies that the application has registered so far."""
+    about = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
+    return {"type": ["string", "null"], "enum": [*STRATEGIES, None], "description": about}
+
+
+Strategy = Annotated[Any, json_schema(**describe_strategy())]
 _KEYS: Final = {name: key for strategy in STRATEGIES.values() for name, key in strategy.keys.items()}
 
 

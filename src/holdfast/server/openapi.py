@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast._version import __version__
 from holdfast.server.chat_objects import Error
+from holdfast.server.context import ContextRequest, describe_strategy
 from holdfast.server.permissions import ROLES, Need
 from holdfast.server.routes import JSON, Route
 from holdfast.server.schema import Schema, list_docstrings, make_components, make_parameters_schema, make_ref
@@ -98,7 +99,7 @@ def describe_api(routes: Sequence[Route], *, requires_key: bool = True) -> Schem
         },
         "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": _make_components(tuple(routes)), "securitySchemes": _SECURITY},
+        "components": {"schemas": _add_strategies(_make_components(tuple(routes))), "securitySchemes": _SECURITY},
     }
 
 
@@ -106,6 +107,13 @@ def describe_api(routes: Sequence[Route], *, requires_key: bool = True) -> Schem
 def _make_components(routes: tuple[Route, ...]) -> dict[str, Schema]:
     """Return the schemas of all structs that the routes use."""
     return make_components([kind for route in routes for kind in _list_structs(route)])
+
+
+def _add_strategies(schemas: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return schemas with the strategies that the application has registered by now, which may be after the schemas were made."""
+    request = schemas[ContextRequest.__name__]
+    properties = {**request["properties"], "strategy": describe_strategy()}
+    return {**schemas, ContextRequest.__name__: {**request, "properties": properties}}
 
 
 def _list_structs(route: Route) -> Iterator[type]:

@@ -27,6 +27,7 @@ from holdfast.agents import DEFAULT
 from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
 from holdfast.config.gateway import is_loopback
+from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
 from holdfast.models.client import load_http
@@ -104,6 +105,7 @@ def serve_file(
     *,
     env: Mapping[str, str] | None = None,
     tools: Iterable[Callable[..., Any] | Tool] = (),
+    strategies: Mapping[str, StrategyFunction] | None = None,
 ) -> int:
     """Run the server as `holdfast serve` does, with the program's own tools: `holdfast.serve("holdfast.yaml", tools=[find_order])`.
 
@@ -111,6 +113,8 @@ def serve_file(
         file: the configuration, reread at SIGHUP; None: the one that `holdfast serve` would read, or none.
         env: environment variables; None: those of the process.
         tools: tools that run in this process; see `Holdfast`.
+        strategies: functions that choose the messages of a working set, by name, which the configuration and requests can use; see
+            docs/custom-strategies.md.
 
     Returns:
         The exit code after it was stopped.
@@ -118,12 +122,18 @@ def serve_file(
     Raises:
         ConfigError: the configuration has errors or cannot be served.
         StoreUnavailable: the store cannot be opened.
+        InvalidRequest: a strategy has a wrong name or is not a function.
     """
 
     def read() -> ServerSettings:
         return load_settings({"config": None if file is None else os.fspath(file)}, os.environ if env is None else env)
 
-    return serve(read(), tools=tools, again=read)
+    strategies = strategies or {}
+    register_strategies(strategies)  # the configuration may use them
+    try:
+        return serve(read(), tools=tools, again=read)
+    finally:
+        forget_strategies(strategies)
 
 
 def _check_bind(settings: ServerSettings) -> None:
