@@ -18,6 +18,7 @@ from holdfast.cli import commands
 from holdfast.cli.repl import BudgetGauge, Removal, find_new_removals, format_bar, parse_command
 from holdfast.context.explain import Run
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.server import Process
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -317,6 +318,26 @@ def test_terminal_shows_a_prompt_and_ctrl_d_ends_the_chat() -> None:
 
 
 # -- the configuration ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["environment", "llms.default"])
+def test_model_that_is_a_holdfast_server_is_reported(tmp_path: Path, where: str) -> None:
+    """The server stores the conversation too, because the variable for its clients was set here."""
+    with Process(f"sqlite:///{tmp_path}/server.db") as server:
+        address = f"{server.url}/v1"
+        if where == "environment":
+            result = chat("--session", "s", say="Hi\n", env={"OPENAI_BASE_URL": address})
+        else:
+            Path("holdfast.yaml").write_text(f"llms: {{default: {{base_url: '{address}'}}}}")
+            result = chat("--session", "s", say="Hi\n")
+    assert result.exit_code == 0
+    assert f"Warning: {address} is a Holdfast server: the conversation is stored there too" in result.stderr
+    fix = (
+        "unset OPENAI_BASE_URL, or set it to"
+        if where == "environment"
+        else "set base_url (llms.default), or OPENAI_BASE_URL, to"
+    )
+    assert f"To store it once, {fix} the address of the model." in result.stderr
 
 
 def test_chat_uses_the_same_configuration_as_the_server() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.repl import ChatSession
     from holdfast.config import ServerSettings
+    from holdfast.config.llms import LLMSettings
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.handle import SessionHandle
 
@@ -53,11 +54,12 @@ def chat(
     After each reply, chat shows how full the budget is and which messages left the prompt. /help lists the commands. If
     standard input is not a terminal, each line of it is a message. Ctrl-C stops a reply; at the prompt it ends the chat, as Ctrl-D does.
     """
-    from holdfast.config import load_settings
+    from holdfast.config import load_settings, resolve_llm
 
     settings = load_settings({**place, "model": model}, os.environ)
     with _open(settings) as (runner, hf):
         handle = runner.run(_find_session(hf, session_id, user=user, agent=agent, model=model))
+        _warn_about_gateway(resolve_llm(settings.config, model or handle.responder.agent_name))
         ctx.exit(Chat(runner, hf, handle).run())
 
 
@@ -90,6 +92,29 @@ async def _find_session(
             return hf.handle(await find_session(hf, session_id, None), agent=agent, model=model)
     session = await hf.ensure(session_id, user_id=user or DEFAULT_USER, agent=agent)
     return hf.handle(session, agent=agent, model=model)
+
+
+def _warn_about_gateway(llm: LLMSettings) -> None:
+    """Warn if the model's address is a Holdfast server, which would store the conversation once more, as another session.
+
+    The variables that name an upstream here name a Holdfast server in the shell of its clients.
+    """
+    from holdfast.cli.doctor.upstream import is_holdfast_server
+    from holdfast.settings import mask_url
+
+    if not is_holdfast_server(llm.base_url):
+        return
+    variable = f"{'ANTHROPIC' if llm.provider == 'anthropic' else 'OPENAI'}_BASE_URL"
+    remedy = (
+        f"unset {variable}, or set it to"
+        if llm.origin == "environment"
+        else f"set base_url ({llm.origin}), or {variable}, to"
+    )
+    click.echo(
+        f"Warning: {format_line(mask_url(llm.base_url))} is a Holdfast server: the conversation is stored there too, as"
+        f" another session. To store it once, {remedy} the address of the model.",
+        err=True,
+    )
 
 
 class Chat:

@@ -10,6 +10,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+import msgspec
+
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.terminal import format_line
 from holdfast.models import anthropic_access
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 CHECK = "upstream"
 TIMEOUT_SECONDS = 3.0
 """Timeout of each step: connecting, and the first line of the response."""
+HOME_TIMEOUT_SECONDS = 1.0
+HOME_BYTES = 4096
 _OFFLINE = "set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY, or `llms` in holdfast.yaml, to use a model"
 
 
@@ -130,6 +134,38 @@ class _NoRedirect(HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """Return None: the redirect response itself is the result."""
+
+
+def is_holdfast_server(base_url: str) -> bool:
+    """Return True if an address is known to be a Holdfast server: its home page says so. Wait at most a second.
+
+    The addresses of OpenAI and Anthropic are not called.
+    """
+    from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL
+
+    if not base_url or base_url in (OPENAI_URL, ANTHROPIC_URL):
+        return False
+    found: list[bool] = []
+    # A daemon thread, because a DNS lookup has no timeout.
+    thread = threading.Thread(target=lambda: found.append(_has_holdfast_home(base_url)), daemon=True)
+    thread.start()
+    thread.join(HOME_TIMEOUT_SECONDS)
+    return any(found)
+
+
+def _has_holdfast_home(base_url: str) -> bool:
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/").removesuffix("/v1") + "/"
+    request = Request(  # noqa: S310  # http(s), as configured
+        urlunsplit((parts.scheme, parts.netloc, path, "", "")),
+        headers={"user-agent": "holdfast", "accept": "application/json"},
+    )
+    try:
+        with build_opener(_NoRedirect).open(request, timeout=HOME_TIMEOUT_SECONDS) as response:
+            home = msgspec.json.decode(response.read(HOME_BYTES))
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+    return isinstance(home, dict) and home.get("name") == "holdfast" and "sessions" in home
 
 
 def _fetch_status(llm: LLMSettings) -> int:
