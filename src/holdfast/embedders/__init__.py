@@ -1,10 +1,12 @@
-"""Embedders convert texts to vectors: over a network, on this machine, or with a program's own function.
+"""Embedders convert texts to vectors: over a network, on this machine, or with your own function.
 
-base       the protocol                                   settings  which embedder, and how it is called
-callable   your own function or object, and the factory   endpoint  any OpenAI-compatible embeddings endpoint
-caching    a cache of vectors by text
-minilm     all-MiniLM-L6-v2: network (NumPy, and the file of its weights), wordpiece (tokenizer), weights (installed files)
-e5         multilingual-e5-small: e5_package (installed engine and weights)
+base        the protocol of embedders
+settings    the settings of an embedder
+callable    wrap your own function or object; `embedder_of`, which makes every kind of embedder
+endpoint    call an OpenAI-compatible embeddings endpoint
+caching     cache vectors by text
+minilm      the local model all-MiniLM-L6-v2; it uses `network` (NumPy), `wordpiece` (the tokenizer) and `weights` (the files)
+e5          the local model multilingual-e5-small; it uses `e5_package` (the installed engine and weights)
 
 docs/decisions/libraries.md explains why the local models do not use ONNX Runtime.
 """

@@ -1,4 +1,4 @@
-"""The contract of embedders, and the checks that they share."""
+"""The protocol of embedders, and functions that all embedders share."""
 
 from __future__ import annotations
 
@@ -15,77 +15,78 @@ Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 
 
 class Embedder(Protocol):
-    """Converts texts to vectors; the closer two texts are in meaning, the closer their vectors.
+    """Converts texts to vectors. The closer two texts are in meaning, the closer are their vectors.
 
-    Any object with these four members is an embedder, and so is a plain function: see `holdfast.embedders.embedder_of`. It may have four more:
-    `min_similarity` (see `get_floor`), `languages` (see `can_read_language`), `embed_queries` (see `make_query_vectors`), and a `name` that ends with
-    `holdfast.recall.base.CONTEXT`, which makes Holdfast embed turns with their speaker and the previous turn.
+    Any object with the four members `name`, `dimension`, `embed` and `close` is an embedder. A plain function can be used too; see
+    `holdfast.embedders.embedder_of`. An embedder may have three more members: `min_similarity` (see `get_floor`), `languages` (see
+    `can_read_language`) and `embed_queries` (see `make_query_vectors`). If its `name` ends with `holdfast.recall.base.CONTEXT`,
+    Holdfast embeds each turn together with its speaker and the end of the previous turn.
     """
 
     @property
     def name(self) -> str:
-        """Provider and model, such as `openai/text-embedding-3-small`.
+        """The name of provider and model, such as `openai/text-embedding-3-small`.
 
-        It is stored with each vector, and vectors of different names are never compared. So if more than the text is embedded, the name must
-        say so.
+        The name is stored with each vector. Vectors with different names are never compared, so the name must include everything that
+        changes vectors, such as a prefix that is put before each text.
         """
 
     @property
     def dimension(self) -> int | None:
-        """Length of a vector; None: unknown before the first one."""
+        """The dimension of the vectors; None: not known before the first vector is made."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return a vector for each text, in order, all of the same dimension.
+        """Return a vector for each text, in order. All vectors have the same dimension.
 
-        If one text has no vector, the call fails, and `EmbeddingFailed.vectors` has those of the others.
+        If one of the texts cannot be embedded, the call fails, and `EmbeddingFailed.vectors` contains the vectors of the others.
 
         Args:
-            texts: any number of texts, none empty or blank. A text that is too long is cut at the end, not refused.
+            texts: any number of texts, none of them empty or blank. The end of a text that is too long for the model is ignored.
 
         Raises:
             InvalidRequest: a text is empty, or is not a text.
-            EmbeddingFailed: there are no vectors. `again` is True if the same call may succeed later, `refused` names the texts that never
-                will.
+            EmbeddingFailed: at least one text could not be embedded. `again` is True if the same call may succeed later. `refused` contains
+                the positions of texts that can never be embedded.
         """
 
     async def close(self) -> None:
-        """Release connections and weights. Closing twice is fine."""
+        """Release connections and weights. Closing twice is allowed."""
 
 
 async def make_query_vectors(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
-    """Return vectors of questions, to be compared with those of `Embedder.embed`.
+    """Return vectors of questions, which can be compared with the vectors that `Embedder.embed` returns.
 
-    Models that need a different prefix for questions have `embed_queries`, which takes, returns and raises the same as
-    `embed`. If it is missing or None, questions are embedded like texts.
+    Embedders that treat questions differently, for example with another prefix, have a method `embed_queries`. Its arguments, result
+    and errors are those of `embed`. If it is missing or None, questions are embedded like other texts.
     """
     embed: Embed = getattr(embedder, "embed_queries", None) or embedder.embed
     return await embed(texts)
 
 
 def get_floor(embedder: Embedder) -> float:
-    """Return the cosine below which texts are unrelated, from `min_similarity`; 0 if it is unknown."""
+    """Return the embedder's `min_similarity`: the cosine below which texts are unrelated. Return 0 if it is not known."""
     floor: float = getattr(embedder, "min_similarity", 0.0)
     return floor
 
 
 def can_read_language(embedder: Embedder, language: str | None) -> bool:
-    """Return False if an embedder lists its `languages` and the question's language is not among them.
+    """Return False if the embedder has a list of `languages` and a question's language is not in it; otherwise True.
 
     Args:
         embedder: any embedder.
-        language: the language of a `holdfast.recall.questions.Question`; None: not recognised.
+        language: the `language` of a `holdfast.recall.questions.Question`; None: not recognised.
     """
     known: frozenset[str] | None = getattr(embedder, "languages", None)
     return known is None or language is None or language in known
 
 
 def make_text_key(name: str, text: str, *, query: bool = False) -> bytes:
-    """Return the key of a text's vector: a 16-byte hash of the model's name and the text.
+    """Return the key of a text's vector: a 16-byte hash of the embedder's name and the text.
 
     Args:
         name: the name of the embedder.
         text: the complete text.
-        query: True for a vector made by `embed_queries`, which differs.
+        query: True for a vector that `embed_queries` makes. It has another key, because the vector may be different.
     """
     digest = hashlib.blake2b(digest_size=KEY_BYTES, person=b"holdfast.query" if query else b"holdfast.vector")
     digest.update(f"{len(name)}:{name}".encode())
@@ -94,7 +95,11 @@ def make_text_key(name: str, text: str, *, query: bool = False) -> bytes:
 
 
 def check_texts(texts: Any) -> list[str]:
-    """Return `texts` as a list, checked to have no empty text. Raises `InvalidRequest`, which names the first invalid one."""
+    """Check that `texts` are texts and none is empty; return them as a list.
+
+    Raises:
+        InvalidRequest: a text is invalid. The message contains the position of the first invalid text.
+    """
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InvalidRequest(f"texts must be a list of texts, not a {type(texts).__name__}", param="texts")
     for at, text in enumerate(texts):

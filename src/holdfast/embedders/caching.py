@@ -1,4 +1,4 @@
-"""Cache vectors by their texts, so that recent texts are not embedded again. Only the index stores vectors permanently."""
+"""Cache vectors in memory, so that recently embedded texts are not embedded again. The index stores vectors permanently."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from holdfast.models.client_shutdown import retire
 from holdfast.recall.vectors import Vector
 
 _ENTRY_BYTES = 200 + KEY_BYTES
-"""Bytes of memory that a cached vector takes in addition to its numbers."""
+"""Bytes of memory that a cached vector needs in addition to its numbers."""
 
 
 class CachingEmbedder:
-    """An embedder with a cache of the most recently used texts.
+    """An embedder that caches the vectors of recently used texts.
 
     Args:
-        inner: embeds the texts that are not cached, each once.
-        most: the maximum size in bytes; 0 disables the cache, but equal texts in one call are still embedded once.
+        inner: the embedder for texts that are not in the cache. Equal texts in one call are embedded only once.
+        most: maximum size of the cache in bytes; 0: no cache.
     """
 
     def __init__(self, inner: Embedder, *, most: int = EMBEDDINGS_REMEMBERED_BYTES) -> None:
@@ -58,7 +58,7 @@ class CachingEmbedder:
 
     @property
     def min_similarity(self) -> float:
-        """The similarity floor of the inner embedder."""
+        """The `min_similarity` of the inner embedder."""
         return get_floor(self.inner)
 
     def make_key(self, text: str) -> bytes:
@@ -118,7 +118,14 @@ class CachingEmbedder:
     def _translate_error(
         self, exc: EmbeddingFailed, keys: Sequence[bytes], known: Mapping[bytes, Vector], missing: Sequence[bytes]
     ) -> EmbeddingFailed:
-        """Translate an error to the positions of this call's texts, and cache the vectors that it carries."""
+        """Cache the vectors in an error of the inner embedder, and return an error with the positions of this call's texts.
+
+        Args:
+            exc: the error. Its positions are those of the texts that were not in the cache.
+            keys: the keys of all texts of this call.
+            known: the vectors that were in the cache, by key.
+            missing: the keys of the texts that were not in the cache.
+        """
         made = {missing[at]: vector for at, vector in exc.vectors.items()}
         self._remember(made.items())
         known = {**known, **made}

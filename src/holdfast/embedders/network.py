@@ -1,8 +1,9 @@
-"""BERT's forward pass in NumPy for sentence vectors: texts of any lengths in one call, without padding.
+"""Compute sentence vectors with BERT's forward pass in NumPy, for texts of different lengths in one call, without padding.
 
-As in Devlin et al. 2018 and in sentence-transformers' all-MiniLM-L6-v2 (Reimers and Gurevych 2019; Wang et al. 2020): layers of
-attention and of a feed-forward step with the exact GELU, the mean over all pieces, unit length. Operations on single pieces run on
-all of them at once; only attention works per text, on texts of the same length together. Imported only if NumPy is needed.
+The network is that of all-MiniLM-L6-v2 in sentence-transformers (Devlin et al. 2018; Reimers and Gurevych 2019; Wang et al. 2020). Each
+layer has an attention step and a feed-forward step with the exact GELU. The result is the mean over all pieces of a text, scaled to
+unit length. Operations on single pieces run on the pieces of all texts at once. Only attention is computed for each text, where
+texts of the same length are computed together. The module is imported only if NumPy is needed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from holdfast.errors import EmbeddingFailed
 from holdfast.recall.arrays import np
 
 HEADER_BYTES: Final = 4 * 1024 * 1024
-"""Longest header that is read."""
+"""Maximum size of the header of a weights file."""
 _FLOAT: Final = "F32"
 
 
 class Tensor(NamedTuple):
-    """The location of a tensor in the file."""
+    """The shape of a tensor and its location in the weights file."""
 
     shape: tuple[int, ...]
     start: int
@@ -41,12 +42,12 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def read_tensors(path: Path) -> tuple[mmap.mmap, dict[str, Tensor]]:
-    """Map a file into memory; return it with its float32 tensors. Other tensors are left out.
+    """Map a weights file into memory. Return the mapped file, and its float32 tensors by name.
 
-    Processes that map the same file share its pages.
+    Tensors of other types are left out. Processes that map the same file share its pages.
 
     Raises:
-        EmbeddingFailed: it cannot be read, or is damaged.
+        EmbeddingFailed: the file cannot be read, or is damaged.
     """
     try:
         with path.open("rb") as file:
@@ -90,10 +91,10 @@ INNER: Final = 1536
 POSITIONS: Final = 512
 _EPSILON: Final = 1e-12
 _ROWS: Final = 32
-"""Pieces whose GELU is computed at once, so that intermediate values stay in the processor's cache."""
+"""Number of pieces whose GELU is computed at once. It is so small that intermediate values stay in the processor's cache."""
 
 Array = Any
-"""`numpy.ndarray` of float32."""
+"""A `numpy.ndarray` of float32."""
 _LAYER: Final = {
     "attention.self.query": (WIDTH, WIDTH),
     "attention.self.key": (WIDTH, WIDTH),
@@ -107,14 +108,14 @@ _LAYER: Final = {
 
 
 class Network:
-    """The weights, mapped from their file, and the computation of vectors.
+    """The network of all-MiniLM-L6-v2. Its weights are mapped from their file.
 
     Args:
-        path: `model.safetensors`.
-        vocabulary: the number of pieces.
+        path: the file `model.safetensors`.
+        vocabulary: the number of pieces in the vocabulary.
 
     Raises:
-        EmbeddingFailed: the file cannot be read, is damaged, or is another model.
+        EmbeddingFailed: the file cannot be read, is damaged, or belongs to another model.
     """
 
     def __init__(self, path: Path, vocabulary: int) -> None:
@@ -135,7 +136,7 @@ class Network:
         """Return a vector of unit length for each text, in order.
 
         Args:
-            texts: ids of pieces, 1 to `POSITIONS` each. Texts of equal length are cheapest together.
+            texts: the ids of each text's pieces, 1 to `POSITIONS` of them. Texts of the same length are computed fastest.
         """
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         runs = [(size, len(list(same))) for size, same in groupby(len(texts[at]) for at in order)]
@@ -212,7 +213,14 @@ def _make_view(mapped: mmap.mmap, tensor: Tensor) -> Array:
 
 
 def _iter_spans(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield for each run of texts of equal length: first piece, piece after the last, number of texts, pieces per text."""
+    """Yield the position of each group of texts of the same length, among the pieces of all texts.
+
+    Args:
+        runs: for each group, the number of pieces per text and the number of texts.
+
+    Yields:
+        The first piece, the piece after the last one, the number of texts, and the number of pieces per text.
+    """
     start = 0
     for size, count in runs:
         stop = start + size * count
@@ -230,7 +238,7 @@ _ERF: Final[Mapping[str, Any]] = {
 
 
 def _apply_gelu(state: Array) -> Array:
-    """Compute `x / 2 · (1 + erf(x / √2))` in place."""
+    """Replace each value `x` by `x / 2 · (1 + erf(x / √2))`, in place, and return the array."""
     for start in range(0, len(state), _ROWS):
         part = state[start : start + _ROWS]
         size = np.abs(part)

