@@ -1,10 +1,10 @@
 """Rerankers read a question and a text together and score how well the text answers the question.
 
-base           the protocol
-settings       which reranker, and how it is called
-callable       your own function or object, the factory, and the time limit of all rerankers
-endpoint       any HTTP reranker
-cross_encoder  an ONNX model on this machine
+base           the protocol of rerankers
+settings       the settings of a reranker
+callable       wrap your own function or object; `make_reranker`, which makes every kind; the time limit of all rerankers
+endpoint       call a reranker over HTTP
+cross_encoder  run an ONNX model on this machine
 """
 
 from __future__ import annotations

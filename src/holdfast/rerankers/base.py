@@ -1,4 +1,4 @@
-"""The contract of rerankers, and the check of scores that they share."""
+"""The protocol of rerankers, and the check of scores that all rerankers share."""
 
 from __future__ import annotations
 
@@ -10,40 +10,41 @@ from holdfast.errors import RerankFailed
 
 
 class Reranker(Protocol):
-    """Scores texts by how well each answers a question.
+    """Scores texts by how well each of them answers a question.
 
-    Any object with `name` and `rerank` is a reranker, and so is a plain function: see `holdfast.rerankers.make_reranker`.
+    Any object with `name` and `rerank` can be used as a reranker, and so can a plain function; see
+    `holdfast.rerankers.make_reranker`.
     """
 
     @property
     def name(self) -> str:
-        """Name of the model, for errors."""
+        """The name of the model, for the messages of errors."""
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return a score for each text, in order; higher is better.
+        """Return a score for each text, in order. Higher is better.
 
         Args:
             query: the question.
-            texts: at least one, none empty.
+            texts: at least one text; none is empty.
 
         Raises:
-            RerankFailed: there are no scores.
+            RerankFailed: the texts could not be scored.
         """
 
     async def close(self) -> None:
-        """Release connections and weights. Closing twice is fine."""
+        """Release connections and weights. Closing twice is allowed."""
 
 
 def check_scores(scores: Any, count: int, who: str) -> list[float]:
-    """Return scores as a list of floats.
+    """Check the scores that a reranker returned, and return them as a list of floats.
 
     Args:
-        scores: the reranker's result: a list or an array of one dimension.
+        scores: the reranker's result, which should be a list or an array of one dimension.
         count: the number of texts.
-        who: the reranker, for errors.
+        who: the reranker, for the messages of errors.
 
     Raises:
-        RerankFailed: there are more or fewer scores than texts, or one is not a finite number.
+        RerankFailed: the number of scores is not that of the texts, or a score is not a finite number.
     """
     if isinstance(scores, str | bytes | dict) or not isinstance(scores, Iterable):
         raise RerankFailed(f"{who} returned a {type(scores).__name__} instead of a list of scores")

@@ -1,4 +1,4 @@
-"""Wrap your own reranker, a function or an object; `make_reranker`; and the time limit of all rerankers."""
+"""Make rerankers from settings, your own function or your own object, and limit the time that a search waits for one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,10 @@ _log: Final = logging.getLogger("holdfast.search")
 
 
 class BoundedReranker:
-    """The reranker of a `Holdfast`, with a time limit; shared by all tenants.
-
-    Attributes:
-        settings: among others, the number of texts that it gets, and how long a search waits.
+    """The reranker of a `Holdfast` instance, with a time limit. All tenants share it.
 
     Args:
-        settings: see above.
+        settings: the settings of the reranker, such as the time limit. They become an attribute.
 
     Raises:
         InvalidRequest: a setting is invalid.
@@ -41,18 +38,19 @@ class BoundedReranker:
         self._late: set[asyncio.Task[list[float]]] = set()
 
     def get_timeout(self, *, prompt: bool) -> float:
-        """Return how long a search, or a prompt, waits for scores."""
+        """Return the number of seconds that a search (or, if `prompt` is True, a prompt) waits for scores."""
         return min(self.settings.timeout, RERANK_PROMPT_SECONDS) if prompt else self.settings.timeout
 
     async def score_texts(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
-        """Return a score for each text, or the reason why there are none. Errors of the reranker are not raised.
+        """Return a score for each text, or, if the reranker fails or takes too long, a text that says so.
 
-        A late call is cancelled but not waited for: it may run in a thread, or ignore cancellation.
+        Errors of the reranker are not raised. A call that takes too long is cancelled, but the method does not wait for its end: it may
+        run in a thread, or ignore the cancellation.
 
         Args:
             query: the question.
-            texts: at least one.
-            prompt: whether a prompt waits for the scores.
+            texts: at least one text.
+            prompt: True if a prompt waits for the scores.
         """
         task = asyncio.create_task(self._inner.rerank(_clean(query[:RERANK_QUERY_CHARS]), texts), name="rerank")
         try:
@@ -78,27 +76,28 @@ class BoundedReranker:
             task.exception()  # mark the error of a late call as retrieved
 
     async def close(self) -> None:
-        """Release connections and weights. Closing twice is fine."""
+        """Release connections and weights. Closing twice is allowed."""
         await self._inner.close()
 
 
 def _clean(text: str) -> str:
-    """Replace lone surrogates, which neither JSON nor tokenizers accept."""
+    """Return a text with lone surrogates replaced, because neither JSON nor tokenizers accept them."""
     return text.encode("utf-8", "replace").decode()
 
 
 _AT_ONCE: Final = 4
-"""Maximum calls that run in threads. A late call keeps its thread; when this many are late, further calls fail at once."""
+"""Maximum number of calls of a reranker that run in threads. A call that takes too long keeps its thread. If so many calls are
+running, another call fails at once."""
 
 
 class GivenReranker:
-    """Checks that a given function keeps the contract: as many scores as texts, all of them finite.
+    """A reranker that calls your own function and checks the result: one finite score for each text.
 
     Args:
-        rerank: takes a question and a list of texts and returns their scores. A synchronous function runs in a thread, and continues
-            there if the search stops waiting.
-        name: the reranker's name, for errors.
-        close: called by `close`, if given.
+        rerank: takes a question and a list of texts and returns their scores. A synchronous function runs in a thread; if the search
+            stops waiting, the function still runs to its end.
+        name: the reranker's name, for the messages of errors.
+        close: called once when the reranker is closed.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class GivenReranker:
         raise RerankFailed(f"{who} failed: {kind}")
 
     async def close(self) -> None:
-        """Call the given `close` function once, if there is one."""
+        """Call the `close` function, if one was given and it was not called yet."""
         close, self._close = self._close, None
         if close is not None and inspect.isawaitable(ended := close()):
             await ended
@@ -162,14 +161,14 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def make_reranker(given: Any) -> Reranker:
-    """Return a reranker. It connects or loads weights on its first call.
+    """Return a reranker. It connects, or loads weights, when it is called for the first time.
 
     Args:
-        given: `RerankSettings`; an object with `name` and `rerank`; or a function from a question and a list of texts to a list
-            of scores, synchronous or asynchronous.
+        given: `RerankSettings`, an object with `name` and `rerank`, or a function. The function takes a question and a list of texts
+            and returns a list of scores; it may be asynchronous.
 
     Raises:
-        InvalidRequest: it is none of these, or a setting is invalid.
+        InvalidRequest: `given` is none of these, or a setting is invalid.
     """
     if isinstance(given, RerankSettings):
         if given.path is not None:

@@ -1,4 +1,4 @@
-"""A local cross-encoder: an ONNX file and its tokenizer, computed in a thread, a few texts at a time."""
+"""Score texts with a local cross-encoder (an ONNX file and its tokenizer), in a thread and a few texts at a time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 EXTRA: Final = "rerank"
 PIECES: Final = 512
-"""Maximum pieces of question and text together, the usual limit of BERT and RoBERTa models; the longer of the two is cut at its end."""
+"""Maximum pieces of question and text together: the usual limit of BERT and RoBERTa models. The longer of the two is cut at its
+end."""
 STEP: Final = 8
-"""Number of texts in a step, computed at once; the next search waits until a step ends."""
+"""Number of texts that are computed in one step. Another search may wait until the step ends."""
 MODELS: Final = ("model.onnx", "onnx/model.onnx")
-"""Paths of the model in its folder; models are usually published with the second."""
+"""Possible paths of the model in its folder. Most models are published with the second one."""
 TOKENIZER: Final = "tokenizer.json"
 _INPUTS: Final = ("input_ids", "attention_mask", "token_type_ids")
 _PADS: Final = ("[PAD]", "<pad>", "<|pad|>")
@@ -34,13 +35,14 @@ class _Loaded(NamedTuple):
     session: InferenceSession
     inputs: tuple[str, ...]
     pad: int
-    """Id of the piece that pads shorter texts."""
+    """Id of the piece with which shorter texts are padded."""
 
 
 class CrossEncoder:
-    """A cross-encoder with one number as its output, like `cross-encoder/ms-marco-MiniLM-L6-v2` and `BAAI/bge-reranker-base`.
+    """A reranker with a local cross-encoder.
 
-    Needs the extra `rerank` (ONNX Runtime, tokenizers, NumPy). The model is loaded by the first call.
+    The model must return one number for each text, like `cross-encoder/ms-marco-MiniLM-L6-v2` and `BAAI/bge-reranker-base`. It is
+    loaded by the first call. The extra `rerank` (ONNX Runtime, tokenizers, NumPy) is needed.
 
     Args:
         path: the folder of `model.onnx` (or `onnx/model.onnx`) and `tokenizer.json`.
@@ -65,7 +67,7 @@ class CrossEncoder:
         """Return a score for each text, in order.
 
         Raises:
-            MissingExtra: a library of the extra is not installed.
+            MissingExtra: a library of the extra `rerank` is not installed.
         """
         self._limiter = self._limiter or anyio.CapacityLimiter(1)  # one step at a time for all searches
         encoded = await anyio.to_thread.run_sync(self._encode, query, texts, limiter=self._limiter)
@@ -144,7 +146,7 @@ class CrossEncoder:
 
 
 def _prepare(tokenizer: Tokenizer) -> int:
-    """Make a tokenizer cut long texts, and return the id of its padding."""
+    """Set up a tokenizer to cut long texts and not to pad short ones. Return the id of its padding piece."""
     padding = tokenizer.padding
     tokenizer.no_padding()
     tokenizer.enable_truncation(PIECES, strategy="longest_first")
@@ -160,7 +162,7 @@ def _get_row(text: Encoding, name: str) -> list[int]:
 
 
 def _iter_steps(texts: Sequence[Encoding]) -> Iterator[list[int]]:
-    """Yield positions of texts of similar length, `STEP` at a time."""
+    """Group texts of similar length into steps of `STEP` texts; yield the positions of the texts."""
     order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
     for at in range(0, len(order), STEP):
         yield order[at : at + STEP]

@@ -1,4 +1,4 @@
-"""Call any HTTP reranker: make the request and read the scores, in the format of its API."""
+"""Call a reranker over HTTP: make the request in the format of its API, and decode the scores in the response."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from holdfast.rerankers.settings import RerankForm, RerankSettings
 
 
 class RerankClient(PostingClient):
-    """An endpoint and its connections.
+    """The endpoint of a reranker and its connections.
 
     Args:
-        base_url: up to and including the version; a query in it is kept.
-        api_key: sent as bearer token; None sends none.
-        model: the endpoint's name of the model.
-        headers: sent with every call.
-        form: the format of requests, see `RerankForm`.
+        base_url: the URL up to and including the version, such as `/v1`. A query in it is kept.
+        api_key: the key, which is sent as bearer token; None: no key is sent.
+        model: the name by which the endpoint knows the model.
+        headers: headers that are sent with every call.
+        form: the format of requests; see `RerankForm`.
         options: timeouts, retries and limits; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is malformed.
+        InvalidRequest: the URL, the key or a header is malformed.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class RerankClient(PostingClient):
         self._form = form
 
     async def ask(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return the scores of texts, in order.
+        """Send texts to the endpoint and return their scores, in order.
 
         Raises:
-            ModelError: the endpoint did not answer, or refused.
-            RerankFailed: a score is missing, duplicate or not finite.
+            ModelError: the endpoint did not answer, or refused the texts.
+            RerankFailed: a text has no score or several, or a score is not finite.
         """
         body = await self.post(make_request(self._form, self._model or "", query, texts))
         return read_scores(body, len(texts), self._where)
@@ -60,7 +60,14 @@ def _complete_path(path: str) -> str:
 
 
 def make_request(form: RerankForm, model: str, query: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the body of a request for the scores of all texts."""
+    """Return the body of a request for the scores of texts.
+
+    Args:
+        form: the format of the request.
+        model: the name by which the endpoint knows the model.
+        query: the question.
+        texts: the texts.
+    """
     if form == "tei":  # without `truncate`, it refuses texts that are too long for its model
         return {"query": query, "texts": list(texts), "truncate": True}
     body = {"model": model, "query": query, "documents": list(texts)}
@@ -68,7 +75,7 @@ def make_request(form: RerankForm, model: str, query: str, texts: Sequence[str])
 
 
 class _Item(msgspec.Struct, frozen=True, gc=False):
-    """Cohere, Jina, vLLM and Voyage write `relevance_score`, TEI writes `score`."""
+    """One score in a response. Cohere, Jina, vLLM and Voyage call it `relevance_score`, TEI calls it `score`."""
 
     index: int
     relevance_score: float | None = None
@@ -76,7 +83,7 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """Cohere, Jina and vLLM write `results`, Voyage writes `data`."""
+    """A response that is an object. Cohere, Jina and vLLM put the scores in `results`, Voyage puts them in `data`."""
 
     results: list[_Item] | None = None
     data: list[_Item] | None = None
@@ -85,17 +92,17 @@ class _Answer(msgspec.Struct, frozen=True):
 def read_scores(body: bytes, count: int, where: str) -> list[float]:
     """Decode the scores in a response, in the order of the texts.
 
-    The response is an object with `results` or `data`, or the list alone (TEI). All formats are accepted whatever the request's, because
-    some gateways translate only requests or only responses.
+    The response is an object with the list of scores in `results` or `data`, or (TEI) only the list. Every format is accepted, whatever
+    the format of the request was, because some gateways translate only requests or only responses.
 
     Args:
-        body: JSON.
-        count: the number of texts sent.
-        where: the endpoint, for errors.
+        body: the response, as JSON.
+        count: the number of texts that were sent.
+        where: the endpoint, for the messages of errors.
 
     Raises:
-        RerankFailed: a text has no score or several, there is a score for a text that was not sent, or one is not finite.
-        ModelProtocolError: this is not a response of a reranker.
+        RerankFailed: a text has no score or several, there is a score for a text that was not sent, or a score is not finite.
+        ModelProtocolError: the response is not one of a reranker.
     """
     try:
         answer = msgspec.json.decode(body, type=_Answer | list[_Item])
@@ -112,20 +119,20 @@ def read_scores(body: bytes, count: int, where: str) -> list[float]:
 
 
 TEI_BATCH: Final = 32
-"""Texts per call of Text Embeddings Inference, which by default refuses more (`--max-client-batch-size`)."""
+"""Maximum number of texts in a call of Text Embeddings Inference. By default it refuses more (`--max-client-batch-size`)."""
 
 
 class EndpointReranker:
-    """A model that is called over HTTP.
+    """A reranker that is called over HTTP.
 
-    Failed calls are retried like calls of chat models (429, 5xx and lost connections), as far as `timeout` allows.
+    Calls that fail (429, 5xx or a lost connection) are retried like calls of chat models, as long as `timeout` allows.
 
     Args:
-        settings: the endpoint and how it is called.
+        settings: the endpoint, the model and limits.
         options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is malformed.
+        InvalidRequest: the URL, the key or a header is malformed.
     """
 
     def __init__(self, settings: RerankSettings, **options: Unpack[Options]) -> None:
@@ -141,7 +148,7 @@ class EndpointReranker:
 
     @property
     def name(self) -> str:
-        """The name of the model, for errors."""
+        """The name of the model, for the messages of errors."""
         return self._client.name
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:

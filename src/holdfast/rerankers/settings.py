@@ -1,4 +1,4 @@
-"""Settings of the reranker: which one, where it is, and how long a search waits for it."""
+"""The settings of a reranker: URL or folder, model and limits."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ from holdfast.settings import (
 )
 
 RerankForm = Literal["cohere", "voyage", "tei"]
-"""The format of an endpoint's requests. `cohere`: Cohere, Jina, vLLM, LiteLLM and most others. `tei`: Text Embeddings Inference."""
+"""The format of requests to an endpoint. `cohere`: Cohere, Jina, vLLM, LiteLLM and most others. `voyage`: Voyage. `tei`: Text
+Embeddings Inference."""
 
 
 class Rerank(Settings, frozen=True, kw_only=True):
-    """A model that reads a question and each of the best hits together: at `base_url`, or in the folder `path`."""
+    """A model that scores how well each of the best hits answers a question. It is called at `base_url`, or run from the folder `path`."""
 
     ALIASES: ClassVar[dict[str, str]] = {"top_n": "top"}
 
     base_url: Url | None = None
-    """URL of an HTTP reranker, up to and including the version: `/rerank` is added. The texts of the best hits are sent there."""
+    """The URL of a reranker, up to and including the version; `/rerank` is added. The texts of the best hits are sent there."""
     path: Text | None = None
     """Instead of `base_url`: the folder of a local cross-encoder, with `model.onnx` and `tokenizer.json`."""
     model: Text | None = None
-    """The endpoint's name of the model; only `tei` has none."""
+    """The name by which the endpoint knows the model. It is required, except for `tei`."""
     api_key: Secret | None = None
-    """Sent as bearer token. Unset: none is sent; none is taken from the environment."""
+    """The key, which is sent as bearer token. Unset: no key is sent. It is never taken from the environment."""
     headers: Mapping[str, Secret] = {}
-    """Sent with every call."""
+    """HTTP headers that are sent with every call."""
     form: RerankForm = "cohere"
-    """The format of requests: `cohere` also for Jina, vLLM and LiteLLM; `voyage` for Voyage; `tei` for Text Embeddings Inference."""
+    """The format of requests: `cohere` for Cohere, Jina, vLLM and LiteLLM; `voyage` for Voyage; `tei` for Text Embeddings Inference."""
     top: Annotated[int, Meta(ge=2, le=RERANK_TEXTS)] = 50
-    """Number of hits that it reorders, the first ones of the ranking; the others follow."""
+    """Number of hits that are reordered: the best ones. The others follow in their old order."""
     max_chars: Annotated[int, Meta(ge=100, le=RERANK_CHARS)] = RERANK_CHARS
-    """Characters of each hit that it reads, around the best answer. Set it lower for a model that takes less."""
+    """Maximum number of characters of each hit that the reranker gets, around the best match. Set it lower if the model reads less."""
     timeout: Annotated[float, Meta(ge=0.001, le=60, extra={"form": "duration"})] = 1.0
-    """How long a search waits for it; after that, hits keep their order. A prompt waits at most a quarter of a second."""
+    """Maximum time that a search waits for the reranker. After that, hits keep their order. A prompt waits at most a quarter of a
+    second."""
     prompts: bool = False
-    """Whether it also reorders what is recalled into prompts."""
+    """True: also reorder the messages that are recalled into prompts."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
@@ -64,14 +66,14 @@ class Rerank(Settings, frozen=True, kw_only=True):
 
 
 class RerankSettings(Rerank, frozen=True, kw_only=True):
-    """One reranker, given by `reranker`, `path` or `base_url`.
+    """The complete settings of a reranker. Exactly one of `reranker`, `path` and `base_url` must be given.
 
     Raises:
-        InvalidRequest: a value is wrong.
+        InvalidRequest: a value is invalid.
     """
 
     reranker: Any = None
-    """A function or an object: see `holdfast.rerankers.make_reranker`."""
+    """Your own function or object; see `holdfast.rerankers.make_reranker`."""
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.reranker is not None, self.path, self.base_url))) != 1:
@@ -86,9 +88,9 @@ class RerankSettings(Rerank, frozen=True, kw_only=True):
 
 
 def parse_rerank_settings(given: Any) -> RerankSettings | None:
-    """Return the settings for a given value: None (no reranker), settings, or a reranker.
+    """Return reranker settings for settings or for your own reranker; None stays None (no reranker).
 
     Raises:
-        InvalidRequest: a setting is invalid.
+        InvalidRequest: the settings are invalid.
     """
     return given if given is None or isinstance(given, RerankSettings) else RerankSettings(reranker=given)
