@@ -3,8 +3,8 @@
 Such changes are writes by other processes, or by processes that ended before they indexed them, and data of deleted sessions that
 is still in the index.
 
-A backfill (`Walker.walk`) checks the sessions that have changed since the start of the previous backfill, minus a margin, newest
-first. So its cost depends only on the number of changes. A full backfill checks all sessions and all sources of the index, with
+A backfill (`Walker.walk`) checks, newest first, the sessions that have changed since the previous backfill began, with a safety
+margin. So its cost depends only on the number of changes. A full backfill checks all sessions and all sources of the index, with
 one lookup for each. The first backfill is full, and later ones are full from time to time. Until the first one is finished, search
 results are incomplete and marked as such.
 """
@@ -92,7 +92,7 @@ class Walker:
         index: the tenant's index.
         feeder: indexes sessions.
         clock: returns the current time, in milliseconds since the epoch.
-        removals: tells when processes that use another index have removed data.
+        removals: the marks for removals of data by processes that use another index.
     """
 
     def __init__(

@@ -143,7 +143,8 @@ class IndexService:
         Args:
             session: the session after the write.
             entries: the number of entries written.
-            cut: the first `seq` from which on the write removed all entries from the current history; None: it removed none.
+            cut: `seq` of the first entry that the write removed from the current history, with all entries after it; None: it removed
+                none.
         """
         queued = self._enqueue(session.ref, entries=entries)
         if queued is not None:
@@ -315,8 +316,8 @@ class IndexService:
         Args:
             space: the user's conversations. For memories, use `index_memories` instead.
             seconds: maximum number of seconds to wait.
-            exclude: the session of the turn that calls this, whose messages are in the prompt already. The method does not wait for this
-                session, and for no other one if many sessions of the user are queued: then they are not written by a single person.
+            exclude: the session of the calling turn. The method does not wait for it, because its messages are in the prompt already. It
+                also does not wait for other sessions if many of them are queued: a single person does not write to many at once.
 
         Returns:
             False if the time was not enough, or if many sessions are queued and `exclude` is given.

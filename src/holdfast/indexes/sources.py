@@ -51,8 +51,8 @@ class ObservedWrites(msgspec.Struct):
     last: int
     """The version of the session after the last of these writes."""
     cut: int | None = None
-    """The lowest `seq` from which on the writes have retired entries; None: they have retired none. Entries from this position on were
-    added later."""
+    """`seq` of the first entry that the writes have retired, with all entries after it; None: they have retired none. Entries that are
+    at this position or later now were added afterwards."""
 
     def covers(self, known: Progress, session: Session) -> bool:
         """Return True if these writes explain all changes of the entries that the index contains."""
@@ -567,7 +567,7 @@ class QueuedSession:
 
         Args:
             session: the session after the write.
-            cut: the `seq` from which on the write has retired entries; None: it has retired none.
+            cut: `seq` of the first entry that the write has retired, with all entries after it; None: it has retired none.
         """
         version = session.version
         if self.seen is None or self.seen.last != version - 1:

@@ -62,8 +62,8 @@ _CLAUSES: Final = re.compile(
 )
 """Matches between two clauses of a sentence, one of which may be a question or a report while the other is not."""
 _AGAIN: Final = re.compile(r"[,;]\s*(?=(?:i|we|my|our|ich|wir|mein\w*|je|j['’]|nous|mon|ma|yo|mi|eu|meu|minha)\b)", _I)
-"""Matches between two parts of a clause if the second part is a new statement of the users about themselves. A denial in the first
-part does not apply to it."""
+"""Matches between two parts of a clause if the second part is a new statement about the speaker. A denial in the first part does not
+apply to the second."""
 _REPORT: Final = re.compile(
     r"\b(?:claim(?:s|ed|ing)?|alleg(?:es|ed|edly|ing)|according to|supposedly|reportedly|apparently|rumou?r|i(?:'ve| have)? (?:heard|read|been told|was told)"
     r"|it is said|has it|(?<!i'm )(?<!i am )(?:saying|telling|claiming|stating|warning|announcing)|they say|people say|sounds like|tells me|told me|(?<!i )(?<!we )(?<!i have )(?<!i've )(?:says|said|states|stated|writes|wrote|insists|asserts"

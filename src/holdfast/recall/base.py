@@ -279,7 +279,7 @@ class Index(Protocol):
     async def list_digests(
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """Return the `seq` and digest of each document of a source from `seq` `start` on, in order. Used to compare with the log."""
+        """Return the `seq` and digest of a source's documents whose `seq` is at least `start`, in order, to compare with the log."""
         ...
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:

@@ -39,7 +39,7 @@ LEAST_TERMS: Final = 4
 """A sentence with fewer terms than this is skipped if none of its terms is in the question and it does not answer the question at
 the end of the previous entry."""
 _AMONG: Final = 32
-"""Number of entries to rank as a whole. The entries with the best sentences are chosen."""
+"""Number of entries that are ranked as a whole: those with the best sentences."""
 _ENTRIES: Final = 24
 """Number of entries whose sentences are ranked, together with those of the adjacent entries. The best entries are chosen."""
 _PREFIX: Final = 5
@@ -78,9 +78,9 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     form: float = 0.35
     """Weight of a term that is not in the question, but begins like one of its terms. A term of the question has weight 1."""
     next_to: float = 0.3
-    """Share of the higher BM25 score of the two adjacent sentences that is added to a sentence's score."""
+    """A sentence's score is increased by this share of the BM25 score of the better adjacent sentence."""
     second: float = 0.2
-    """The same for the two sentences at distance two."""
+    """The same for the better of the two sentences at distance two."""
     entry: float = 0.1
     """The same for the best sentence of the same entry."""
     entry_beside: float = 0.25

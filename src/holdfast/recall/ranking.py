@@ -431,7 +431,7 @@ class Ranking:
 
 
 def _iter_ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
-    """Yield the position in `values` and the rank of each value above 0. The highest value has rank 1; equal values, equal ranks."""
+    """Yield the position and rank of each value above 0. The highest value has rank 1. Equal values have equal ranks."""
     order = sorted((at for at, value in enumerate(values) if value > 0), key=lambda at: -values[at])
     rank, last = 0, math.inf
     for count, at in enumerate(order, start=1):

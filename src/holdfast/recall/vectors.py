@@ -31,10 +31,10 @@ def to_vector(numbers: Any, dimension: int | None = None) -> Vector:
 
     Args:
         numbers: a sequence of numbers, a NumPy array, or bytes in the form of a `Vector`.
-        dimension: the required number of numbers; None: any number from 1 to `VECTOR_NUMBERS`.
+        dimension: the required dimension; None: any dimension from 1 to `VECTOR_NUMBERS`.
 
     Raises:
-        EmbeddingFailed: the number of numbers is wrong, all are 0, or one of them is not a finite number.
+        EmbeddingFailed: the dimension is wrong, all numbers are 0, or one of them is not finite.
     """
     values = _to_floats(numbers)
     _check_dimension(len(values), dimension)
@@ -94,7 +94,7 @@ def compute_similarities(query: Vector, block: bytes | Sequence[Vector], dimensi
     Args:
         query: a vector.
         block: vectors, either concatenated or as a sequence.
-        dimension: number of numbers in each vector.
+        dimension: the dimension of the vectors.
 
     Raises:
         EmbeddingFailed: `query` or a vector of `block` has another dimension.
