@@ -67,7 +67,7 @@ async def send_bad_requests(walk: Walk) -> None:
     for route in ROUTES:
         method, path = route.method, route.path
         request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
-        await request(Host="elsewhere.example")
+        await request(Host="elsewhere.example", Origin="https://elsewhere.example")
         if route.body is not None:
             await request("", b"{")
             await request("", b" " * 3000)

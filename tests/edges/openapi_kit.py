@@ -81,7 +81,7 @@ class Walk:
         for name in re.findall(r"[?&](\w+)=", query):
             assert ("query", name) in parameters, (operation["operationId"], name)
         for name in headers:
-            known = ("host", "accept", "content-type", "content-encoding")
+            known = ("host", "origin", "accept", "content-type", "content-encoding")
             assert name.lower() in known or ("header", name.lower()) in parameters, (operation["operationId"], name)
 
     def _check_response(self, operation: dict[str, Any], response: Any) -> None:
