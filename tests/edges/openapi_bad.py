@@ -28,7 +28,7 @@ from tests.edges.openapi_kit import (
 )
 
 BODIES = {
-    **dict.fromkeys(("NewSession", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
+    **dict.fromkeys(("NewSessionObject", "SessionChanges", "Annotation", "ContextRequest", "CompactionRequest"), b"{}"),
     "ForkRequest": b"{}",
     "MoveRequest": b'{"id":"x"}',
     "RewindRequest": b'{"at_turn":0}',

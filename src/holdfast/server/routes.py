@@ -3,7 +3,7 @@
     routes = Routes("sessions")
 
     @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409))
-    async def create(call: Call, body: NewSession) -> SessionObject: ...
+    async def create(call: Call, body: NewSessionObject) -> SessionObject: ...
 
 The annotations of the handler are the types of the route: `query` for parameters, `body` for the body, and the return type for the
 response. `holdfast.server.openapi` describes the routes.

@@ -165,7 +165,7 @@ class CarryOverObject(Request, kw_only=True):
     ] = None
 
 
-class NewSession(Request, kw_only=True):
+class NewSessionObject(Request, kw_only=True):
     """A session to create."""
 
     id: NonEmpty | None = None
@@ -203,7 +203,7 @@ class SessionChanges(Request, kw_only=True):
 
 
 @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(*BODY, 404, 409, 422, 503))
-async def create(call: Call, body: NewSession) -> SessionObject:
+async def create(call: Call, body: NewSessionObject) -> SessionObject:
     """Create a session."""
     call.hf.roster.find_responder(agent=body.agent)
     user_id = call.get_owner_or_default(body.user_id)
@@ -227,7 +227,7 @@ def _check_state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in given.items() if get_scope(key) != "temp"}
 
 
-def _parse_carry_over(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
+def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> CarryOver | None:
     """Return the session to carry over. Raise `SessionNotFound` for another user's, which needs an admin key."""
     if body.carry_over is None:
         return None
