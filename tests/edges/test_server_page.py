@@ -68,7 +68,7 @@ async def test_page_shows_everything_without_external_resources() -> None:
 
 
 def test_description_text_is_escaped() -> None:
-    from holdfast.server import docs_page as page
+    from holdfast.server import pages as page
 
     evil = '<script>alert("x")</script>\'"&`<b>`'
     schema = {"type": "object", "description": evil, "properties": {evil: {"enum": [evil], "description": evil}}}

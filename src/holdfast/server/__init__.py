@@ -22,5 +22,5 @@ The REST API has one module for each subject, with its routes and objects:
 sessions, messages, context (also explanations and facts), state, voice, compactions, artifacts, search, memories, workspaces, health
 
 The API description:
-openapi       the document            schema     JSON Schema from structs            docs_page  the document as HTML
+openapi       the document            schema     JSON Schema from structs            pages      HTML pages: the document, and the home page
 """

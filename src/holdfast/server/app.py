@@ -17,10 +17,10 @@ from holdfast.server import (
     artifacts,
     compactions,
     context,
-    docs_page,
     health,
     memories,
     messages,
+    pages,
     search,
     sessions,
     state,
@@ -42,7 +42,7 @@ from holdfast.server.openapi import describe_api
 from holdfast.server.permissions import METHODS, REST
 from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.requester import RequestRules
-from holdfast.server.routes import JSON, Endpoint, Route, Routes
+from holdfast.server.routes import JSON, TEXT, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
 
@@ -57,10 +57,10 @@ async def openapi(call: Call) -> Reply:
     return Reply(describe_api(ROUTES, requires_key=call.request.app.state.access.requires_key))
 
 
-@description.add("GET", "/docs", "public", answer={"text/html": health.TEXT})
+@description.add("GET", "/docs", "public", answer={"text/html": TEXT})
 async def docs(_: Call) -> Reply:
     """Return the OpenAPI description of this server as an HTML page."""
-    return docs_page.render_docs(describe_api(ROUTES))
+    return pages.render_docs(describe_api(ROUTES))
 
 
 ROUTES: tuple[Route, ...] = (

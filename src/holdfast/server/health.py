@@ -10,18 +10,17 @@ from msgspec import UNSET, UnsetType
 from holdfast._version import __version__
 from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE
-from holdfast.server import docs_page
+from holdfast.server import pages
 from holdfast.server.apis.anthropic import make_model_list
 from holdfast.server.chat_objects import AnthropicError, Error
 from holdfast.server.http import Call
 from holdfast.server.metrics import Metrics
 from holdfast.server.replies import Reply
-from holdfast.server.routes import JSON, Routes, describe_header
+from holdfast.server.routes import JSON, TEXT, Routes, describe_header
 from holdfast.wire.objects import Answer, Count, JsonObject, Request, json_schema
 
 routes = Routes("chat")
 server_routes = Routes("server", lenient=True)
-TEXT: Final[JsonObject] = {"schema": {"type": "string"}}
 HEALTH_PATHS: Final = ("/healthz", "/readyz")
 """Paths of health checks. Their answers hold no user data, so they need no key and no allowed host name."""
 
@@ -159,9 +158,7 @@ async def ready(call: Call) -> Health:
 async def home(call: Call) -> Reply:
     """Return an overview: HTML for browsers, JSON for programs."""
     shown = (
-        docs_page.render_home("Holdfast", __version__)
-        if _prefers_html(call.get_header("accept") or "")
-        else Reply(Home())
+        pages.render_home("Holdfast", __version__) if _prefers_html(call.get_header("accept") or "") else Reply(Home())
     )
     return msgspec.structs.replace(shown, headers={**shown.headers, "vary": "Accept"})
 

@@ -35,6 +35,8 @@ from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 S = TypeVar("S", bound=msgspec.Struct)
 JSON: Final = "application/json"
+TEXT: Final[Schema] = {"schema": {"type": "string"}}
+"""The content of an answer that is not JSON, such as HTML: `answer={"text/html": TEXT}`."""
 BODY: Final = (400, 408, 413, 415)
 """Statuses of a route that reads a JSON body."""
 STORE: Final = (400, 503)
