@@ -53,6 +53,14 @@ def test_key_is_shown_once(store: str, tmp_path: Path) -> None:
         assert secret.encode() not in file.read_bytes()
 
 
+@pytest.mark.usefixtures("in_empty_folder")
+def test_database_of_a_new_key_is_named() -> None:
+    """Without a configuration it is created in the current folder, which may not be the server's."""
+    made = keys("create")
+    assert made.stderr.endswith("\nIts hash is stored in sqlite:///holdfast.db.\n")
+    assert Path("holdfast.db").exists()
+
+
 def test_key_options_are_stored(store: str) -> None:
     options = ["--tenant", "t2", "--user", "ada", "--role", "read", "--name", "n", "--rate", "5", "--max-body", "1MiB"]
     made = read_json("create", "--store", store, *options, "--expires", "90d")

@@ -66,8 +66,10 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
+    from holdfast.settings import mask_url
+
     seconds, most = _parse_duration(expires), _parse_size(max_body)
-    _refuse_memory(store, config)
+    place = _find_durable_store(store, config)
 
     async def do(hf: Holdfast) -> tuple[str, ApiKey]:
         import secrets
@@ -103,6 +105,7 @@ def create(
         return
     click.echo(text)
     click.echo("Save it now: it is not shown again. Clients send it as `Authorization: Bearer KEY`.", err=True)
+    click.echo(f"Its hash is stored in {format_line(mask_url(place))}.", err=True)
 
 
 @keys.command(name="list")
@@ -203,8 +206,8 @@ def _parse_size(text: str | None) -> int | None:
     return size
 
 
-def _refuse_memory(store: str | None, config: str | None) -> None:
-    """Raise `Failure` if the store is in memory: the key would be lost when the command ends."""
+def _find_durable_store(store: str | None, config: str | None) -> str:
+    """Return the URL of the store. Raise `Failure` if it is in memory: the key would be lost when the command ends."""
     import os
 
     from holdfast.config import load_settings
@@ -213,3 +216,4 @@ def _refuse_memory(store: str | None, config: str | None) -> None:
     url = load_settings({"store": store, "config": config}, os.environ).store
     if url.startswith("sqlite:") and parse_path(url) == MEMORY:
         raise Failure("the store is in memory, so the key would be lost: name the server's database with --store")
+    return url
