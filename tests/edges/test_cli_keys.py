@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -26,6 +27,13 @@ def store(tmp_path: Path) -> str:
 
 def keys(*args: str) -> Result:
     return CliRunner().invoke(commands, ["keys", *args])
+
+
+def create_database(store: str) -> None:
+    async def create() -> None:
+        await (await open_store(store, tenant="default")).close()
+
+    asyncio.run(create())
 
 
 def read_json(*args: str) -> Any:
@@ -123,8 +131,24 @@ def test_commands_without_a_database(store: str, tmp_path: Path) -> None:
 
 def test_empty_key_list_is_explained(store: str) -> None:
     """On stderr, separate from the output."""
-    read_json("create", "--store", store)
-    assert keys("list", "--store", store).exit_code == 0
+    create_database(store)
+    listed = keys("list", "--store", store)
+    assert (listed.exit_code, listed.stdout) == (0, "")
+    assert listed.stderr == "There are no keys: the server accepts requests only from its own machine.\n"
+
+
+@pytest.mark.usefixtures("in_empty_folder")
+@pytest.mark.parametrize(
+    ("auth", "said"),
+    [
+        ("{required: true}", "the server refuses every request. Create a key with `holdfast keys create`.\n"),
+        ("{jwt: {jwks_url: 'https://x/k', issuer: x, audience: x}}", "the server accepts only tokens (auth.jwt).\n"),
+    ],
+)
+def test_server_that_requires_keys_but_has_none_is_explained(store: str, auth: str, said: str) -> None:
+    Path("holdfast.yaml").write_text(f"auth: {auth}")
+    create_database(store)
+    assert keys("list", "--store", store).stderr.endswith(said)
 
 
 async def test_running_server_accepts_a_key_created_by_the_command_line(store: str) -> None:

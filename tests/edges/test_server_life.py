@@ -101,6 +101,24 @@ async def test_banner_says_which_model_answers_and_why(
         assert told in make_banner(settings, hf, 1, requires_key=False)
 
 
+@pytest.mark.parametrize(
+    ("config", "key", "access"),
+    [
+        ("", False, "this machine only; create a key with `holdfast keys create`"),
+        ("auth: {required: true}", False, "a key is required; create a key with `holdfast keys create`"),
+        ("auth: {required: true}", True, "a key is required"),
+        ("auth: {jwt: {jwks_url: 'https://x/k', issuer: x, audience: x}}", False, "a key is required"),
+    ],
+)
+async def test_banner_says_how_to_create_the_first_key(tmp_path: Path, config: str, *, key: bool, access: str) -> None:
+    (tmp_path / "holdfast.yaml").write_text(config)
+    settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
+    requires_key = settings.config.auth.kind == "always"
+    async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
+        banner = make_banner(settings, hf, 1, requires_key=requires_key, has_key=key)
+    assert f"\n  access  {access}\n" in banner
+
+
 async def test_banner_lists_agents_and_an_example(tmp_path: Path) -> None:
     """A request without an agent uses none of them, and recalls nothing."""
     (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from holdfast.cli.stores import json_option, run_with_store, store_options
 from holdfast.cli.terminal import Column, format_line, format_time, show_json, show_table
 
 if TYPE_CHECKING:
+    from holdfast.config.gateway import Auth
     from holdfast.holdfast import Holdfast
     from holdfast.stores.keys import ApiKey
 
@@ -113,6 +115,7 @@ def create(
 @json_option
 def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
     """List all keys, including revoked and expired ones. The keys themselves are not stored."""
+    from holdfast.config import load_settings
 
     async def do(hf: Holdfast) -> tuple[list[ApiKey], int]:
         found: list[ApiKey] = []
@@ -126,7 +129,9 @@ def list_(store: str | None, config: str | None, *, as_json: bool) -> None:
     elif listed:
         _show_table(listed, now)
     else:
-        click.echo("There are no keys: the server accepts requests only from its own machine.", err=True)
+        click.echo(
+            _explain_no_keys(load_settings({"store": store, "config": config}, os.environ).config.auth), err=True
+        )
 
 
 @keys.command
@@ -148,6 +153,16 @@ def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool)
         show_json(_to_row(key, now))
     else:
         click.echo(f"Revoked {format_line(key.id)}.")
+
+
+def _explain_no_keys(auth: Auth) -> str:
+    """Return who can use the server while there are no keys."""
+    if auth.jwt is not None and auth.kind == "always":
+        return "There are no keys: the server accepts only tokens (auth.jwt)."
+    if auth.kind == "always":
+        remedy = "Create a key with `holdfast keys create`."
+        return f"There are no keys, and auth.required is true: the server refuses every request. {remedy}"
+    return "There are no keys: the server accepts requests only from its own machine."
 
 
 def _show_table(listed: Sequence[ApiKey], now: int) -> None:
@@ -208,8 +223,6 @@ def _parse_size(text: str | None) -> int | None:
 
 def _find_durable_store(store: str | None, config: str | None) -> str:
     """Return the URL of the store. Raise `Failure` if it is in memory: the key would be lost when the command ends."""
-    import os
-
     from holdfast.config import load_settings
     from holdfast.stores.sql.address import MEMORY, parse_path
 

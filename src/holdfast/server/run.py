@@ -22,11 +22,12 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 import msgspec
 import uvicorn
+from starlette.applications import Starlette
 
 from holdfast.agents import DEFAULT
 from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
-from holdfast.config.gateway import is_loopback
+from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
 from holdfast.holdfast import Holdfast
@@ -229,19 +230,15 @@ async def _serve(
             rules=rules,
             close=False,
         )
-        config = uvicorn.Config(
-            app,
-            http=make_protocol(gateway.send_timeout),
-            lifespan="off",
-            ws="none",  # the protocol rejects it
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=True,
-            timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
-        )
         server = _Server(
-            config, make_banner(settings, hf, listening.getsockname()[1], requires_key=access.requires_key)
+            _configure_uvicorn(app, gateway),
+            make_banner(
+                settings,
+                hf,
+                listening.getsockname()[1],
+                requires_key=access.requires_key,
+                has_key=bool(await hf.store.keys(limit=1)),
+            ),
         )
         reloading = None
         if again is not None:
@@ -263,6 +260,20 @@ async def _serve(
                 task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
     return 0
+
+
+def _configure_uvicorn(app: Starlette, gateway: Gateway) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=make_protocol(gateway.send_timeout),
+        lifespan="off",
+        ws="none",  # the protocol rejects it
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
+    )
 
 
 @contextmanager
@@ -357,8 +368,16 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_key: bool) -> str:
-    """Return the greeting of `serve`: address, model, data, access, and a command to try."""
+def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_key: bool, has_key: bool = True) -> str:
+    """Return the greeting of `serve`: address, model, data, access, and a command to try.
+
+    Args:
+        settings: the configuration.
+        hf: names the models.
+        port: port that the server listens on.
+        requires_key: every request needs a key or a token.
+        has_key: the store has keys.
+    """
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
     llm = hf.roster.find_llm(None)
@@ -366,6 +385,9 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
         _explain_offline(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
     )
     key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if requires_key else ""
+    access = "a key is required" if requires_key else "this machine only"
+    if not has_key and settings.config.auth.jwt is None:
+        access += "; create a key with `holdfast keys create`"
     agents = list(settings.config.agents)  # requests select an agent by its name
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
     body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
@@ -376,7 +398,7 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
             *([f"  agents  {', '.join(agents)}  (select one with `model`)"] if agents else []),
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
-            f"  access  {'a key is required' if requires_key else 'this machine only; create a key with `holdfast keys create`'}",
+            f"  access  {access}",
             f"  base    {address}/v1  (any OpenAI client)",
             (
                 f"  try     curl {address}/v1/chat/completions"
