@@ -72,6 +72,30 @@ def test_past_turn_is_rebuilt() -> None:
 
 
 @pytest.mark.usefixtures("trip")
+def test_past_turn_is_explained_after_the_configuration_changed() -> None:
+    before = explain_output("trip", "--seq", "4", "--turn", "19")
+    Path("holdfast.yaml").write_text(CONFIG.replace("500", "20000"), encoding="utf-8")
+    assert explain_output("trip", "--seq", "4", "--turn", "19") == before
+    assert "in the prompt in part" in before
+    assert "message 4 of turn 2, user" in before
+    assert "in the prompt, whole" in explain_output("trip", "--seq", "4")
+
+
+@pytest.mark.usefixtures("trip")
+def test_first_line_says_if_the_turn_had_another_agent() -> None:
+    Path("holdfast.yaml").write_text("agents: {planner: {}, other: {context: {budget: 9000}}}", encoding="utf-8")
+    first, second = explain_output("trip", "--turn", "19", "--agent", "other").splitlines()[:2]
+    assert first == (
+        "session trip, turn 19: no call of this turn was sent with the current settings (strategy digest, "
+        "budget 9,000); this is what they would give; the last call went to offline: it had strategy digest, budget 500"
+    )
+    assert second.startswith("  strategy digest, ")
+    answer = json.loads(explain_output("trip", "--turn", "19", "--agent", "other", "--json"))
+    assert answer["exact"] is None
+    assert answer["not_sent"] in first
+
+
+@pytest.mark.usefixtures("trip")
 def test_json_equals_the_api_answer() -> None:
     answer: dict[str, Any] = json.loads(explain_output("trip", "--text", "boats", "--limit", "3", "--json"))
     assert (answer["object"], answer["session_id"]) == ("explanation", "trip")

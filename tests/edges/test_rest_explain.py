@@ -67,6 +67,30 @@ async def test_message_is_explained_for_the_next_and_past_prompts() -> None:
         assert msgspec.json.decode(msgspec.json.encode(await session.explain(seq=4))) == answer
 
 
+async def test_turn_is_explained_with_the_strategy_of_its_request() -> None:
+    """Without a strategy in the request for the context, too."""
+    async with server_with_talk("context: {strategy: digest, budget: 20000}") as served:
+        chat: dict[str, Any] = {
+            "model": "default",
+            "messages": [{"role": "user", "content": "And now?"}],
+            "session_id": "trip",
+        }
+        chat |= {"session_mode": "delta", "strategy": "token_window", "budget": 500}
+        assert (await served.http.post("/v1/chat/completions", json=chat)).status_code == 200
+        answer = await explained(served, seq=4, turn=TURNS)
+        assert (answer["exact"], answer["strategy"], answer["budget"]) == (True, "token_window", 500)
+        assert answer["messages"][0]["state"] == "no"
+        assert (await explained(served, seq=4))["messages"][0]["state"] == "whole"
+        path = "/v1/sessions/trip/context"
+        found = (await served.http.post(path, json={"at_turn": TURNS, "explain": True})).json()
+        assert found["hash"] == found["sent_hash"]
+        assert "not_sent" not in found["build"]
+        named = {"at_turn": TURNS, "strategy": "none", "explain": True}
+        found = (await served.http.post(path, json=named)).json()
+        assert "sent_hash" not in found
+        assert found["build"]["not_sent"].startswith("no call of this turn was sent with the requested settings")
+
+
 async def test_excerpts_of_a_truncated_message_are_in_the_prompt() -> None:
     async with server_with_talk() as served:
         left = (await explained(served, seq=4))["messages"][0]["departure"]["turn_id"]

@@ -17,6 +17,7 @@ from holdfast.errors import EntryNotFound, HoldfastError, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS, EXPLAIN_TEXT_CHARS
 from holdfast.sessions import message_explanations
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append
@@ -194,6 +195,95 @@ async def test_recall_is_suggested_if_the_agent_may_search() -> None:
             )
         remedies = only_message(await session.explain(seq=2)).remedies
         assert remedies[-1].text.startswith("ask about it")
+
+
+# -- turns that were sent with other settings ------------------------------------------
+
+
+def without_remedies(explanation: Explanation) -> Explanation:
+    """Return the explanation without what would help now, which depends on the current settings."""
+    messages = tuple(msgspec.structs.replace(one, remedies=()) for one in explanation.messages)
+    return msgspec.structs.replace(explanation, messages=messages)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
+async def test_past_turn_is_explained_with_its_own_settings(settings: ContextSettings) -> None:
+    """Even after the configuration has changed."""
+    async with opened(settings) as hf:
+        before = await (await talk(hf)).explain(seq=SAID, turn=19)
+        hf.roster.context = ContextSettings("digest", {"budget": 20_000})
+        session = await hf.session("s", user_id="ada")
+        after = await session.explain(seq=SAID, turn=19)
+        assert without_remedies(after) == without_remedies(before)
+        assert (after.exact, after.not_sent, after.strategy) == (True, None, settings.strategy)
+        assert only_message(after).state != "whole"
+        assert only_message(await session.explain(seq=SAID)).state == "whole"
+        context = await session.context(at_turn=19)
+        assert context.hash == context.sent_hash
+
+
+async def test_turn_with_a_strategy_of_its_own_is_explained_with_it() -> None:
+    async with opened() as hf:
+        session = await talk(hf)
+        async with session.turn("And now?", strategy="token_window", budget=300) as turn:
+            turn.add("Now it is in the port.")
+        found = await session.explain(seq=SAID, turn=20)
+        assert (found.exact, found.strategy, only_message(found).state) == (True, "token_window", "no")
+        assert found.budget <= 300
+        assert (await session.explain(seq=SAID, turn=19)).strategy == "digest"
+
+
+async def test_summarized_turn_is_explained_after_a_change_of_strategy() -> None:
+    async with desk() as at:
+        await at.until_due()
+        await at.compactor.wait_until_idle()
+        await at.talk(2)
+        last = len(at.chat.prompts) - 1
+        before = await (await at.session()).explain(seq=2, turn=last)
+        at.hf.roster.context = ContextSettings("digest", {"budget": 20_000})
+        after = await (await at.session()).explain(seq=2, turn=last)
+        assert without_remedies(after) == without_remedies(before)
+        assert [one.kind for one in before.compactions] == ["summary"]
+
+
+async def test_first_line_says_that_a_turn_cannot_be_rebuilt() -> None:
+    """Without the settings in its record, as 0.1 wrote it, or with another model."""
+    async with opened() as hf:
+        session = await talk(hf, 3)
+        for n, (strategy, options) in enumerate([("", None), ("mine", {}), ("digest", {"budget": 500})], start=1):
+            last = (await hf.store.calls(session.ref, limit=1))[0]
+            record = msgspec.json.decode(last.build, type=BuildRecord)
+            told = msgspec.structs.replace(record, strategy=strategy, options=options)
+            call = msgspec.structs.replace(last, turn_id=2 + n, view="other", build=encode_record(told))
+            await session.append([{"role": "user", "content": "And?"}, {"role": "assistant", "content": "No."}])
+            await hf.store.append(session.ref, Append(timestamp=last.timestamp, calls=[call]))
+        for turn, what, used in (
+            (3, "settings (strategy digest, budget 500)", "its settings are not recorded"),
+            (4, "settings (strategy digest, budget 500)", "it had strategy mine"),
+            (5, "agent and model, and the settings (strategy digest, budget 500)", "it had the same settings"),
+        ):
+            found = await session.explain(seq=0, turn=turn)
+            assert found.exact is None
+            assert found.not_sent == (
+                f"no call of this turn was sent with the current {what}; this is what they would give; "
+                f"the last call went to offline: {used}"
+            )
+            assert str(found).startswith(f"session s, turn {turn}: no call of this turn was sent")
+
+
+async def test_turn_without_a_call_is_not_called_sent() -> None:
+    async with opened() as hf:
+        session = await hf.session()
+        await session.append({"role": "user", "content": "Hi."})
+        found = await session.explain(seq=0, turn=0)
+        assert (found.exact, only_message(found).state) == (None, "whole")
+        assert found.not_sent == (
+            "no model call of this turn is recorded; "
+            "this is what the current settings (strategy digest, budget 500) would give"
+        )
+        look = PreviewRequest(responder=session.responder, settings=ContextSettings("none"), at_turn=0)
+        requested = (await preview_context(hf.engine, session.ref, look)).explain()
+        assert "the requested settings (strategy none) would give" in requested["not_sent"]
 
 
 # -- messages that are never in a prompt -----------------------------------------------

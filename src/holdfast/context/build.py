@@ -23,6 +23,7 @@ from holdfast.context.recalled import (
     compute_session_share,
     make_block,
 )
+from holdfast.context.settings import ContextSettings
 from holdfast.context.strategies import Strategy
 from holdfast.context.summaries import load_compaction, make_summarized_view
 from holdfast.context.truncation import find_refused, without_refused
@@ -303,8 +304,12 @@ class WorkingSet:
         )
         return (*(None,) * system, *found)
 
-    def to_record(self) -> BuildRecord:
-        """Return the record of this build, which is stored with the model call."""
+    def to_record(self, settings: ContextSettings | None = None) -> BuildRecord:
+        """Return the record of this build, which is stored with the model call.
+
+        Args:
+            settings: the settings of the view, with which the prompt can be rebuilt after the configuration has changed.
+        """
         return BuildRecord(
             limit=self.budget,
             input_budget=self.request.input_budget,
@@ -321,6 +326,8 @@ class WorkingSet:
             missed=self.request.recall.missed,
             known=explain.truncate_ids(self._list_known_ids()) if self.request.introduction else (),
             passages=() if self.recalled is None else self.recalled.passages,
+            strategy=settings.strategy if settings else "",
+            options=explain.limit_options(settings.options) if settings else None,
         )
 
     def list_decisions(self) -> list[Run]:

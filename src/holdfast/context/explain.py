@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.context.dialects import Dialect
-from holdfast.context.settings import CLEARING, STRATEGIES
+from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings, examine
 from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Window
@@ -92,6 +92,18 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     passages: tuple[tuple[int, int, int, int], ...] = ()
     """Passages recalled from this session. Each has the `seq` of the entry, the first character, the end character (exclusive), and the
     number of characters shown (-1 for all). If nothing else was recalled, the recalled block can be rebuilt from them."""
+    strategy: str = ""
+    """Name of the strategy; empty if it was not recorded, which is so in records of 0.1."""
+    options: dict[str, Any] | None = None
+    """Options that were set for the strategy; None if they were not recorded, or need more than `OPTIONS_BYTES`."""
+
+    @property
+    def settings(self) -> ContextSettings | None:
+        """The settings of the view; None if they were not recorded, or if this process does not have the strategy."""
+        if self.options is None:
+            return None
+        _, problems = examine({"strategy": self.strategy, **self.options})
+        return None if problems else ContextSettings(self.strategy, self.options)
 
     def describe_recalled(self) -> dict[str, Any]:
         """Return what was recalled, as the API shows it."""
@@ -100,6 +112,8 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 RECALLED_BYTES = 4096
 """Most bytes (UTF-8) of the ids of recalled items in a record."""
+OPTIONS_BYTES = 512
+"""Most bytes (JSON) of a strategy's options in a record. Only a long `prompt` or list of tools needs more."""
 encode_record = msgspec.json.Encoder().encode
 _decode_record = msgspec.json.Decoder(BuildRecord).decode
 
@@ -151,6 +165,11 @@ def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
             break
         kept.append(one)
     return tuple(kept)
+
+
+def limit_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the options of a strategy as a record has them; None if they are too large for it."""
+    return dict(options) if not options or len(msgspec.json.encode(options)) <= OPTIONS_BYTES else None
 
 
 def measure_compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:

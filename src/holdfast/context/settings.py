@@ -475,6 +475,18 @@ class RequestSettings(msgspec.Struct, frozen=True):
         return min(known, default=None)
 
 
+def format_settings(settings: ContextSettings) -> str:
+    """Return settings in words: the strategy, its budget, and other numbers that were set. The strategy may be unknown.
+
+    >>> format_settings(ContextSettings("head_tail", {"window_size": 20, "budget": 8000}))
+    'strategy head_tail, budget 8,000, window_size 20'
+    """
+    budget = get_budget(settings) if settings.strategy in STRATEGIES else None
+    numbers = {"budget": budget, **settings.options} if budget is not None else settings.options
+    shown = [f"{name} {value:,}" for name, value in numbers.items() if type(value) in (int, float)]
+    return ", ".join([f"strategy {settings.strategy}", *shown])
+
+
 def get_budget(settings: ContextSettings) -> int | None:
     """Return the budget of settings in tokens, which may be the strategy's default; None if only the model limits the conversation."""
     key = STRATEGIES[settings.strategy].keys.get("budget")

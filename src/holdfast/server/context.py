@@ -193,6 +193,8 @@ class Build(Answer, kw_only=True):
     counted."""
     overhead: Overhead
     recalled: Recalled | UnsetType = UNSET
+    not_sent: str | UnsetType = UNSET
+    """With `at_turn`, if no prompt of the turn could be rebuilt: the reason. The messages are what the settings would give."""
     frontier: Count
     """Seq of the first entry that is sent because it is recent."""
     compactions: list[JsonObject]
@@ -280,6 +282,7 @@ def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) 
         tools=body.tools or [],
         dialect=body.dialect or "openai",
         at_turn=body.at_turn,
+        use_recorded=not options,
         explain=bool(body.explain),
         touch=body.touch is not False,
     )

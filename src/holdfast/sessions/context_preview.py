@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Responder
+from holdfast.agents import Responder, Roster
 from holdfast.context.build import Draft, Request, WorkingSet, build, build_from_view, draft_from_view
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
 from holdfast.context.presence import Departure, DepartureLog
 from holdfast.context.recalled import Recall, RecalledBlock
-from holdfast.context.settings import ContextSettings
+from holdfast.context.settings import ContextSettings, format_settings
 from holdfast.context.summaries import load_compaction, make_summarized_view
 from holdfast.context.view import make_view
 from holdfast.domain.messages import Message
@@ -97,6 +97,8 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Build the context that the model saw at its last call in this turn; None: build it from the current state."""
     touch: bool = True
     """True: the preview counts as use of the session. Previews of a past turn, or with `explain`, never count."""
+    use_recorded: bool = False
+    """True: with `at_turn`, use the settings that the turn was sent with instead of `settings`, if its record has them."""
     explain: bool = False
     """True: compare the working set with the prompt that was sent last, which is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
@@ -123,6 +125,8 @@ class Preview(NamedTuple):
     """The live path, if it was read to rebuild past prompts; otherwise empty."""
     departures: Mapping[int, Departure] = {}
     """When each message in `PreviewRequest.trace` left the prompt. Messages that did not leave it are missing."""
+    not_sent: str | None = None
+    """With `PreviewRequest.at_turn`, if no prompt of the turn could be rebuilt: the reason, and what was built instead."""
 
     def explain(self) -> dict[str, Any]:
         """Return an explanation of how the prompt was built.
@@ -136,6 +140,7 @@ class Preview(NamedTuple):
             explained["budget"] = {**arithmetic, **kept}
             recalled = self.record.describe_recalled()
             explained |= {"recalled": recalled} if recalled else {}
+        explained |= {"not_sent": self.not_sent} if self.not_sent else {}
         return explained | ({"summaries": self.summaries} if self.summaries else {})
 
 
@@ -163,20 +168,14 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     Raises the errors of `preview_context`.
     """
     _check_turn(look.at_turn)
-    responder = msgspec.structs.replace(look.responder, context=look.settings)
-    turn_request = TurnRequest(
-        ref=ref, responder=responder, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
-    )
     session = await engine.store.get(ref)
-    learned = await engine.learning.get(responder.llm)
-    instruction = await build_instruction(engine, session, responder)
-    known = await introduce_memories(engine, session, responder)
-    marker = await engine.markers.derive(session)
-    request = make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
+    calls = await _read_calls(engine, ref, look.at_turn) if back else []
+    responder = _choose_responder(engine.roster, look, calls)
+    request = await _make_request(engine, session, look, responder)
     if look.touch and not back:
         await engine.life.record_use(session)
-    past = await _read_past(engine, ref, responder.view_key, look.at_turn) if back else None
+    past = await _read_past(engine, ref, responder.view_key, calls) if back else None
     log = DepartureLog(look.trace)
     if past is None:
         found = Preview(await _build_current(engine, ref, responder, request))
@@ -185,6 +184,8 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
         found = Preview(await _add_recall(engine, session, draft), entries=past.entries)
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
+        if found.call is None:
+            found = found._replace(not_sent=_describe_unsent(look, responder, calls))
     if look.explain and found.built.request.strategy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.report(ref, responder.view_key))
     return found._replace(departures=log.found)
@@ -193,6 +194,18 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
 def _check_turn(turn_id: Any) -> None:
     if turn_id is not None:
         check_whole(turn_id, "at_turn")
+
+
+async def _make_request(engine: Engine, session: Session, look: PreviewRequest, responder: Responder) -> Request:
+    body = {"tools": look.tools}
+    turn_request = TurnRequest(
+        ref=session.ref, responder=responder, incoming=(), system=look.system, body=body, dialect=look.dialect
+    )
+    learned = await engine.learning.get(responder.llm)
+    instruction = await build_instruction(engine, session, responder)
+    known = await introduce_memories(engine, session, responder)
+    marker = await engine.markers.derive(session)
+    return make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
 
 
 async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, request: Request) -> WorkingSet:
@@ -246,12 +259,59 @@ class Past(NamedTuple):
         return next((one for one in reversed(self.summaries) if one.status == "live"), None)
 
 
-async def _read_past(engine: Engine, ref: SessionRef, key: str, turn_id: int | None) -> Past:
+async def _read_calls(engine: Engine, ref: SessionRef, turn_id: int | None) -> list[tuple[ModelCall, BuildRecord]]:
+    """Return recorded calls of all views, oldest first: the newest ones, and those of a turn."""
     recorded = await engine.store.calls(ref, limit=PAGE)
     if turn_id is not None and len(recorded) == PAGE and all(call.turn_id != turn_id for call in recorded):
         recorded = (*recorded, *await engine.store.calls(ref, limit=PAGE, turn_id=turn_id))
-    calls = [call for call in recorded if call.view == key and call.through >= 0]
-    records = [(call, record) for call in reversed(calls) if (record := decode_record(call.build)) is not None]
+    calls = [call for call in reversed(recorded) if call.through >= 0]
+    return [(call, record) for call in calls if (record := decode_record(call.build)) is not None]
+
+
+def _choose_responder(
+    roster: Roster, look: PreviewRequest, calls: Sequence[tuple[ModelCall, BuildRecord]]
+) -> Responder:
+    """Return the responder to build for: with the settings requested, or those with which the last call of the turn was sent.
+
+    A call was sent by the responder with other settings if these give the call's view. The view's key alone does not
+    contain them.
+    """
+    responder = msgspec.structs.replace(look.responder, context=look.settings)
+    if look.at_turn is None or not look.use_recorded:
+        return responder
+    for call, record in reversed(calls):
+        if call.turn_id != look.at_turn:
+            continue
+        if call.view == responder.view_key:
+            return responder
+        if record.settings is not None:
+            sender = roster.with_context(responder, record.settings)
+            if sender.view_key == call.view:
+                return sender
+    return responder
+
+
+def _describe_unsent(look: PreviewRequest, responder: Responder, calls: Sequence[tuple[ModelCall, BuildRecord]]) -> str:
+    """Return why no prompt of a turn could be rebuilt, and what was built instead."""
+    whose = "current" if look.use_recorded else "requested"
+    settings = f"settings ({format_settings(responder.context)})"
+    sent = next((one for one in reversed(calls) if one[0].turn_id == look.at_turn), None)
+    if sent is None:
+        return f"no model call of this turn is recorded; this is what the {whose} {settings} would give"
+    call, record = sent
+    if record.options is None:
+        used = "its settings are not recorded"
+    elif record.settings == responder.context:
+        settings = f"agent and model, and the {settings}"
+        used = "it had the same settings"
+    else:
+        used = f"it had {format_settings(ContextSettings(record.strategy, record.options))}"
+    head = f"no call of this turn was sent with the {whose} {settings}; this is what they would give"
+    return f"{head}; the last call went to {call.model}: {used}"
+
+
+async def _read_past(engine: Engine, ref: SessionRef, key: str, calls: Sequence[tuple[ModelCall, BuildRecord]]) -> Past:
+    records = [one for one in calls if one[0].view == key]
     laid = [one for one in await engine.store.compactions(ref, view=key) if one.kind == "summary" and one.text]
     rows = await engine.store.window(ref, None)
     return Past(rows.entries, records, [one for one in laid if one.error is None])
@@ -350,7 +410,7 @@ def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: Depart
 
 
 def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
-    """Return the prompt of a turn's last call. If no call was recorded, return the prompt that the turn would get now."""
+    """Return the prompt of the view's last call in a turn. If it has none there, return the prompt that the turn would get now."""
     before = _select_entries(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:

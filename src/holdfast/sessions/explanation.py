@@ -70,7 +70,9 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     turn: int | None = None
     """The turn whose last prompt is explained; None: the prompt that would be built now."""
     exact: bool | None
-    """With `turn`: True if the rebuilt prompt equals the one that was sent, False if not. None: no call of the turn is recorded."""
+    """With `turn`: True if the rebuilt prompt equals the one that was sent, False if not. None: see `not_sent`."""
+    not_sent: str | None = None
+    """With `turn`: the reason why no prompt of the turn could be rebuilt. The prompt explained is what the current settings would give."""
     strategy: str
     tokens: int
     """Tokens of the conversation."""
@@ -94,9 +96,13 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def _format_explanation(explanation: Explanation) -> Iterator[str]:
     turn = explanation.turn
-    which = "the next prompt" if turn is None else f"the prompt of turn {turn}{_EXACT[explanation.exact]}"
     used = f"strategy {explanation.strategy}, {explanation.tokens:,} of {explanation.budget:,} tokens"
-    yield f"session {explanation.session_id}, {which}: {used}"
+    if explanation.not_sent:
+        yield f"session {explanation.session_id}, turn {turn}: {explanation.not_sent}"
+        yield f"  {used}"
+    else:
+        which = "the next prompt" if turn is None else f"the prompt of turn {turn}{_EXACT[explanation.exact]}"
+        yield f"session {explanation.session_id}, {which}: {used}"
     for one in explanation.compactions:
         yield f"  {one}"
     for message in explanation.messages:

@@ -243,6 +243,7 @@ class SessionHandle(ExplainedSession):
             tools=tools,
             dialect=check_dialect(dialect),
             at_turn=at_turn,
+            use_recorded=not given,
             touch=touch,
         )
         return to_context(await preview_context(self._engine, self.ref, look))

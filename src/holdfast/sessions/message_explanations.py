@@ -119,6 +119,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         settings=responder.context,
         dialect=responder.llm.dialect,
         at_turn=wanted.turn,
+        use_recorded=True,
         touch=False,
         explain=session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS,
         trace=frozenset(entry.seq for entry in entries if not entry.erased),
@@ -130,7 +131,8 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     explanation = msgspec.structs.replace(
         await run_cpu(make), turn=wanted.turn, before=before, has_more=before is not None
     )
-    messages = await _add_departures(engine, ref, responder.view_key, wanted, explanation.messages)
+    key = found.call.view if found.call else responder.view_key
+    messages = await _add_departures(engine, ref, key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
 
 
@@ -205,6 +207,7 @@ def _build_explanation(
     return Explanation(
         session_id=ref.id,
         exact=call.hash.hex() == built.hash if call else None,
+        not_sent=found.not_sent,
         strategy=built.request.strategy.name,
         tokens=built.tokens,
         budget=built.budget,

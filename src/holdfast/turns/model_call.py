@@ -171,7 +171,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
         through=built.through,
         view=turn.key,
         hash=bytes.fromhex(built.hash),
-        build=encode_record(built.to_record()),
+        build=encode_record(built.to_record(turn.request.responder.context)),
     )
 
 
