@@ -1,4 +1,4 @@
-"""Compute how a write changes a session. Pure functions, used by all stores."""
+"""Compute how a write changes a session. Pure functions: the included stores use them, and yours may."""
 
 from __future__ import annotations
 
