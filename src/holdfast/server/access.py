@@ -389,7 +389,7 @@ class HostMiddleware:
         allowed: host names of the server, in addition to loopback names.
         origins: origins of web pages that may call the server.
         requires_key: returns True if every request needs a key.
-        any_host: paths that answer under any host name, because load balancers call them by IP address.
+        any_host: paths that are answered under any host name, because load balancers call them by IP address.
     """
 
     def __init__(

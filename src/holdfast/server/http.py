@@ -1,4 +1,4 @@
-"""A request as handlers see it; `holdfast.server.replies` has the responses."""
+"""Requests as handlers see them. Responses are in `holdfast.server.replies`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Caller:
     Attributes:
         principal: the caller's identity and rights.
         hf: the `Holdfast` of the caller's tenant.
-        upstream: the caller's own key for the upstream, if it sent one; never logged or returned.
-        own: the caller belongs to the server's own tenant and to no user.
-        passthrough: the caller has to send an upstream key.
+        upstream: the caller's own key for the upstream, or None. It is never logged or returned.
+        own: True if the caller belongs to the server's own tenant and to no user.
+        passthrough: True if the caller has to send an upstream key.
     """
 
     def __init__(
@@ -52,19 +52,19 @@ class Caller:
 
 
 class Call:
-    """One request, with what handlers need. Call `release` at the end.
+    """A request with its caller and the `Holdfast` of the caller's tenant. Call `release` when the request has been handled.
 
     Attributes:
         hf: the `Holdfast` of the caller's tenant.
         caller: the authenticated caller.
         principal: the caller's principal.
-        status: status of the response; None for the route's default.
+        status: status of the response; None: the route's default status.
         answer_headers: headers of the response.
 
     Args:
-        scope: of the request.
-        receive: yields its body.
-        hf: the server's own.
+        scope: ASGI scope of the request.
+        receive: ASGI function that returns the request's body.
+        hf: the `Holdfast` of the server's own tenant.
         intake: reads and limits bodies.
     """
 
@@ -83,7 +83,7 @@ class Call:
 
     @property
     def path(self) -> Mapping[str, Any]:
-        """Path parameters, decoded. Raises `InvalidRequest` if one is not UTF-8."""
+        """Decoded parameters in the path. Raises `InvalidRequest` if one is not UTF-8."""
         return {name: self._decode(value) for name, value in self.request.path_params.items()}
 
     def _decode(self, value: str) -> str:
@@ -93,7 +93,7 @@ class Call:
             raise errors.InvalidRequest(f"the path contains {value!r}, which is not percent-encoded UTF-8") from exc
 
     def get_header(self, name: str) -> str | None:
-        """Return a header, or None. Raise `InvalidRequest` if it is repeated."""
+        """Return the value of a header, or None if it is missing. Raise `InvalidRequest` if it is repeated."""
         values = self.request.headers.getlist(name)
         if len(values) > 1:
             raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
@@ -104,7 +104,7 @@ class Call:
 
         Args:
             param: name of the path parameter.
-            named: beginning of the error message: `seq must be a number`.
+            named: beginning of the error message, such as `seq must be a number`.
         """
         given = self.path[param]
         if not re.fullmatch(r"[0-9]{1,18}", given):
@@ -112,7 +112,7 @@ class Call:
         return int(given)
 
     def get_expected_version(self) -> int | None:
-        """Return the version required by `If-Match`, or None. Raise `InvalidRequest` if it is not a version."""
+        """Return the version that `If-Match` requires, or None if any is accepted. Raise `InvalidRequest` if it is not a version."""
         value = (self.get_header("if-match") or "").strip().strip('"')
         if not value or value == "*":
             return None
@@ -121,7 +121,7 @@ class Call:
         return int(value)
 
     async def read_body(self) -> dict[str, Any]:
-        """Return the JSON object of the body. Raise as `BodyLimits.read`, and `InvalidRequest` if it is not an object."""
+        """Return the JSON object in the body. Raise `InvalidRequest` if it is not an object, and the errors of `BodyLimits.read`."""
         data = await self._intake.read(self.request, self._held)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
@@ -129,27 +129,27 @@ class Call:
 
     @property
     def most_speech(self) -> int:
-        """Maximum bytes of speech reported from outside."""
+        """Maximum size in bytes of a text for `POST …/speak`."""
         return self._intake.limits.speech
 
     @property
     def patience(self) -> float:
-        """Seconds to wait for the body or its next piece."""
+        """Time limit in seconds for the body, or for each piece of a streamed body."""
         return self._intake.limits.body_timeout
 
     @property
     def held(self) -> BodyReservation:
-        """Memory reserved for the body."""
+        """Memory that is reserved for the body."""
         return self._held
 
     def release(self) -> None:
-        """Release the memory reserved for the body."""
+        """Release the memory that is reserved for the body."""
         self._held.release()
 
     # -- parameters --------------------------------------------------------
 
     def get_parameter(self, name: str) -> str | None:
-        """Return a query parameter, or None. Raise `InvalidRequest` if it is not UTF-8, repeated or empty."""
+        """Return a query parameter, or None if it is missing. Raise `InvalidRequest` if it is not UTF-8, is repeated, or is empty."""
         value = self.parameters.get(name)
         if value == "":
             raise errors.InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
@@ -157,22 +157,22 @@ class Call:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Query parameters. Raises `InvalidRequest` if one is not UTF-8 or repeated."""
+        """Query parameters. Raises `InvalidRequest` if one is not UTF-8 or is repeated."""
         if self._query is None:
             self._query = parse_query(self.request.scope["query_string"])
         return self._query
 
     def set_etag(self, version: int) -> None:
-        """Set the response header `ETag` to a version, for `If-Match`."""
+        """Set the response header `ETag` to a version. Clients can send it in `If-Match`."""
         self.answer_headers["etag"] = f'"{version}"'
 
     # -- users ---------------------------------------------------------------
 
     def get_owner(self, named: str | None) -> str | None:
-        """Return the user that sessions are limited to; None for all users.
+        """Return the user whose sessions the request may use; None: sessions of all users.
 
         Args:
-            named: user named by the request, if any.
+            named: user that the request names, or None.
 
         Raises:
             UserNotFound: the key belongs to another user. The error does not reveal whether the named user exists.
@@ -183,15 +183,17 @@ class Call:
         raise errors.UserNotFound(named)
 
     def get_owner_or_default(self, named: str | None) -> str:
-        """Return `get_owner(named)`, or the user `default` if that is None."""
+        """Return `get_owner(named)`, with the user `default` in place of None."""
         owner = self.get_owner(named)
         return DEFAULT_USER if owner is None else owner
 
     def get_user(self, named: str | None) -> str | None:
-        """Return the user of a turn, or None if unknown. The key's user takes precedence over the request's.
+        """Return the user of a turn, or None if it is unknown.
+
+        This is the key's user, or else the user derived from the upstream key, or else the user that the request names.
 
         Args:
-            named: user named by the chat request.
+            named: user that the request names, or None.
         """
         if self.principal.user_id is not None:
             return self.principal.user_id
@@ -201,7 +203,7 @@ class Call:
 
     @property
     def handed(self) -> Mapping[str, str]:
-        """Headers for the model call. Raises `Refused` if the caller has to send an upstream key and did not."""
+        """Headers to send with the model call. Raises `Refused` if the caller has to send an upstream key and did not."""
         if self.caller.upstream is not None:
             return ForwardedHeaders(authorization=f"Bearer {self.caller.upstream}")
         if self.caller.passthrough:
@@ -211,10 +213,13 @@ class Call:
     # -- sessions ----------------------------------------------------------
 
     async def get_session(self, *, shared: bool = False) -> Session:
-        """Return the session of the path: that of the query's `user_id`, else the only session of that id.
+        """Return the session with the id in the path.
+
+        It is the session of the key's user, or of the user in the query parameter `user_id`. Without either, it is the session of the
+        user `default`, or else the only session with this id.
 
         Args:
-            shared: allow another user's session in which the key's user takes part.
+            shared: True to allow the session of another user in which the key's user takes part.
         """
         named = self.get_parameter("user_id")
         if shared and named is not None and self.principal.user_id not in (None, named):
@@ -225,7 +230,7 @@ class Call:
         """Return another user's session in which the key's user takes part.
 
         Raises:
-            UserNotFound: there is no such session, or the user does not take part; the error does not reveal which.
+            UserNotFound: there is no such session, or the key's user does not take part. The error does not reveal which.
         """
         try:
             session = await self.hf.store.get(SessionRef(owner, session_id))
@@ -240,15 +245,15 @@ class Call:
         return self.principal.user_id not in (None, session.user_id)
 
     def get_speaker(self, session: Session) -> str | None:
-        """Return the user to whom all messages of the request are attributed, or None to trust their names.
+        """Return the user to whom all messages of the request are attributed.
 
-        In a shared session it is the key's user.
+        In a shared session this is the key's user. In other sessions the result is None, and each message keeps the speaker that it names.
         """
         return self.principal.user_id if read_participants(session.metadata) else None
 
 
 def refuse_missing_key() -> Refused:
-    """Return the response for a request without the required upstream key."""
+    """Return the error for a request without the required upstream key."""
     message = (
         "this server calls the model with your own key: send it as Authorization: Bearer, in addition to X-Holdfast-Key"
     )
@@ -256,7 +261,10 @@ def refuse_missing_key() -> Refused:
 
 
 async def get_session_by_id(hf: Holdfast, session_id: str, user_id: str | None) -> Session:
-    """Return a session by id: the user's if one is named, else the default user's, else the only one of that id."""
+    """Return the session with an id.
+
+    If `user_id` is None, return the session of the user `default`, or else the only session with this id.
+    """
     if user_id is not None:
         return await hf.store.get(SessionRef(user_id, session_id))
     try:
@@ -268,13 +276,16 @@ async def get_session_by_id(hf: Holdfast, session_id: str, user_id: str | None) 
 async def mask_secrets(
     hf: Holdfast, body: dict[str, Any], messages: Sequence[Message], *, hashed: bool
 ) -> dict[str, Any]:
-    """Return `body` with secrets in its messages masked, so that it can be hashed. Raise `SecretBlocked`.
+    """Return `body` with masked secrets in its messages, so that it can be hashed.
 
     Args:
         hf: provides the secret guard.
         body: body of a request.
         messages: the parsed messages of the body.
-        hashed: False if the result is not hashed: then messages are only checked.
+        hashed: False if the caller does not hash the result. Then messages are only checked for secrets that are blocked.
+
+    Raises:
+        SecretBlocked: a message contains a secret, and the guard blocks it.
     """
     if hf.guard is None or not (hashed or hf.guard.is_blocking):
         return body
@@ -285,7 +296,7 @@ async def mask_secrets(
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
-    """Parse a query string. Raise `InvalidRequest` if a parameter is repeated."""
+    """Parse a query string. Raise `InvalidRequest` if it is not UTF-8, has too many parameters, or repeats one."""
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS)
     except UnicodeDecodeError as exc:
@@ -301,7 +312,13 @@ def parse_query(raw: bytes) -> dict[str, str]:
 
 
 def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> None:
-    """Raise `InvalidRequest` for an unknown name: a misspelt name would be ignored silently."""
+    """Raise `InvalidRequest` if a given name is unknown. Otherwise a misspelt name would be ignored silently.
+
+    Args:
+        given: names in the request.
+        names: names that are allowed.
+        kind: kind of name, for the error message.
+    """
     for name in given:
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
@@ -310,7 +327,7 @@ def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> N
 
 
 class RawPathMiddleware:
-    """ASGI middleware: match routes against the encoded path, so that ids may contain slashes. `Call.path` decodes it."""
+    """ASGI middleware that matches routes against the encoded path, so that ids may contain slashes. `Call.path` decodes the parameters."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,7 +1,7 @@
-"""JSON Web Tokens of another issuer, verified with the issuer's public keys.
+"""Verify JSON Web Tokens of another issuer with the issuer's public keys.
 
-PyJWT is imported only if tokens are configured. Keys come from the configured address or file, never from an address in a
-token. The reason for rejecting a token is logged but not returned to the client.
+PyJWT is imported only if tokens are configured. The public keys come from the configured address or file, never from an address in a
+token. If a token is rejected, the reason is logged, but not returned to the client.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ HOUR: Final = 3_600_000
 FRESH: Final = HOUR
 """Milliseconds after which the keys are fetched again."""
 KEPT: Final = 24 * HOUR
-"""Milliseconds for which old keys stay valid if fetching fails."""
+"""Milliseconds for which fetched keys stay valid if they cannot be fetched again."""
 PAUSE: Final = 60_000
-"""Minimum milliseconds between two fetches that are caused by unknown keys."""
+"""Minimum milliseconds between two fetches that tokens with an unknown key cause."""
 RETRY: Final = 5_000
 """Minimum milliseconds between two fetches while there are no keys at all."""
 FETCH_SECONDS: Final = 10.0
 
 
 class BadToken(Exception):
-    """A token is not valid. The message is for the server's log."""
+    """A token is not valid. The message is for the server's log only."""
 
 
 class TokenVerifier:
     """Verifies tokens and returns their principals.
 
     Args:
-        settings: `auth.jwt`.
-        tenant: the server's own.
-        clock: milliseconds since the epoch.
-        fetch: returns the key set as JSON; default: reads the configured address or file.
+        settings: `auth.jwt` of the configuration.
+        tenant: the server's own tenant. It is the tenant of all tokens, unless `settings` says otherwise.
+        clock: returns the time in milliseconds since the epoch.
+        fetch: returns the key set as JSON; None: the key set is read from the configured address or file.
 
     Raises:
         MissingExtra: PyJWT is not installed.
@@ -77,7 +77,7 @@ class TokenVerifier:
         self._keys = _Keys(fetch or (lambda: fetch_key_set(settings)), clock)
 
     async def begin(self) -> None:
-        """Fetch the keys. Raise `ConfigError` if a file has none; an address may provide some later."""
+        """Fetch the keys. Raise `ConfigError` if the configured file has none. A configured address may provide keys later."""
         await self._keys.refresh()
         if self._settings.jwks_file is not None and not self._keys.known:
             raise ConfigError([f"auth.jwt.jwks_file: {self._settings.jwks_file} contains no usable keys"])
@@ -108,7 +108,7 @@ class TokenVerifier:
         return self._make_principal(claims)
 
     async def _key(self, token: str) -> jwt.PyJWK:
-        """Return the key that a token names, for its algorithm."""
+        """Return the public key that a token names. Raise `BadToken` if it is unknown, or does not fit the token's algorithm."""
         try:
             header = self._jwt.get_unverified_header(token)
         except self._jwt.PyJWTError as exc:
@@ -129,7 +129,7 @@ class TokenVerifier:
             raise BadToken(type(exc).__name__) from exc
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
-        """Reject tokens that are expired or not valid yet, by the server's clock."""
+        """Raise `BadToken` if a token is expired or not valid yet, by the server's clock."""
         now, leeway = self._clock() / 1000, self._settings.leeway
         times = {name: claims[name] for name in ("exp", "nbf", "iat") if name in claims}
         if not all(map(is_number, times.values())):
@@ -161,7 +161,7 @@ _CHECKS: Final[Any] = {
     "verify_iat": False,
 }
 _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
-"""Key types by the first letters of their algorithms."""
+"""Key type for each algorithm, by the first two letters of the algorithm's name."""
 
 
 def _check_claim(claims: Mapping[str, Any], name: str) -> str:
@@ -176,7 +176,7 @@ def _check_claim(claims: Mapping[str, Any], name: str) -> str:
 
 
 class _Keys:
-    """A key set that is fetched when needed."""
+    """The issuer's key set. It is fetched when it is needed."""
 
     def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], int]) -> None:
         self._fetch = fetch
@@ -187,7 +187,14 @@ class _Keys:
         self._asking = asyncio.Lock()
 
     async def get(self, kid: str | None) -> dict[str, Any] | None:
-        """Return the key of that id; without an id the only key. Raise `Refused` if there are no keys."""
+        """Return the key with this id, or None if there is no such key. Fetch the keys first if they are old or the key is unknown.
+
+        Args:
+            kid: id of the key; None: the only key of the set.
+
+        Raises:
+            Refused: there are no keys, or they are too old.
+        """
         found = self._find_key(kid)
         if found is None or not self._is_recent(self._got, FRESH):
             await self.refresh(pause=PAUSE if self.known else RETRY)
@@ -223,7 +230,11 @@ _FAILURES: Final = (OSError, ValueError, TimeoutError, msgspec.MsgspecError)
 
 
 def _parse_key_set(content: bytes) -> dict[str | None, dict[str, Any]]:
-    """Return public keys by id. Other keys, such as shared secrets, are ignored. Raise `ValueError` if there are none."""
+    """Return the public keys in a key set, by id. Other keys, such as shared secrets, are ignored.
+
+    Raises:
+        ValueError: the content is not a key set, or contains no public key.
+    """
     data = msgspec.json.decode(content)
     keys = data.get("keys") if isinstance(data, dict) else None
     if not isinstance(keys, list):
@@ -235,7 +246,12 @@ def _parse_key_set(content: bytes) -> dict[str | None, dict[str, Any]]:
 
 
 async def fetch_key_set(settings: Jwt) -> bytes:
-    """Read the key set from the configured file or address. Raise `OSError` or `ValueError`."""
+    """Return the content of the configured file or address.
+
+    Raises:
+        OSError: the file or the address cannot be read.
+        ValueError: the address answered with another status than 200, or with too much data.
+    """
     if settings.jwks_file is not None:
         return await anyio.to_thread.run_sync(Path(settings.jwks_file).read_bytes)
     import aiohttp

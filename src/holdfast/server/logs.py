@@ -1,4 +1,4 @@
-"""The server's log: JSON lines, without message content, keys or known secrets."""
+"""The server's log, in JSON lines. It contains no message content, no keys, and no secrets that the secret guard finds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from holdfast.server.replies import request_id
 
 
 class JsonLines(logging.Formatter):
-    """Formats log records as one JSON object per line, with the request id. No message content, no keys.
+    """Formats each log record as a JSON object on one line, with the id of the request.
 
     Args:
-        guard: masks secrets that a record quotes.
+        guard: masks secrets in records; None: nothing is masked.
     """
 
     def __init__(self, guard: Guard | None = None) -> None:
@@ -47,7 +47,13 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logging(stream: Any, guard: Guard | None = None, level: str = "info") -> None:
-    """Send the log of Holdfast and the server to `stream` as JSON lines, with the secrets masked that `guard` knows."""
+    """Write the log of Holdfast and of the HTTP server to `stream`, as JSON lines.
+
+    Args:
+        stream: the stream to write to.
+        guard: masks secrets in records; None: nothing is masked.
+        level: minimum level of records; see `set_log_level`.
+    """
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(guard))
     for name in _LOGGERS:
@@ -58,13 +64,13 @@ def configure_logging(stream: Any, guard: Guard | None = None, level: str = "inf
 
 
 def set_log_level(level: str) -> None:
-    """Set the log level: `debug`, `info`, `warning` or `error`. uvicorn logs warnings at least."""
+    """Set the minimum level of log records: `debug`, `info`, `warning` or `error`. uvicorn's records are never logged below `warning`."""
     for name, least in _LOGGERS.items():
         logging.getLogger(name).setLevel(max(logging.getLevelNamesMapping()[level.upper()], least))
 
 
 _LOGGERS: Mapping[str, int] = {"holdfast": logging.DEBUG, "uvicorn": logging.WARNING, "mcp": logging.CRITICAL}
-"""Loggers and their minimum levels. Lines of the MCP SDK quote what servers send, so only critical ones are logged."""
+"""Loggers with the lowest level of each. Records of the MCP SDK quote data from MCP servers, so only critical ones are logged."""
 
 
 # -- requests --------------------------------------------------------------------
@@ -74,7 +80,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class RequestLogMiddleware:
-    """ASGI middleware: sets the id of each request, measures and counts it, and logs one line at its end."""
+    """ASGI middleware that gives each request an id, measures and counts it, and logs one line when it ends."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -118,6 +124,6 @@ class RequestLogMiddleware:
 
 
 def _get_request_id(scope: Scope) -> str:
-    """Return the client's request id if it is safe to log, else a new one."""
+    """Return the request id that the client sent, if it is safe to log. Otherwise return a new id."""
     given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
     return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""REST API for memories: remember, recall, list, get, change, review, forget; consolidation and its diary."""
+"""REST API for memories: remember, recall, list, get, change, review and forget them; consolidate them; read the diary of that."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ _ETAG: Final = describe_headers(ETag="the memory's version")
 
 
 class MemoriesQuery(Request, kw_only=True):
-    """Query parameters of a list or search of memories."""
+    """Query parameters for listing or searching memories."""
 
     q: NonEmpty | None = None
-    """Search query; the best matches come first."""
+    """Search query. Without it, memories are listed."""
     user_id: Id | None = None
     """User of the memories; default: the key's user, else `default`."""
     agent: Id | None = None
-    """With `q`: include this agent's memories; else only those that this agent remembered."""
+    """Name of an agent. With `q`: also search the agent's own memories. Without `q`: list only memories that this agent remembered."""
     scope: MemoryScope | None = None
-    """Only memories of the user, the agent or the app."""
+    """Only memories of this owner: the user, the agent, or the app."""
     type: MemoryType | None = None
     """Only memories of this type."""
     tag: str | None = None
     """Only memories with this tag."""
     status: Status | None = None
-    """Only memories with this status; with `q`: `active` or `quarantined`."""
+    """Only memories with this status. With `q`, it can be `active` or `quarantined`."""
     mode: SearchMode | None = None
     """With `q`: kind of search."""
     min_score: Share | None = None
-    """With `q`: minimum score, 0 to 1."""
+    """With `q`: minimum score of a match, 0 to 1."""
     limit: Annotated[
         int | None,
         json_schema(
@@ -87,7 +87,7 @@ class MemoriesQuery(Request, kw_only=True):
         ),
     ] = None
     after: MemoryId | None = None
-    """Without `q`: `last_id` of the previous page."""
+    """Without `q`: `last_id` of the previous page, after which this page begins."""
     order: Order | None = None
     """Without `q`: `asc` for oldest first, `desc` for newest first."""
 
@@ -98,14 +98,15 @@ class MemoryList(Page[FoundMemory, MemoryId]):
     mode: SearchMode | UnsetType = UNSET
     """With `q`: kind of search that was used."""
     note: str | UnsetType = UNSET
-    """Why another kind of search was used than requested."""
+    """Reason why another kind of search was used than requested."""
 
 
 @routes.add("GET", _MEMORIES, "read", error_statuses=(*STORE, 404))
 async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
-    """List memories, oldest first; with `q` search the memories of user, agent and app, best matches first.
+    """List memories, or search them.
 
-    A key of a user sees only the memories of that user and the app.
+    Without `q`, memories are listed, oldest first. With `q`, the memories of the user, the agent and the app are searched, and the best
+    matches come first. A key that belongs to a user sees only the memories of this user and of the app.
     """
     if query.q is not None:
         return await _search(call, query.q, query)
@@ -163,12 +164,12 @@ async def _search(call: Call, question: str, query: MemoriesQuery) -> MemoryList
 
 
 class NewMemorySource(Request, kw_only=True):
-    """Source of a memory: messages of a session."""
+    """Source of a memory: a session, or messages in it."""
 
     session_id: Id
     user_id: Id | UnsetType = UNSET
     seqs: tuple[Count, ...] = ()
-    """Seqs of the messages; empty if unknown."""
+    """Seqs of the messages; empty if they are unknown."""
     origin: MemoryOrigin = "user"
 
 
@@ -187,20 +188,20 @@ class NewMemory(Request, kw_only=True):
     metadata: JsonObject | None = None
     """Any JSON object."""
     user_id: str | None = None
-    """User of the memory; default: the key's user, else the agent's own memory, else the user `default`."""
+    """User that owns the memory. Default: the key's user. Without one, the memory belongs to `agent`, or else to the user `default`."""
     agent: str | None = None
-    """Owner of the memory, or agent that remembers it for the user."""
+    """Agent that owns the memory, or that remembers it for the user."""
     scope: MemoryScope | None = None
     origin: MemoryOrigin | None = None
     sources: Annotated[list[NewMemorySource] | None, json_schema(description=f"at most {MEMORY_SOURCES} sources")] = (
         None
     )
     supersedes: list[MemoryId] | None = None
-    """Memories of the same owner to replace. If the new one is held for review or trusted less, they stay active."""
+    """Ids of memories of the same owner that the new memory replaces. They stay active if it is held for review, or is less trusted."""
 
 
 class MemoryChanges(Request, kw_only=True):
-    """Fields to change; omitted fields keep their values."""
+    """Fields to change. Omitted fields keep their values."""
 
     content: Content | UnsetType = UNSET
     type: Type | UnsetType = UNSET
@@ -217,10 +218,10 @@ class MemoryChanges(Request, kw_only=True):
 
 
 class MemoryReview(Request):
-    """A review decision."""
+    """A decision about a memory that is held for review."""
 
     decision: Literal["accept", "reject"]
-    """Accept or reject the memory."""
+    """The decision about the memory."""
 
 
 @routes.add(
@@ -233,10 +234,13 @@ class MemoryReview(Request):
     others={200: "An equal memory existed and was merged."},
 )
 async def remember(call: Call, body: NewMemory) -> RememberedMemory:
-    """Remember a fact. It is merged with an equal memory and replaces an older value of the same fact; see `outcome`.
+    """Remember a fact.
 
-    Without `scope`, the owner is the named user (`agent` then is who reported it), else the agent, else the user `default`. Memories of
-    agents and of the app need a key without a user, or an admin key.
+    The new memory is merged with an equal memory, if there is one. It replaces an older value of the same fact. `outcome` says which of
+    these happened.
+
+    Without `scope`, the owner is the user in `user_id`, or the key's user; `agent` is then the agent that remembers the fact. Without a
+    user, the owner is `agent`, or else the user `default`. Memories of agents and of the app need a key without a user, or an admin key.
     """
     owner = parse_owner(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
@@ -274,7 +278,7 @@ async def get(call: Call) -> MemoryObject:
     response_headers=_ETAG,
 )
 async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
-    """Change a memory. New content creates a new memory with its own id; the old one is kept as history."""
+    """Change a memory. If the content changes, a new memory with a new id is created, and the old one is kept as history."""
     given = msgspec.structs.asdict(body)
     origin = given.pop("origin")
     if all(value is UNSET for value in given.values()):
@@ -288,7 +292,10 @@ async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
 
 @routes.add("POST", f"{_MEMORY}/review", "write", error_statuses=(*BODY, 404, 503), response_headers=_ETAG)
 async def review(call: Call, body: MemoryReview) -> MemoryObject:
-    """Release a memory from quarantine: `accept` promotes it like others, `reject` excludes it from recall."""
+    """Accept or reject a memory that is held for review.
+
+    An accepted memory is treated like any other memory. A rejected memory is not recalled.
+    """
     found = await _get_writable(call)
     made = await call.hf.memories.review(found.id, body.decision, owners=(found.owner,))
     call.set_etag(made.version)
@@ -299,14 +306,14 @@ async def review(call: Call, body: MemoryReview) -> MemoryObject:
 
 
 class SourceQuery(Request, kw_only=True):
-    """Query parameters that select the source of memories."""
+    """Query parameters that select memories by their source."""
 
     user_id: Id | None = None
     """User of the session; default: the key's user, else `default`."""
     source_session: Id | None = None
-    """Session id; required."""
+    """Id of the session; required."""
     source_seq: Count | None = None
-    """Only memories from this message."""
+    """Only memories from the message with this seq."""
 
 
 class ForgottenMemories(Answer, kw_only=True):
@@ -317,12 +324,12 @@ class ForgottenMemories(Answer, kw_only=True):
     source_session: Id | UnsetType = UNSET
     deleted: Literal[True] = True
     memories: Count
-    """Number of deleted memories, including the history."""
+    """Number of deleted memories, including older versions of them."""
 
 
 @routes.add("DELETE", _MEMORY, "write", error_statuses=(*STORE, 404))
 async def forget(call: Call) -> ForgottenMemories:
-    """Delete a memory with its history, its recall signals and its index entries."""
+    """Delete a memory with its older versions, the records of its recalls, and its index entries."""
     found = await _get_writable(call)
     forgotten = await call.hf.memories.forget(found.id, owners=(found.owner,))
     return ForgottenMemories(id=found.id, memories=len(forgotten))
@@ -330,7 +337,7 @@ async def forget(call: Call) -> ForgottenMemories:
 
 @routes.add("DELETE", _MEMORIES, "write", error_statuses=(*STORE, 404))
 async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
-    """Delete memories whose only source is the given session or message."""
+    """Delete the memories whose only source is the given session or message. Memories with other sources lose this source only."""
     session, seq = query.source_session, query.source_seq
     if session is None:
         raise InvalidRequest(
@@ -342,9 +349,10 @@ async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
 
 
 def _limit_origin(call: Call, stated: Any) -> Any:
-    """Return the origin that the caller may state. A less trusted origin than the caller's can always be stated.
+    """Return the origin to record for a new memory.
 
-    Admins may state any. A key with a user speaks for that user. Other keys belong to programs, which are trusted like the assistant.
+    Callers with an admin key, or with a key of a user, may state any origin. Other keys belong to programs, which are trusted like the
+    assistant. For them the result is the stated origin or `assistant`, whichever is trusted less.
     """
     if call.principal.has_role("admin") or call.principal.user_id is not None or stated not in ORIGINS:
         return stated
@@ -355,7 +363,19 @@ def _limit_origin(call: Call, stated: Any) -> Any:
 
 
 def parse_owner(call: Call, scope: str | None, user_id: str | None, agent: str | None) -> Owner:
-    """Return the owner that a request names. Raise `InvalidRequest`, or `UserNotFound` for another user than the key's."""
+    """Return the owner of the memories that a request concerns.
+
+    Args:
+        call: the request.
+        scope: kind of owner; None: it follows from the other arguments.
+        user_id: user that the request names, or None.
+        agent: agent that the request names, or None.
+
+    Raises:
+        InvalidRequest: the arguments do not fit together.
+        UserNotFound: the request names another user than the key's.
+        Refused: the memories belong to an agent, and the key belongs to a user.
+    """
     if scope in ("agent", "app") and user_id is not None:
         raise InvalidRequest(f"user_id cannot be combined with scope {scope!r}", param="user_id")
     if scope == "agent" and agent is None:
@@ -369,13 +389,13 @@ def parse_owner(call: Call, scope: str | None, user_id: str | None, agent: str |
 
 
 def check_writes(call: Call, owner: Owner) -> None:
-    """Raise `Refused` if the caller may not write memories that belong to no user."""
+    """Raise `Refused` if the owner is an agent or the app, and the caller may not write their memories."""
     if owner.kind != "user":
         check_shared(call.principal)
 
 
 async def _get_visible(call: Call) -> Memory:
-    """Return the memory of the path. Raise `MemoryNotFound` if the key's user may not see it."""
+    """Return the memory with the id in the path. Raise `MemoryNotFound` if it does not exist, or the key's user may not see it."""
     found = await call.hf.memories.get(call.path["memory_id"])
     bound = call.principal.user_id
     if bound is not None and found.owner not in (Owner("user", bound), Owner("app")):
@@ -384,14 +404,14 @@ async def _get_visible(call: Call) -> Memory:
 
 
 async def _get_writable(call: Call) -> Memory:
-    """Return the memory of the path for writing. Raise `Refused` if the caller may only read it."""
+    """Return the memory with the id in the path, as `_get_visible` does. Raise `Refused` if the caller may not change it."""
     found = await _get_visible(call)
     check_writes(call, found.owner)
     return found
 
 
 def _convert_sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySource]:
-    """Convert sources. For a user's memory they must be the user's own. Raise `InvalidRequest`."""
+    """Convert the sources of a new memory. Raise `InvalidRequest` if a user's memory has a source in another user's session."""
     if len(given) > MEMORY_SOURCES:
         raise InvalidRequest(f"sources must be a list of at most {MEMORY_SOURCES} objects", param="sources")
     own = owner.id if owner.kind == "user" else DEFAULT_USER
@@ -420,26 +440,27 @@ def _show(call: Call, made: Remembered) -> RememberedMemory:
 # -- consolidation ---------------------------------------------------------------
 
 _MODEL_FIELDS: Final = ("status", "code", "memories", "prompt_tokens", "completion_tokens")
-"""Fields of the report about a model call that are returned."""
+"""Fields in the report about a model call that clients get."""
 
 
 class ConsolidationCandidate(Answer):
-    """Result of a consolidation for one memory."""
+    """The decision of a consolidation about one memory, with its reasons."""
 
     memory_id: MemoryId
     content: str | None
     """Content of the memory; null if it was forgotten."""
     verdict: Verdict
-    """The decision."""
+    """`promoted`: it is promoted now; `already`: it was promoted before; `held`: it is held for review because of its origin; `over`: it is
+    good enough, but too many others are better; `gated`: it does not meet the conditions."""
     score: Share
     gates: list[str]
-    """Unmet conditions: actual and required values."""
+    """Reasons why the memory is not promoted, such as a condition with its actual and its required value."""
     recalls: Count
-    """Number of counted recalls."""
+    """Number of recalls that count."""
     queries: Count
-    """Number of distinct queries among them."""
+    """Number of different queries in these recalls."""
     days: Count
-    """Number of distinct days (UTC) among them."""
+    """Number of different days (UTC) with these recalls."""
     frequency: Share
     relevance: Share
     recency: Share
@@ -451,35 +472,36 @@ class ConsolidationTheme(Answer):
     """Recalled memories about the same subject."""
 
     terms: list[str]
-    """Words that the memories share, without forgotten ones."""
+    """Words that the memories share. Forgotten memories contribute no words."""
     memory_ids: list[MemoryId]
     size: Count
     """Number of memories."""
     recalls: Count
-    """Recalls of all of them."""
+    """Number of recalls of these memories."""
 
 
 class ConsolidationProposal(Answer):
-    """A merge proposed by a model."""
+    """A model's proposal to merge several memories into one."""
 
     memory_id: MemoryId
     merges: list[MemoryId]
-    """Memories that it would replace."""
+    """Ids of the memories that the proposed memory would replace."""
     content: str | None
-    """Content of the merged memory; null if it was forgotten."""
+    """Content of the proposed memory; null if it was forgotten."""
     status: str | None
-    """`quarantined`: waiting for a review; null: forgotten."""
+    """Present status of the proposed memory. `quarantined`: it waits for a review; null: it was forgotten."""
 
 
 class ConsolidationModel(Answer):
-    """Result of asking a model for merges."""
+    """Result of asking a model which memories can be merged."""
 
     status: ProposalStatus
-    """Outcome of the call."""
+    """`asked`: the model answered; `same`: it was already asked about these memories; `failed`: there is no usable answer; `paused`: it
+    failed recently and was not asked; `none`: there are too few memories, or there is no model."""
     code: str | None
-    """Error code if it failed."""
+    """Error code, if there is no usable answer."""
     memories: Count
-    """Number of memories in the request."""
+    """Number of memories that the question contains."""
     prompt_tokens: Count
     """Prompt tokens reported by the model."""
     completion_tokens: Count
@@ -490,17 +512,17 @@ class _Sweep(Answer, kw_only=True):
     object: Literal["dream"] = "dream"
     scope: MemoryScope
     user_id: str | None
-    """User, if the memories belong to one."""
+    """User, if the memories belong to a user."""
     agent: str | None
-    """Agent, if the memories belong to one."""
+    """Agent, if the memories belong to an agent."""
     verdicts: dict[str, Count]
     """Number of memories for each decision."""
     candidates: list[Annotated[Any, same_as(ConsolidationCandidate)]]
-    """At most 200 memories, best first."""
+    """The memories with their decisions, best first; at most 200."""
     themes: list[Annotated[Any, same_as(ConsolidationTheme)]]
-    """Subjects recalled on the day before."""
+    """Subjects of the memories that were recalled in the last 24 hours."""
     proposals: list[Annotated[Any, same_as(ConsolidationProposal)]]
-    """Merges waiting for a review."""
+    """The model's proposals to merge memories."""
     model: Annotated[JsonObject, same_as(ConsolidationModel)] | None
 
 
@@ -510,9 +532,9 @@ class ConsolidationResult(_Sweep, kw_only=True):
     dry_run: bool
     """True if nothing was written because `dry_run` was set."""
     written: bool
-    """True if something was written."""
+    """True if the consolidation changed anything."""
     promotions: Count
-    """Number of promoted memories, or of those that would be promoted."""
+    """Number of memories that were promoted. With `dry_run`, the number that would be promoted."""
 
 
 class DiaryEntry(_Sweep, kw_only=True):
@@ -527,26 +549,26 @@ class Diary(Page[DiaryEntry, str]):
 
 
 class ConsolidationRequest(Request, kw_only=True):
-    """Owner of the memories to consolidate."""
+    """Owner of the memories to consolidate, and options."""
 
     user_id: str | None = None
-    """User; default: the key's user, else the agent, else the user `default`."""
+    """User that owns the memories. Default: the key's user. Without a user, `agent` is the owner, or else the user `default`."""
     agent: str | None = None
-    """Consolidate this agent's own memories."""
+    """Agent that owns the memories, if no user does."""
     scope: MemoryScope | None = None
     dry_run: bool | None = None
-    """Report the result without writing it."""
+    """True: return the result without writing it."""
 
 
 class DiaryQuery(Request, kw_only=True):
     """Query parameters of the diary."""
 
     user_id: Id | None = None
-    """User; default: the key's user, else the agent, else `default`."""
+    """User that owns the memories. Default: the key's user. Without a user, `agent` is the owner, or else the user `default`."""
     agent: Id | None = None
-    """Diary of this agent's own memories."""
+    """Agent that owns the memories, if no user does."""
     scope: MemoryScope | None = None
-    """Diary of the user's, the agent's or the app's memories."""
+    """Owner of the memories: the user, the agent, or the app."""
     limit: Annotated[
         int, json_schema(description="maximum number of consolidations; default 20", minimum=1, maximum=DIARY_PAGE)
     ] = 20
@@ -554,10 +576,10 @@ class DiaryQuery(Request, kw_only=True):
 
 @routes.add("POST", "/v1/memories/consolidate", "write", error_statuses=(*BODY, 404, 412, 503))
 async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
-    """Consolidate an owner's memories now: promote those recalled often, with good scores and by different queries.
+    """Consolidate the memories of an owner now.
 
-    With `dry_run` nothing is written and the answer is what would happen. Memories of agents and of the app need an API key without a
-    user, or an admin key.
+    This promotes memories that were recalled often, with good scores, and by different queries. With `dry_run` nothing is written, and
+    the response says what would happen. Memories of agents and of the app need a key without a user, or an admin key.
     """
     owner = parse_owner(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
@@ -569,15 +591,15 @@ async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationRe
 
 @routes.add("POST", "/v1/memories/dream", "write", error_statuses=(*BODY, 404, 412, 503))
 async def dream(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
-    """Name of `POST /v1/memories/consolidate` in 0.1. Removed in 0.3."""
+    """Consolidate memories, as `POST /v1/memories/consolidate` does. This name is from 0.1 and will be removed in 0.3."""
     return await consolidate(call, body)
 
 
 @routes.add("GET", "/v1/memories/diary", "read", error_statuses=(*STORE, 404))
 async def diary(call: Call, query: DiaryQuery) -> Diary:
-    """List past consolidations of an owner's memories that wrote something, with their decisions, newest first.
+    """List past consolidations of an owner's memories with their decisions, newest first.
 
-    Contents are looked up now: `content` is null if the memory was forgotten.
+    Consolidations that changed nothing are not listed. `content` is the present content of a memory, or null if it was forgotten.
     """
     owner = parse_owner(call, query.scope, query.user_id, query.agent)
     found = await call.hf.consolidation.diary(owner, query.limit + 1)
@@ -586,7 +608,7 @@ async def diary(call: Call, query: DiaryQuery) -> Diary:
 
 
 def _show_sweep(report: JsonObject) -> JsonObject:
-    """Return the fields of a consolidation report for JSON."""
+    """Return the fields of a consolidation report that the JSON response has."""
     owner = Owner(report["owner"]["kind"], report["owner"]["id"])
     return {
         "scope": owner.kind,

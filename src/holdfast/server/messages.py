@@ -1,4 +1,4 @@
-"""REST API for the messages of a session: list, append, annotate, erase."""
+"""REST API for the messages of a session: list, append, annotate and erase them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MessagesQuery(SeqPageQuery, kw_only=True):
     """Query parameters of the list of messages."""
 
     retired: bool = False
-    """Include retired entries."""
+    """True: include retired entries, which an edit or a rewind replaced."""
 
 
 class EntryList(Page[EntryJson, int]):
@@ -57,20 +57,20 @@ _Messages = Annotated[
 
 
 class NewMessages(Request, kw_only=True):
-    """Messages to append, all or none, as `messages` or `contents`."""
+    """Messages to append. The field is `messages`, or its alias `contents`. Either all messages are appended, or none."""
 
     messages: _Messages = None
     contents: _Messages = None
 
 
 class Annotation(Request, kw_only=True):
-    """Changes of a message."""
+    """Properties of a message to change."""
 
     pinned: bool | None = None
-    """Keep the message in every prompt."""
+    """True: keep the message in every prompt."""
     importance: Importance | None | msgspec.UnsetType = UNSET
     refused_by: list[str] | None = None
-    """Upstreams whose prompts leave the message out."""
+    """Names of upstreams to which the message is not sent."""
 
 
 @routes.add("GET", _MESSAGES, "read", error_statuses=OF_SESSION)
@@ -127,7 +127,15 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
 
 
 def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
-    """Parse the messages of a body and Holdfast's fields in them. Raise `InvalidRequest` if there are none."""
+    """Return the messages of a body, and for each message Holdfast's own fields.
+
+    Args:
+        given: list of messages in the body.
+        name: name of the list, for errors.
+
+    Raises:
+        InvalidRequest: a message is not valid, or there are none.
+    """
     messages = parse_messages(given, name)
     if not messages:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
@@ -135,7 +143,7 @@ def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str,
 
 
 def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
-    """Raise `InvalidRequest` for messages that a participant may not write into another user's session."""
+    """Raise `InvalidRequest` if there is a message or field that a participant may not write into another user's session."""
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
         if message.role != "user":
             reason = f"messages[{at}].role is {message.role!r}: participants in another user's session may only write user messages"
@@ -151,7 +159,7 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]])
 
 @routes.add("PATCH", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION), answer=Entry)
 async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
-    """Pin a message, set its importance, or set the upstreams that it is not sent to."""
+    """Pin a message, set its importance, or set the upstreams to which it is not sent."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
     own = parse_own_fields(given)
     session = await call.get_session()
@@ -168,9 +176,9 @@ async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObj
 
 @routes.add("DELETE", _MESSAGE, "write", error_statuses=OF_SESSION, answer=ErasedEntry)
 async def erase(call: Call, query: SessionQuery) -> JsonObject:
-    """Erase the content of a message, also in forks of the session. Its place in the log remains.
+    """Erase the content of a message, and of its copies in forks of the session.
 
-    `copies` lists `session_id` and `seq` of the copies that were erased as well.
+    The message keeps its number in the log. `copies` lists `session_id` and `seq` of the copies that were erased.
     """
     ref, seq = (await call.get_session()).ref, call.get_path_number("seq", _NAMED)
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)

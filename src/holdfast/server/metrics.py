@@ -1,4 +1,4 @@
-"""Prometheus metrics of requests, engine, models, index and secret guard."""
+"""Prometheus metrics of requests, replies, sessions, summaries, models, the index and the secret guard."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from holdfast.server.streaming import ReplyStreams
 
 
 class Metrics:
-    """Prometheus metrics of a server, in a separate registry so that two servers in one process do not mix their metrics.
+    """Prometheus metrics of one server. They have their own registry, so that two servers in one process have separate metrics.
 
     Args:
-        hf: source of counters, which are read when the metrics are collected.
+        hf: its counters are read each time the metrics are requested.
         relays: counters of replies.
     """
 
@@ -53,7 +53,7 @@ class Metrics:
 
 
 class _Summaries(Collector):
-    """Reads the counters of the compactor."""
+    """Collects metrics of summaries from the counters of the compactor."""
 
     def __init__(self, compactor: Callable[[], Compactor | None]) -> None:
         self._compactor = compactor
@@ -76,7 +76,7 @@ class _Summaries(Collector):
 
 
 class _Ratings(Collector):
-    """Reads the counters of scoring."""
+    """Collects metrics of ratings from the counters of scoring."""
 
     def __init__(self, scoring: Callable[[], Scoring | None]) -> None:
         self._scoring = scoring
@@ -102,7 +102,7 @@ class _Ratings(Collector):
 
 
 class _Ends(Collector):
-    """Reads the counters of session ends and hook deliveries."""
+    """Collects metrics of ended sessions, hook deliveries and failure messages from the counters of the engine."""
 
     def __init__(self, engine: Callable[[], Engine | None]) -> None:
         self._engine = engine
@@ -136,7 +136,7 @@ class _Ends(Collector):
 
 
 class _Indexed(Collector):
-    """Reads the counters of the index."""
+    """Collects metrics of the index."""
 
     def __init__(self, index: Callable[[], IndexService | None]) -> None:
         self._index = index
@@ -159,7 +159,7 @@ class _Indexed(Collector):
 
 
 class _Secrets(Collector):
-    """Reads the counters of the secret guard."""
+    """Collects metrics of secrets from the counters of the secret guard."""
 
     def __init__(self, guard: Guard | None) -> None:
         self._guard = guard
@@ -174,7 +174,7 @@ class _Secrets(Collector):
 
 
 class _Upstreams(Collector):
-    """Reads the counters of upstreams."""
+    """Collects metrics of model calls from the counters of upstreams."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -205,7 +205,7 @@ class _Upstreams(Collector):
 
 
 class _Replies(Collector):
-    """Reads the counters of replies."""
+    """Collects metrics of replies and streams."""
 
     def __init__(self, relays: ReplyStreams) -> None:
         self._relays = relays

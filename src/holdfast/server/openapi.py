@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 document, generated from the routes."""
+"""Generate the OpenAPI 3.1 document from the routes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ABOUT: Final = {
 _REFUSED: Final = "The model's provider rejected the request; status and message are the provider's."
 _EVERY: Final = (403, 500)
 _ADMITTED: Final = (401, 429)
-"""Statuses of every route that requires a key."""
+"""Error statuses of every route that requires a key."""
 _TAGS: Final = {
     "chat": "OpenAI's Chat Completions and Anthropic's Messages, with memory.",
     "sessions": "Create, list, fork, move and delete sessions.",
@@ -84,7 +84,7 @@ def describe_api(routes: Sequence[Route], *, requires_key: bool = True) -> Schem
 
     Args:
         routes: all routes.
-        requires_key: True if requests need a key.
+        requires_key: True if requests need a key. False: the document shows that a key is optional.
     """
     paths: dict[str, Schema] = {}
     for route in routes:
@@ -117,7 +117,7 @@ def _add_strategies(schemas: Mapping[str, Schema]) -> dict[str, Schema]:
 
 
 def _list_structs(route: Route) -> Iterator[type]:
-    """Yield the structs that a route names."""
+    """Yield the structs that a route uses for its body, response and errors."""
     for given in (route.body, route.answer, route.errors or Error):
         several = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else (given,)
         yield from (kind for kind in several if isinstance(kind, type))
@@ -140,19 +140,19 @@ def _describe_operation(route: Route, *, requires_key: bool) -> Schema:
 
 
 def _describe_content(given: Any) -> Schema:
-    """Return the content of a body or response by media type."""
+    """Return the OpenAPI `content` of a body or response: its schema by media type."""
     if not isinstance(given, Mapping):
         given = {JSON: given}
     return {kind: one if isinstance(one, Mapping) else {"schema": _make_either(one)} for kind, one in given.items()}
 
 
 def _make_either(kinds: Any) -> Schema:
-    """Return the schema of a struct, or of one of several structs."""
+    """Return the schema of a struct. For a tuple of structs, return a schema that allows any of them."""
     return {"anyOf": [make_ref(kind) for kind in kinds]} if isinstance(kinds, tuple) else make_ref(kinds)
 
 
 def _describe_security(need: Need, *, requires_key: bool) -> Schema:
-    """Return the accepted keys of an operation and the required role."""
+    """Return the kinds of keys that an operation accepts, and the role that it requires."""
     if need == "public":
         return {"security": []}
     role = ROLES[need]
@@ -187,7 +187,7 @@ def _describe_query(route: Route) -> list[Schema]:
 
 
 class PathParameters(Request, kw_only=True):
-    """Parameters in paths."""
+    """The parameters that paths contain."""
 
     seq: Count
     """Number of the message in the log."""

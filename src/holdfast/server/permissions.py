@@ -1,4 +1,4 @@
-"""Checks what a caller may do. Each route declares the permission it needs."""
+"""Check that a caller has a permission. Each route declares the permission that it requires."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from holdfast.domain.state import get_scope
 from holdfast.stores.keys import Role
 
 Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
-"""Permission that a route needs.
+"""Permission that a route requires.
 
-- `public`: no key; the route returns no user data.
+- `read`, `write`, `admin`: a key with this role.
+- `public`: no key. The route returns no user data.
 - `server`: an admin key of the server's own tenant, without a user.
-- `tenant`: a key with the role write and without a user, or an admin key.
-- `shared`, `shared write`: a key with the role read or write and without a user, because the data belongs to all users.
+- `tenant`: a key without a user with the role write, or an admin key.
+- `shared`: a key without a user with the role read, because the data belongs to all users.
+- `shared write`: like `shared`, with the role write.
 """
 ROLES: Final[Mapping[Need, Role]] = {
     "read": "read",
@@ -28,15 +30,20 @@ ROLES: Final[Mapping[Need, Role]] = {
     "shared": "read",
     "shared write": "write",
 }
-"""Role that each permission needs, except `public`; some need more."""
+"""Role that each permission requires. `public` requires none. Some permissions have more conditions; see `Need`."""
 
 REST: Final = "/{path:path}"
-"""Pattern of paths without a route."""
+"""Path pattern of the routes that answer requests to unknown paths."""
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def permit(scope: Scope, needed: Need) -> None:
-    """Raise `Refused` if the caller lacks the permission."""
+    """Raise `Refused` if the caller of a request lacks the permission `needed`.
+
+    Args:
+        scope: ASGI scope of the request.
+        needed: permission that the route requires.
+    """
     caller = scope.get("state", {}).get("caller")
     if needed == "public":
         return
@@ -55,7 +62,10 @@ def permit(scope: Scope, needed: Need) -> None:
 
 
 def check_shared(principal: Principal) -> None:
-    """Raise `Refused` if a key of one user accesses data of all users: app state, memories of agents or the app."""
+    """Raise `Refused` if the key belongs to one user and is not an admin key.
+
+    It protects data that belongs to all users: the app's state, and memories of agents or the app.
+    """
     if principal.user_id is not None and not principal.has_role("admin"):
         message = (
             "this key belongs to one user, but the data belongs to all users (app state, memories of an agent or the app): use a key"
@@ -65,7 +75,7 @@ def check_shared(principal: Principal) -> None:
 
 
 def check_app(principal: Principal, keys: Iterable[str]) -> None:
-    """Raise `Refused` if the caller may not write `app:` keys of the state."""
+    """Raise `Refused` if `keys` contains an `app:` key of the state, and the caller may not write those."""
     if any(get_scope(key) == "app" for key in keys):
         check_shared(principal)
 
@@ -74,7 +84,10 @@ def check_app(principal: Principal, keys: Iterable[str]) -> None:
 
 
 class Refused(Exception):
-    """A request rejected before its contents are read. It carries status, code and headers of the response."""
+    """A request is rejected for a reason outside its contents, such as its key, size or rate.
+
+    The exception has the status, the error code and the headers of the response.
+    """
 
     def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
         super().__init__(message)

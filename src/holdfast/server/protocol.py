@@ -1,7 +1,10 @@
-"""uvicorn's HTTP protocol with limits: on size and time of request heads, and on the time in which a client reads.
+"""uvicorn's HTTP protocol with more limits.
 
-Unread data waits in a `WriteBuffer`, up to `UNREAD_BYTES`. So a short reply never waits for its client, and a long one at most
-for `send_timeout`.
+There are limits on the size and the time of a request head, which is the request line and the headers. There is also a limit on the
+time in which a client must read a response.
+
+Data that the client has not read yet waits in a `WriteBuffer`, up to `UNREAD_BYTES`. So a short reply never waits for the client. A long
+reply waits for a client that reads slowly. If the client does not read enough within `send_timeout`, the connection is closed.
 """
 
 from __future__ import annotations
@@ -19,38 +22,39 @@ from holdfast.limits import DRAIN_BYTES, DRAIN_SECONDS, HEAD_BYTES, READ_BYTES, 
 from holdfast.server.replies import make_error_body
 
 HEAD_SECONDS: Final = 30.0
-"""Seconds until a connection must have sent a request head."""
+"""Seconds in which a connection must send a complete request head."""
 
 
 class _Refused(Exception):
-    """Stops the parser; uvicorn treats it as an invalid request."""
+    """Stops the parser. uvicorn handles it as it handles an invalid request."""
 
 
 class Protocol(HttpToolsProtocol):
-    """Protocol of one connection."""
+    """The HTTP protocol of one connection."""
 
     send_timeout: float = 60.0
-    """Seconds in which a client must read `READ_BYTES` of the waiting data; otherwise it counts as disconnected."""
+    """Seconds in which a client must read `READ_BYTES` of the waiting data. If it reads less, the connection is closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0
-        """Bytes of request line and headers so far, trailers included."""
+        """Number of bytes in the request line, headers and trailers so far."""
         self._quiet = 0
-        """Bytes since the parser's last event, which it buffers by itself."""
+        """Number of bytes since the parser's last event. The parser buffers them."""
         self._open = True
-        """True from the first byte of a request to the end of its headers, and before the first request."""
+        """True while a request head is expected or incomplete: before the first request, and from the first byte of a request to the
+        end of its headers."""
         self._timer: asyncio.TimerHandle | None = None
         self._drained_bytes = 0
-        """Bytes of a body that came after its response was sent."""
+        """Number of bytes of a request body that arrived after the response was sent."""
         self._draining: asyncio.TimerHandle | None = None
         self._why = (400, "invalid_http", "not a valid HTTP request")
         self._unread = 0
-        """Unread bytes at the last measurement."""
+        """Number of bytes that were unread when the current measurement began."""
         self._patience: asyncio.TimerHandle | None = None
         self._backlog: WriteBuffer
         self._answering: RequestResponseCycle | None = None
-        """Request whose response is in progress or was the last one; `cycle` is the most recent request."""
+        """Request whose response is being sent, or was sent last. With pipelined requests, `cycle` is a later request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._backlog = WriteBuffer(transport, self._on_full, self._on_drained)
@@ -106,7 +110,10 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _drain(self, size: int) -> None:
-        """Read a little more of a body after its response was sent, so that the client sees the response; then close."""
+        """Read a part of the remaining request body after the response was sent, then close the connection.
+
+        A client that is still sending would not see the response if the connection was closed at once.
+        """
         self._drained_bytes += size
         if self._drained_bytes > DRAIN_BYTES:
             self._stop_draining()
@@ -125,7 +132,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Send the error in the format of all other errors."""
+        """Send an error response in the format of all other errors, and close the connection. `msg` is ignored."""
         status, code, message = self._why
         content = msgspec.json.encode(make_error_body(message, kind="invalid_request_error", code=code))
         head = [
@@ -138,14 +145,14 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _should_upgrade(self) -> bool:
-        """Return True for a WebSocket handshake. Other upgrades are ignored, as HTTP allows."""
+        """Return True for a WebSocket handshake, which is then rejected. Other upgrades are ignored, as HTTP allows."""
         return self._get_upgrade() == b"websocket"
 
     def handle_websocket_upgrade(self) -> None:
         self._refuse(*_NO_WEBSOCKET)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: the request is answered over the current protocol."""
+        """Log no warning about an ignored upgrade, because the request is answered over the current protocol."""
 
     # -- clients that do not read ------------------------------------------------
 
@@ -156,7 +163,7 @@ class Protocol(HttpToolsProtocol):
         self._backlog.resume_writing()
 
     def _on_full(self) -> None:
-        """Pause the sender when more than `UNREAD_BYTES` wait."""
+        """Pause the app when more than `UNREAD_BYTES` are unread."""
         super().pause_writing()
         self._measure()
 
@@ -174,7 +181,7 @@ class Protocol(HttpToolsProtocol):
         self._measure(again=bool(self.transport.get_write_buffer_size()))
 
     def _measure(self, *, again: bool = True) -> None:
-        """Restart the measurement of the client, or stop it."""
+        """Restart the timer that checks whether the client reads. If `again` is False, only stop it."""
         if self._patience is not None:
             self._patience.cancel()
         self._unread = self.transport.get_write_buffer_size() if again else 0
@@ -227,8 +234,9 @@ _TOO_LONG = (431, "head_too_large", f"request line and headers are longer than {
 def _set_up(sock: Any, send_timeout: float) -> None:
     """Set socket options against clients that do not read or have disappeared, where the system supports them.
 
-    The first limits unsent data in the kernel: it would be megabytes per client and hide that a client does not read. The second
-    drops connections that do not acknowledge data: otherwise a client that lost its network is noticed only after 15 minutes.
+    `TCP_NOTSENT_LOWAT` limits unsent data in the kernel. Without it, the kernel would buffer megabytes per client, and the server would
+    not notice that a client does not read. `TCP_USER_TIMEOUT` drops connections on which the client acknowledges no data. Without it, a
+    client that lost its network is noticed only after 15 minutes.
     """
     for name, value in (("TCP_NOTSENT_LOWAT", READ_BYTES), ("TCP_USER_TIMEOUT", int(send_timeout * 1000))):
         option = getattr(socket, name, None)
@@ -238,7 +246,7 @@ def _set_up(sock: Any, send_timeout: float) -> None:
 
 
 def make_protocol(send_timeout: float) -> type[Protocol]:
-    """Return a protocol class with the given `Protocol.send_timeout`."""
+    """Return a subclass of `Protocol` with this `send_timeout`, in seconds."""
 
     class Timed(Protocol):
         pass
@@ -250,16 +258,17 @@ def make_protocol(send_timeout: float) -> type[Protocol]:
 # -- the write buffer ------------------------------------------------------------
 
 _LOOP_BYTES: Final = 16 * 1024
-"""Maximum bytes waiting in the event loop."""
+"""Maximum number of bytes in the buffer of the event loop's transport."""
 
 
 class WriteBuffer:
-    """Wraps the transport of a connection and buffers its writes. Everything else is passed to the transport.
+    """Wraps the transport of a connection and buffers what is written. Other methods are those of the transport.
 
     Args:
-        transport: of the connection; its `pause_writing` and `resume_writing` must be passed on.
-        full: called when more than `UNREAD_BYTES` wait.
-        drained: called when at least `READ_BYTES` less than that wait.
+        transport: transport of the connection. The protocol must call this object's `pause_writing` and `resume_writing` when the
+            transport calls its own.
+        full: called when more than `UNREAD_BYTES` are unread.
+        drained: called after `full`, when the client has read so much that at most `UNREAD_BYTES - READ_BYTES` are unread.
     """
 
     def __init__(self, transport: asyncio.Transport, full: Callable[[], None], drained: Callable[[], None]) -> None:
@@ -275,15 +284,15 @@ class WriteBuffer:
 
     @property
     def as_transport(self) -> asyncio.Transport:
-        """This object, typed as a transport."""
+        """This object, with the type of a transport."""
         return cast("asyncio.Transport", self)
 
     def get_write_buffer_size(self) -> int:
-        """Return the unread bytes, here and in the event loop."""
+        """Return the number of unread bytes, in this buffer and in that of the event loop."""
         return self._transport.get_write_buffer_size() + len(self._waiting)
 
     def write(self, data: bytes) -> None:
-        """Write data, or buffer it while the client does not read."""
+        """Write data to the transport, or buffer it while the transport is full."""
         if self._lost:
             return
         if self._held:
@@ -293,23 +302,23 @@ class WriteBuffer:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Write the buffered data and close."""
+        """Write the buffered data to the transport, and close it."""
         waiting, self._waiting = bytes(self._waiting), bytearray()
         if waiting and not self._transport.is_closing():
             self._transport.write(waiting)
         self._transport.close()
 
     def lose(self) -> None:
-        """Drop the buffer and all later writes: the client has disconnected."""
+        """Drop the buffered data, and everything that is written later. Called when the client has disconnected."""
         self._lost, self._waiting = True, bytearray()
 
     def pause_writing(self) -> None:
-        """Start buffering: enough data waits in the event loop."""
+        """Buffer data from now on. Called when the buffer of the event loop is full."""
         self._held = True
         self._check_full()
 
     def resume_writing(self) -> None:
-        """Write buffered data: the event loop has sent its own."""
+        """Write buffered data to the transport. Called when the event loop has sent the data in its own buffer."""
         self._held = False
         while self._waiting and not self._held:
             piece = bytes(self._waiting[:READ_BYTES])

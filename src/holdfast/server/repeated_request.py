@@ -1,4 +1,4 @@
-"""Recognize a request that was sent before: by its idempotency key, or as official SDKs mark their retries."""
+"""Recognize a repeated request by its idempotency key, or by the header with which official SDKs mark retries."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from holdfast.server.http import Call
 from holdfast.turns.placement import Placement
 
 RETRY_COUNT: Final = "x-stainless-retry-count"
-"""Header in which the official SDKs of OpenAI and Anthropic count retries."""
+"""Header in which the official SDKs of OpenAI and Anthropic count the retries of a request."""
 _LONG: Final = 1_000_000
-"""Body size in bytes from which the digest is computed in a thread."""
+"""Size in bytes. For larger bodies, the digest is computed in a thread."""
 
 
 async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *, identified: bool) -> bytes | None:
-    """Return the digest by which a retry of the request is recognized, or None if the client does not mark retries.
+    """Return a digest that is equal for all attempts of a request. Return None if the client neither sends a key nor marks retries.
 
     Args:
         call: the request.
-        sent: its body.
-        key: its idempotency key.
-        identified: True if it names its user. Otherwise the client's address is part of the digest.
+        sent: body of the request.
+        key: idempotency key of the request, or None.
+        identified: True if the user of the request is known. If False, the client's address is part of the digest.
     """
     client = call.request.client
     address = None if identified or client is None else client.host
@@ -49,11 +49,11 @@ def _compute_digest(what: Any) -> bytes:
 
 
 class RepeatedRequest:
-    """A request and its earlier attempts.
+    """A request that may repeat an earlier attempt.
 
     Args:
         call: the request.
-        digest: result of `digest_attempt`; None if retries cannot be recognized.
+        digest: result of `digest_attempt`. If it is None, the request is treated as new.
     """
 
     def __init__(self, call: Call, digest: bytes | None) -> None:
@@ -61,7 +61,7 @@ class RepeatedRequest:
         self._digest = digest
 
     async def resume(self) -> Placement | None:
-        """Return the session of the attempt that this request repeats, or None."""
+        """Return the placement in the session of the attempt that this request repeats. Return None if it repeats none."""
         if self._digest is None or not self._is_repeated():
             return None
         attempt = self._call.hf.engine.retries.resume(self._digest)
@@ -69,7 +69,7 @@ class RepeatedRequest:
         return None if session is None else Placement(session, "retry", attempt=attempt)
 
     def _is_repeated(self) -> bool:
-        """Return True if the request may be a retry: it has a retry count above 0 or an idempotency key."""
+        """Return True if the request may be a retry, because it has an idempotency key or a retry count above 0."""
         count = self._call.get_header(RETRY_COUNT)
         if self._call.get_header("idempotency-key"):
             return True
@@ -84,7 +84,14 @@ class RepeatedRequest:
         return session if session.identity == attempt.identity else None
 
     async def begin(self, placing: Awaitable[Placement]) -> Placement:
-        """Record the first attempt and the session it is placed in."""
+        """Record the first attempt of a request, and its session.
+
+        Args:
+            placing: finds the session.
+
+        Returns:
+            The result of `placing`.
+        """
         if self._digest is None:
             return await placing
         attempt = self._call.hf.engine.retries.begin(self._digest)

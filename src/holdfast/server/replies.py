@@ -1,4 +1,4 @@
-"""Responses of handlers, and errors in OpenAI's format."""
+"""Responses that handlers return, and errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from holdfast.server.permissions import Refused
 
 _log = logging.getLogger("holdfast.server")
 _PARAM_CHARS = 200
-"""Maximum length of `param` in an error."""
+"""Maximum number of characters of `param` in an error."""
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """Id of the current request."""
 _encoder = msgspec.json.Encoder()
 _FEW: Final = 20
-"""Lists up to this length are encoded on the event loop."""
+"""Maximum length of lists that are encoded on the event loop. Longer lists are encoded in a thread."""
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Response of a handler: JSON-compatible data, bytes or an iterator of chunks, with status and headers."""
+    """A response: a body with a status and headers. The body is JSON-compatible data, bytes, a generator of chunks, or None."""
 
     body: Any
     status: int = 200
@@ -40,7 +40,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def respond(reply: Reply) -> Response:
-    """Convert a reply to a response. Bytes and chunks are sent unchanged; None is an empty body."""
+    """Convert a `Reply` to a Starlette response. Data is encoded as JSON; bytes and chunks are sent unchanged; None is an empty body."""
     headers = dict(reply.headers)
     if reply.body is None:
         return Response(status_code=reply.status, headers=headers)
@@ -52,7 +52,7 @@ def respond(reply: Reply) -> Response:
 
 
 async def encode_large(reply: Reply) -> Reply:
-    """Encode the body in a thread if it may be large; return other replies unchanged."""
+    """Return a reply with its body encoded as JSON, in a thread. If the body is not large, return the reply unchanged."""
     body = reply.body
     named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
     if not isinstance(named, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in named.values()):
@@ -63,7 +63,7 @@ async def encode_large(reply: Reply) -> Reply:
 
 
 def to_response(reply: Reply, scope: Scope) -> Response:
-    """Convert a reply to a response; errors get the client's API format (`holdfast.server.apis.messages`)."""
+    """Convert a reply to a Starlette response. Errors have the API format that the client uses."""
     shape = scope.get("state", {}).get("shaped")
     return respond(reply if shape is None else shape(reply))
 
@@ -72,7 +72,7 @@ def to_response(reply: Reply, scope: Scope) -> Response:
 
 
 def make_error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
-    """Return an error in OpenAI's format, with quoted input cut to a limit."""
+    """Return an error in OpenAI's format. A long message and a long `param` are cut."""
     if len(message) > ERROR_CHARS:
         message = message[:ERROR_CHARS] + "…"
     param = param[:_PARAM_CHARS] if param else param
@@ -80,9 +80,9 @@ def make_error_body(message: str, *, kind: str, code: str | None = None, param: 
 
 
 def make_failure_reply(exc: Exception, guard: Guard | None = None) -> Reply:
-    """Return the reply for an exception, with secrets masked.
+    """Return the error response for an exception, with masked secrets.
 
-    Unexpected exceptions are logged with traceback; the client gets no details.
+    An unexpected exception is logged with its traceback. The client gets no details about it.
     """
     reply = _convert_failure(exc)
     return reply if guard is None else msgspec.structs.replace(reply, body=guard.mask_value(reply.body))
@@ -108,7 +108,10 @@ def _convert_failure(exc: Exception) -> Reply:
 
 
 def _make_retry_headers(exc: errors.HoldfastError) -> dict[str, str]:
-    """Return retry headers. An interrupted turn must not be retried, because it would interrupt the other one."""
+    """Return the response headers that tell a client when to retry, if at all.
+
+    An interrupted turn must not be retried, because it would interrupt the turn that interrupted it.
+    """
     if isinstance(exc, errors.SessionBusy):
         return {"retry-after": "1"}
     if isinstance(exc, errors.TurnInterrupted | errors.TurnLost):
@@ -120,7 +123,11 @@ _TOO_MANY = 429
 
 
 def _convert_model_failure(exc: errors.ModelError) -> Reply:
-    """Return the upstream's status and message if the caller can fix the request, else 502."""
+    """Return the error response for a failed model call.
+
+    If the caller can fix the request, the response has the upstream's status and message. Otherwise the status is 429, 503 or 504 if the
+    upstream's is, and else 502.
+    """
     details = exc.body.get("error", exc.body) if exc.body else {}
     param = details.get("param") if isinstance(details, dict) else None
     code = details.get("code") if isinstance(details, dict) else None
@@ -138,7 +145,10 @@ def _convert_model_failure(exc: errors.ModelError) -> Reply:
 
 
 _PLACE: Final = re.compile(f"{ADDRESS.pattern}(?:{CAUSE.pattern})?", re.DOTALL)
-"""Part of an error message that is logged but not returned. The upstream's own text is not logged: it may quote messages."""
+"""The beginning of an error message, with address and cause. It is logged, but not returned to the client.
+
+The rest of the message is the upstream's own text. It is not logged, because it may quote messages.
+"""
 
 
 def _get_text(value: Any) -> str | None:

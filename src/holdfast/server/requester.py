@@ -1,4 +1,4 @@
-"""User and session of a request, read once from key, body and headers. Later steps do not read headers."""
+"""Read user, session and mode of a chat request from its key, body and headers. This is done once; later code reads no headers."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_i
 MODES: Final[tuple[str, ...]] = get_args(Mode)
 MODE_HEADER: Final = "X-Session-Mode"
 CONVERSATION: Final = "gen_ai.conversation.id"
-"""The name under which OpenTelemetry baggage carries the id of a conversation."""
+"""Name of the conversation id in OpenTelemetry baggage."""
 
 
 @dataclass(slots=True)
 class RequestRules:
-    """Rules for reading chat requests. A reload of the configuration changes them between two requests."""
+    """Rules for reading chat requests. A reload of the configuration can change them between two requests."""
 
     user_headers: tuple[str, ...] = ()
     """Headers that may name the user."""
     session_headers: tuple[str, ...] = ()
     """Headers that may name the session, in addition to X-Session-Id."""
     require_user: bool = False
-    """Reject requests that name no user."""
+    """True: reject requests that name no user."""
     single_user: bool = False
-    """Treat the user `default` as identified."""
+    """True: treat the user `default` as identified."""
     session_mode: Mode = "auto"
-    """How messages are read if neither request, key nor agent specifies it."""
+    """Session mode of requests for which neither the request, its key nor the agent specifies one."""
     pass_fields: tuple[str, ...] = ()
-    """Fields that are passed to the provider without a warning."""
+    """Unknown fields that are passed to the provider without a warning."""
     allowed_strategies: tuple[str, ...] = FREE_STRATEGIES
     """Strategies that a request may name."""
 
     @classmethod
     def from_gateway(cls, gateway: Gateway) -> Self:
-        """Return the rules of a configuration."""
+        """Return the rules in a configuration."""
         return cls(**{name: getattr(gateway, name) for name in cls.__slots__})
 
     def update(self, gateway: Gateway) -> None:
-        """Apply the rules of a reloaded configuration."""
+        """Replace the rules by those in a reloaded configuration."""
         for name in self.__slots__:
             setattr(self, name, getattr(gateway, name))
 
@@ -62,29 +62,29 @@ class Requester(NamedTuple):
     """The user that a chat request belongs to."""
 
     user_id: str | None
-    """None: no source names one, and the user is `default`."""
+    """The user; None if no source names one. The request then belongs to the user `default`."""
     identified: bool
-    """True if the user is known, so that the request may edit the user's sessions in place and use their hidden content."""
+    """True if the user is known. Then the request may edit the user's sessions in place, and use their hidden content."""
     source: Source
 
     @property
     def owner(self) -> str:
-        """User whose sessions are meant."""
+        """The user who owns the sessions of the request: `user_id`, or `default`."""
         return DEFAULT_USER if self.user_id is None else self.user_id
 
 
 def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect = "openai") -> Requester:
-    """Return the user of a request: the user of the key or token, else of the body, else of a header.
+    """Return the user of a request: the user of the key or token, or else the user in the body, or else the user in a header.
 
     Args:
         call: the request.
-        body: its fields, with checked types.
-        rules: which headers count, and whether a user is required.
-        api: API format of the body: `metadata.user_id` is Anthropic's.
+        body: fields of the request, with checked types.
+        rules: the headers that may name a user, and whether a user is required.
+        api: API format of the body. Only Anthropic's format has `metadata.user_id`.
 
     Raises:
         InvalidRequest: two sources name different users, or a required user is missing.
-        UserNotFound: `user_id` is another user than the key's.
+        UserNotFound: `user_id` is not the key's user.
     """
     own, named = call.get_user(None), _list_users(call, body, rules, api)
     if "user_id" in named:
@@ -113,7 +113,7 @@ def _make_default_requester(rules: RequestRules) -> Requester:
 
 
 def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
-    """Return the users named by each source, strongest first. Raise `InvalidRequest` if two headers differ."""
+    """Return the user that each source names, in order of precedence. Raise `InvalidRequest` if two headers name different users."""
     found: dict[Source, str] = {}
     for source in ("user_id", "user", "safety_identifier"):
         if body.get(source):
@@ -132,10 +132,10 @@ def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: D
 
 
 def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
-    """Return the mode of the request, else of its key, else None.
+    """Return the session mode that the request specifies, or else its key, or else None.
 
     Raises:
-        InvalidRequest: body and header differ, or the header is not a mode.
+        InvalidRequest: body and header specify different modes, or the header is not a mode.
     """
     body_mode, header = body.get("session_mode"), call.get_header(MODE_HEADER)
     if header is not None and (header not in MODES or (body_mode and body_mode != header)):
@@ -145,7 +145,7 @@ def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
 
 
 def name_client(call: Call) -> str:
-    """Return a short name for the client program that sends the request, by its key and its User-Agent."""
+    """Return a short name for the client program that sends the request: a hash of its key and its User-Agent."""
     agent = call.request.headers.get("user-agent", "")
     data = msgspec.json.encode([call.principal.key_id, agent])
     return hashlib.blake2b(data, key=b"client", digest_size=6).hexdigest()
@@ -157,11 +157,11 @@ def name_client(call: Call) -> str:
 def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> str | None:
     """Return the id of the session that a request names, or None.
 
-    `session_id`, `X-Session-Id` and the headers of `gateway.session_headers` must agree. OpenTelemetry baggage may be set by
-    infrastructure, so it is used only if none of these names a session.
+    The id can be in `session_id`, in `X-Session-Id`, and in the headers of `gateway.session_headers`. If none of these names a session,
+    the id comes from OpenTelemetry baggage. Baggage has the lowest precedence, because infrastructure may set it.
 
     Raises:
-        InvalidRequest: two of them name different sessions.
+        InvalidRequest: `session_id` and the headers name different sessions.
     """
     named: str | None = body.get("session_id") or None
     names = ("X-Session-Id", *rules.session_headers)
@@ -173,12 +173,21 @@ def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> st
 
 
 def _find_header(call: Call, names: tuple[str, ...]) -> str:
-    """Return the first of these headers that the request has."""
+    """Return the name of the first of these headers that the request has."""
     return next(name for name in names if call.get_header(name))
 
 
 def _read_headers(call: Call, names: tuple[str, ...], what: str) -> str | None:
-    """Return the value of these headers, or None. Raise `InvalidRequest` if two of them differ."""
+    """Return the decoded value of the first of these headers that the request has, or None.
+
+    Args:
+        call: the request.
+        names: names of the headers.
+        what: what they name, for the error message.
+
+    Raises:
+        InvalidRequest: two headers have different values, or a value is not UTF-8.
+    """
     found: str | None = None
     for name in names:
         sent = call.get_header(name)
@@ -211,7 +220,7 @@ def _parse_baggage(header: str) -> Iterator[tuple[str, str]]:
 
 
 def decode_header(value: str, name: str) -> str:
-    """Return the text of a header, percent-encoded or UTF-8. Raise `InvalidRequest` if it is neither."""
+    """Decode the value of a header, which is UTF-8 or percent-encoded UTF-8. Raise `InvalidRequest` if it is neither."""
     try:
         return unquote(value.encode("latin-1").decode(), errors="strict")
     except UnicodeDecodeError as exc:
@@ -236,21 +245,21 @@ OWN_FIELDS: Final = frozenset(
         "recall",
     }
 )
-"""Holdfast's own fields of the body, which are not sent upstream."""
+"""Holdfast's own fields in the body of a request. They are not sent upstream."""
 _SHOWN: Final = 80
-"""Characters of a field name quoted in messages."""
+"""Maximum number of characters of a field name that a message quotes."""
 
 
 def drop_own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that are sent upstream."""
+    """Return the fields of a body without Holdfast's own fields. These are the fields that are sent upstream."""
     return {name: value for name, value in body.items() if name not in OWN_FIELDS}
 
 
 def find_unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
-    """Return the fields that neither Holdfast nor a known provider has.
+    """Return the names of fields that are unknown to Holdfast and not known from a provider.
 
     Raises:
-        InvalidRequest: a field is one edit away from one of Holdfast's, which would otherwise be lost silently.
+        InvalidRequest: the name of a field looks like a misspelt name of one of Holdfast's own fields, which would have no effect.
     """
     known = (OWN_FIELDS, PROVIDER_FIELDS, rules.pass_fields)
     unknown = [name for name in body if not any(name in names for names in known)]
@@ -268,9 +277,9 @@ def make_field_warnings(names: list[str], api: Dialect, upstream: Dialect) -> tu
     """Return a warning for each unknown field.
 
     Args:
-        names: the fields.
+        names: names of the unknown fields.
         api: API format of the request.
-        upstream: API format of the model: Anthropic's fields are not sent to other models.
+        upstream: API format of the model. Unknown fields of Anthropic's format are not sent to models with another format.
     """
     done = (
         "was not sent to the model, which has another API format"

@@ -1,12 +1,12 @@
-"""Declares routes: method, path, permission, limits and types are next to the handler.
+"""Declare routes, with method, path, permission, error statuses and types next to the handler.
 
     routes = Routes("sessions")
 
     @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409))
     async def create(call: Call, body: NewSessionObject) -> SessionObject: ...
 
-The annotations of the handler are the types of the route: `query` for parameters, `body` for the body, and the return type for the
-response. `holdfast.server.openapi` describes the routes.
+The types of a route are the annotations of its handler: that of `query` for the query parameters, that of `body` for the body, and the
+return type for the response. `holdfast.server.openapi` describes the routes.
 """
 
 from __future__ import annotations
@@ -38,46 +38,46 @@ JSON: Final = "application/json"
 TEXT: Final[Schema] = {"schema": {"type": "string"}}
 """The content of an answer that is not JSON, such as HTML: `answer={"text/html": TEXT}`."""
 BODY: Final = (400, 408, 413, 415)
-"""Statuses of a route that reads a JSON body."""
+"""Error statuses of a route that reads a JSON body."""
 STORE: Final = (400, 503)
-"""Statuses of a route that reads or writes the store."""
+"""Error statuses of a route that reads or writes the store."""
 OF_SESSION: Final = (*STORE, 404, 409)
-"""Statuses of a route that works on one session."""
+"""Error statuses of a route for one session."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Route:
-    """A method on a path."""
+    """A route: an HTTP method on a path, with its handler and its types."""
 
     method: str
     path: str
     need: Need
     tag: str
     handler: Callable[..., Awaitable[Any]] | None
-    """None if an ASGI app serves the route."""
+    """Async function that handles a `Call`; None if an ASGI app serves the route."""
     summary: str
-    """First line, then the description."""
+    """Text for the API description. Its first line is the summary, and the rest the description."""
     query: type[msgspec.Struct] | None = None
     body: Any = None
-    """A struct, or a mapping by media type."""
+    """Type of the body: a struct, or a mapping from media types to schemas; None: the route has no body."""
     answer: Any
-    """A struct, several structs, or a mapping by media type to structs or OpenAPI schemas."""
+    """Type of the response: a struct, a tuple of possible structs, or a mapping from media types to structs or OpenAPI schemas."""
     status: int = 200
     error_statuses: tuple[int, ...] = ()
-    """Error statuses in addition to those of every route."""
+    """Error statuses of this route, in addition to those of every route."""
     request_headers: tuple[Schema, ...] = ()
-    """Headers of the request."""
+    """Descriptions of the request headers."""
     response_headers: Schema = field(default_factory=dict)
-    """Headers of the response."""
+    """Descriptions of the response headers."""
     errors: tuple[Any, ...] = ()
-    """Structs of its errors; empty for OpenAI's format."""
+    """Structs of the route's errors; empty: errors have OpenAI's format."""
     others: Mapping[int, str] = field(default_factory=dict)
-    """Other successful statuses; 200 and 206 have the same kind of body, others have none."""
+    """Descriptions of other successful statuses. Responses with 200 and 206 have a body of the type `answer`; others have none."""
     lenient: bool = False
-    """Ignore unknown parameters."""
+    """True: ignore unknown query parameters."""
 
     async def __call__(self, call: Call) -> Reply:
-        """Parse the request, call the handler and return its reply. Raise `InvalidRequest`."""
+        """Parse the request, call the handler, and return its reply. Raise `InvalidRequest` if parameters or body are not valid."""
         assert self.handler is not None, "an ASGI app answers this route"
         given: dict[str, Any] = {}
         if self.query is not None:
@@ -95,7 +95,8 @@ class Routes:
     """The routes of one subject.
 
     Args:
-        tag: the subject's name in the description.
+        tag: name of the subject in the API description.
+        lenient: True: the routes ignore unknown query parameters.
     """
 
     def __init__(self, tag: str, *, lenient: bool = False) -> None:
@@ -104,7 +105,14 @@ class Routes:
         self._lenient = lenient
 
     def add(self, method: str, path: str, need: Need, **more: Any) -> Callable[[F], F]:
-        """Return a decorator that declares a route; `more` are fields of `Route`."""
+        """Return a decorator that declares a route.
+
+        Args:
+            method: HTTP method.
+            path: path, with parameters in braces.
+            need: permission that the route requires.
+            more: other fields of `Route`. Fields that are not given come from the handler's docstring and annotations.
+        """
 
         def declare(handler: F) -> F:
             hints = get_type_hints(handler)
@@ -128,9 +136,9 @@ class Endpoint:
 
     Args:
         routes: routes of the path.
-        hf: the `Holdfast` to work on.
+        hf: the `Holdfast` of the server's own tenant.
         intake: reads and limits bodies.
-        post: ASGI app for POST, for replies that are streams.
+        post: ASGI app that serves POST requests, if the route has no handler because its reply may be a stream.
     """
 
     def __init__(
@@ -172,7 +180,7 @@ class Endpoint:
 
 
 def read_query(given: Mapping[str, str], kind: type[S]) -> S:
-    """Convert query parameters to a struct. Raise `InvalidRequest`."""
+    """Convert query parameters to a struct. Raise `InvalidRequest` if one is unknown, missing or not valid."""
     known = make_parameters_schema(kind)
     refuse_unknown(given, known, "parameter")
     for one in msgspec.structs.fields(kind):
@@ -182,7 +190,7 @@ def read_query(given: Mapping[str, str], kind: type[S]) -> S:
 
 
 def _convert_parameter(name: str, text: str, schema: Schema) -> Any:
-    """Convert a parameter according to its schema. Raise `InvalidRequest`."""
+    """Convert a query parameter according to its schema. Raise `InvalidRequest` if it is not valid."""
     if text == "":
         raise InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
     kind = schema.get("type")
@@ -210,7 +218,7 @@ def _parse_fraction(name: str, text: str, schema: Schema) -> float:
 
 
 def read_body(body: dict[str, Any], kind: type[S]) -> S:
-    """Convert a body to a struct. Raise `InvalidRequest` with the field."""
+    """Convert a body to a struct. Raise `InvalidRequest`, which names the field, if it is not valid."""
     if kind.__struct_config__.forbid_unknown_fields:
         refuse_unknown(body, kind.__struct_encode_fields__, "field")
     try:
@@ -233,7 +241,7 @@ _WORDS: Final = {
 
 
 def _make_error(message: str, kind: type[msgspec.Struct]) -> InvalidRequest:
-    """Convert msgspec's error message to an `InvalidRequest`."""
+    """Return the `InvalidRequest` for an error message of msgspec."""
     mistake = _MISTAKE.fullmatch(message)
     assert mistake is not None, "it matches anything"
     path = mistake["path"] or ""
@@ -258,7 +266,7 @@ class SessionQuery(Request):
     """Query parameters of a route for one session."""
 
     user_id: NonEmpty | None = None
-    """User of the session; default: the user `default`, else the only session of that id."""
+    """User of the session. Default: the key's user. Without one, the session of the user `default`, or else the only one with this id."""
 
 
 PageLimit = Annotated[int, json_schema(description="maximum number of items; default 20", minimum=1, maximum=PAGE)]
@@ -276,16 +284,16 @@ class SeqPageQuery(PageQuery, kw_only=True):
     """Query parameters of a list with numeric ids that belongs to a session."""
 
     after: Count | None = None
-    """`last_id` of the previous page."""
+    """`last_id` of the previous page, after which this page begins."""
 
 
 def describe_header(name: str, text: str) -> Schema:
-    """Return the description of a request header."""
+    """Return the OpenAPI description of a request header."""
     return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
 
 
 def describe_headers(**headers: str) -> Schema:
-    """Return the descriptions of response headers."""
+    """Return the OpenAPI descriptions of response headers. An underscore in a name stands for a hyphen."""
     return {
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
     }

@@ -1,4 +1,4 @@
-"""Creates JSON Schema from the structs of the API (`holdfast.wire.objects`)."""
+"""Create JSON Schemas from the structs of the API (`holdfast.wire.objects`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _REF: Final = re.compile(re.escape(REF.format(name="")) + r"(\w+)")
 
 
 def make_ref(kind: type) -> Schema:
-    """Return a reference to a struct."""
+    """Return a JSON Schema reference to the schema of a struct."""
     return {"$ref": REF.format(name=_format_name(kind.__name__))}
 
 
 def make_components(kinds: Iterable[type]) -> dict[str, Schema]:
-    """Return the schemas of structs and of everything they refer to, by name."""
+    """Return the schemas of structs, and of all structs to which these refer, by name."""
     known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _list_subclasses(kind)}
     wanted = {kind.__name__: kind for kind in kinds}
     named, found = set(wanted), dict[str, Schema]()
@@ -40,7 +40,7 @@ def make_components(kinds: Iterable[type]) -> dict[str, Schema]:
 
 
 def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
-    """Collect the structs in a type by name."""
+    """Add the structs that a type contains to `found`, by name."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ not in found:
         found[kind.__name__] = kind
         for one in (*get_type_hints(kind).values(), *getattr(kind, "__orig_bases__", ())):
@@ -51,14 +51,14 @@ def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
 
 @cache
 def make_parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
-    """Return the schema of each query parameter of a struct, without docstrings."""
+    """Return the schema of each field of a struct whose fields are parameters. The schemas have no texts from docstrings."""
     _, found = msgspec.json.schema_components([kind], ref_template=REF)
     fields: dict[str, Schema] = _simplify(found[kind.__name__])["properties"]
     return {name: _drop_null(schema) for name, schema in fields.items()}
 
 
 def _format_name(kind: str) -> str:
-    """Return the name of a struct in the document."""
+    """Return the name of a struct in the API description, which has no suffix `Object`."""
     return kind.removesuffix("Object")
 
 
@@ -69,7 +69,7 @@ def _list_subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct
 
 
 def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
-    """Return the schema of a struct with its docstrings. Fields that are always present are required."""
+    """Return the schema of a struct, with the docstrings of its fields. Fields that are always present are marked as required."""
     schema = _simplify(schema)
     texts, fields = list_docstrings(kind), msgspec.structs.fields(kind)
     for one in fields:
@@ -81,7 +81,7 @@ def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
 
 
 def list_docstrings(kind: type) -> dict[str, str]:
-    """Return the docstring of each field of a class, by its name."""
+    """Return the docstrings of a class's fields, by the name of the field. Inherited fields are included."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         found |= _list_module_docstrings(one.__module__).get(one.__name__, {})
@@ -90,7 +90,7 @@ def list_docstrings(kind: type) -> dict[str, str]:
 
 @cache
 def _list_module_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of fields by class and name; empty without source code."""
+    """Return the docstrings of fields in a module, by class and field. The result is empty if the source code is not available."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
@@ -113,7 +113,7 @@ def _list_field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _simplify(schema: Any) -> Any:
-    """Return a schema without titles and defaults, with null as an additional type."""
+    """Return a simpler schema: without titles and defaults, and with null as a second type in place of `anyOf`."""
     if isinstance(schema, list):
         return [_simplify(one) for one in schema]
     if not isinstance(schema, dict):
@@ -134,7 +134,12 @@ def _simplify(schema: Any) -> Any:
 
 
 def _add_null(outer: Schema, inner: Schema) -> Schema:
-    """Merge `inner` and null into one schema if it has a type or values."""
+    """Return a schema for "`inner` or null" without `anyOf`. If `inner` has neither a type nor values, return `outer` unchanged.
+
+    Args:
+        outer: the schema with `anyOf`.
+        inner: the first schema in `anyOf`; the second one is null.
+    """
     rest = {name: one for name, one in outer.items() if name != "anyOf"}
     if isinstance(inner.get("type"), str):
         return {**inner, **rest, "type": [inner["type"], "null"]}

@@ -1,4 +1,4 @@
-"""REST API for search in past conversations, and the status of the index."""
+"""REST API for searching past conversations, and for the status of the index."""
 
 from __future__ import annotations
 
@@ -32,26 +32,27 @@ class SearchQuery(Request, kw_only=True):
     user_id: Id | None = None
     """User whose sessions are searched; default: `default`."""
     mode: SearchMode | None = None
-    """Kind of search; default: the best that the index supports."""
+    """Kind of search; default: the best kind that the index supports."""
     limit: Annotated[
         int, json_schema(description="maximum number of hits; default 10", minimum=1, maximum=SEARCH_RESULTS)
     ] = 10
     after: str | None = None
-    """`last_id` of the previous page."""
+    """`last_id` of the previous page, after which this page begins."""
     session_id: Id | None = None
-    """Only this session."""
+    """Only messages in this session."""
     agent: str | None = None
     """Only messages of this agent."""
     role: Role | None = None
-    """Only messages of this role; tool results are found only with `tool`."""
+    """Only messages with this role. Tool results are found only with `tool`."""
     since: Moment | None = None
     """Only messages from this time on: milliseconds since the epoch, a date, or date and time (RFC 3339)."""
     until: Moment | None = None
     """Only messages before this time."""
     time: Literal["auto", "filter", "off"] = "auto"
-    """`filter`: only messages from the time named in the query; `off`: times are ordinary words."""
+    """Effect of a time that the query names. `filter`: only messages from that time; `off`: none, its words are ordinary words; `auto`:
+    Holdfast decides."""
     tz: str = "UTC"
-    """Time zone (IANA) of dates; default: `UTC`."""
+    """IANA time zone of dates in the query, `since` and `until`; default: `UTC`."""
     neighbours: Annotated[
         int,
         json_schema(
@@ -59,56 +60,56 @@ class SearchQuery(Request, kw_only=True):
         ),
     ] = 0
     level: Literal["message", "session"] = "message"
-    """`session`: only the best hit of each session."""
+    """`message`: all hits; `session`: only the best hit of each session."""
     rerank: bool = True
-    """`false`: do not use the reranker."""
+    """False: do not use the reranker."""
 
 
 class Neighbours(Answer):
-    """Messages around a hit."""
+    """Messages before and after a hit."""
 
     before: tuple[SearchNeighbour, ...]
     after: tuple[SearchNeighbour, ...]
 
 
 class SearchHitObject(Answer, kw_only=True):
-    """A matching message."""
+    """A message that the search found."""
 
     id: str
-    """Cursor of the hit: pass it as `after` to continue after it."""
+    """Cursor of the hit. Pass it as `after` to get the hits after this one."""
     object: Literal["search.hit"] = "search.hit"
     session_id: Id
     seq: Count
     """Number of the message in its session."""
     turn_id: Count
-    """Turn of the message."""
+    """Number of the message's turn."""
     role: Annotated[str, json_schema(enum=["user", "assistant", "tool"])]
     agent: str | None
-    """Agent that wrote it."""
+    """Agent that wrote the message."""
     name: str | None
-    """Name of the speaker, if there are several."""
+    """Name of the speaker, if the session has several."""
     timestamp: Time
     score: float
-    """Higher is better, within one search; 0 if the query names only a time."""
+    """Relevance; higher is better. Scores of different searches cannot be compared. 0 if the query names only a time."""
     parts: Mapping[str, float]
-    """Parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine of message
-    and query; `rerank` is the reranker's score, which is not part of `score`."""
+    """Parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword` and `vector`. `similarity` is the cosine of message and
+    query. `rerank` is the reranker's score, which is not part of `score`."""
     snippet: str
-    """Best matching part of the message, with single spaces."""
+    """Part of the message that matches best. Each run of white space is one space."""
     highlights: tuple[tuple[Count, ...], ...]
     """Start and stop of each matching word, in characters (code points) of `snippet`."""
     position: Annotated[int, json_schema(minimum=1)]
-    """Rank over all pages, from 1."""
+    """Rank of the hit among those of all pages, from 1."""
     neighbours: Neighbours
 
     @classmethod
     def from_hit(cls, hit: SearchHit) -> SearchHitObject:
-        """Convert a hit."""
+        """Convert a hit of the index to its JSON object."""
         return cls.from_fields(hit, id=hit.cursor, neighbours=Neighbours.from_fields(hit))
 
 
 class TimeRange(Answer):
-    """Time range of the search, from filters and query."""
+    """Time range that was searched. It comes from `since`, `until` and the query."""
 
     since: Time | None
     until: Time | None
@@ -121,12 +122,12 @@ class SearchResults(Page[SearchHitObject, str], kw_only=True):
     """Kind of search that was used."""
     range: TimeRange
     notes: list[str]
-    """Deviations from the request."""
+    """Texts that say how the search differs from the request."""
 
 
 @routes.add("GET", "/v1/search", "read", error_statuses=(*STORE, 404, 502))
 async def search(call: Call, query: SearchQuery) -> SearchResults:
-    """Search the messages of a user. A time named in the query ("yesterday") limits the search."""
+    """Search the messages of a user. A time in the query, such as "yesterday", limits the search to messages from that time."""
     if not query.q.strip() or len(query.q) > QUERY_CHARS:
         raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters and not only white space", param="q")
     found = await call.hf.search(
@@ -159,14 +160,14 @@ def _parse_time(given: str | None, name: str, zone: str) -> int | None:
 
 
 class Index(IndexReport, frozen=True, kw_only=True):
-    """Status of the index."""
+    """Status of the search index."""
 
     object: Literal["index"] = "index"
     enabled: Literal[True] = True
 
 
 class NoIndex(Answer, kw_only=True):
-    """The index is disabled."""
+    """Status if the search index is disabled."""
 
     object: Literal["index"] = "index"
     enabled: Literal[False] = False
@@ -174,7 +175,7 @@ class NoIndex(Answer, kw_only=True):
 
 @routes.add("GET", "/v1/index", "shared", error_statuses=STORE, answer=(Index, NoIndex))
 async def index_status(call: Call) -> JsonObject | NoIndex:
-    """Return the status of the tenant's index: its size and what is not indexed yet."""
+    """Return the status of the tenant's search index: its size, and how much is not indexed yet."""
     index = call.hf.index
     if index is None:
         return NoIndex()

@@ -1,4 +1,8 @@
-"""Finds the session of a chat request: the one it names, or a retry, continuation, edit, fork, or a new session."""
+"""Find the session of a chat request.
+
+It is the session that the request names, or a session that its messages match, or a new session. A request whose messages match may be
+a retry, a continuation or an edit of the matching session. If it may not change that session, it gets a fork.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ NO_VERSION: Final = -1
 
 
 class Request(NamedTuple):
-    """The parts of a request that determine its session."""
+    """The parts of a request from which `SessionLocator` determines its session."""
 
     user_id: str
     identified: bool
@@ -44,23 +48,23 @@ class Request(NamedTuple):
     incoming: tuple[Message, ...]
     """All other messages."""
     whole: bool
-    """True if it contains the whole conversation."""
+    """True if the request contains the whole conversation (session mode `transcript`)."""
     key: str | None
-    """Idempotency key."""
+    """Idempotency key, or None."""
     fingerprint: bytes
-    """Hash of the request for its idempotency key."""
+    """Hash of the request that is stored with its idempotency key."""
     interrupts: bool
-    """True if it interrupts a running turn of its session."""
+    """True if the request interrupts a running turn of its session."""
 
 
 class SessionLocator:
-    """Searches the session of one request.
+    """Finds the session of one request by its messages.
 
     Args:
         hf: the `Holdfast` of the caller's tenant.
         request: the request.
-        system: `strict` rejects sessions with another system prompt.
-        create: creates a session with the given id; None for a random id.
+        system: `strict`: sessions with another system prompt do not match. `rank`: they match with a lower rank.
+        create: creates a session with the given id, or with a random id for None.
     """
 
     def __init__(
@@ -78,14 +82,14 @@ class SessionLocator:
 
     @property
     def keyed_id(self) -> str | None:
-        """Id of the session created for a request with an idempotency key, so that a retry finds it."""
+        """Id of a session that is created for the request, so that a retry finds it; None if the request has no idempotency key."""
         return None if self._request.key is None else make_keyed_id(self._request.user_id, self._request.key)
 
     async def locate(self, own: bool = False) -> Placement:  # noqa: FBT001, FBT002 - a callback's argument
-        """Assign a session to the request and reserve it until the turn begins.
+        """Find or create the session of the request. An existing session is reserved until the turn begins.
 
         Args:
-            own: use a new session even if the match is a continuation.
+            own: True to use a new session or a fork even if the request continues an existing session.
         """
         self._tries += 1
         match = await self._find_match(own=own or self._tries > REMATCHES)
@@ -96,7 +100,7 @@ class SessionLocator:
         if match is not None and match.kind == "edit":
             if self._request.interrupts or not self._is_in_use(match.session.ref):
                 return self._make_placement(match.session, "edit", match)
-            match = match._replace(kind="fork")  # another request took the session while the key was looked up
+            match = match._replace(kind="fork")  # another request took the session during the lookup of the key
         if match is None:
             return Placement(await self._create(self.keyed_id), "new")
         session = await self._fork(match)
@@ -106,7 +110,10 @@ class SessionLocator:
         return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.is_busy(ref)
 
     async def _find_match(self, *, own: bool) -> Match | None:
-        """Find the match. There is no await after the check whether its session is in use."""
+        """Return the session that matches, or None.
+
+        The code does not await anything after the check that the session is not in use, so that the result stays true.
+        """
         request, hf = self._request, self._hf
         masked_messages = await mask_messages(hf.guard, (*request.system, *request.incoming))
         system, incoming = masked_messages[: len(request.system)], masked_messages[len(request.system) :]
@@ -146,7 +153,7 @@ class SessionLocator:
         )
 
     async def _has_key(self, session: Session) -> bool:
-        """Return True if the session has already answered this idempotency key. Nothing is written."""
+        """Return True if the session has already answered a request with this idempotency key. Nothing is written."""
         request = self._request
         if request.key is None:
             return False
@@ -163,7 +170,10 @@ class SessionLocator:
             return False
 
     async def _fork(self, match: Match) -> Session:
-        """Create a session for a request that may not change the matching one."""
+        """Create a session for a request that may not change the matching session.
+
+        If possible, it is a fork with the messages that both have in common.
+        """
         session, landing = match.session, match.landing
         if match.kind == "own" or not landing.place.live:  # a retired branch is not copied: the request contains it
             return await self._create(self.keyed_id)
@@ -180,7 +190,7 @@ class SessionLocator:
 
 
 def make_keyed_id(user_id: str, key: str) -> str:
-    """Return the id of the session that is created for a user's idempotency key."""
+    """Return the id of the session that is created for a request with an idempotency key."""
     data = msgspec.json.encode([user_id, key])
     return "sess_" + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
 
@@ -193,43 +203,46 @@ MATCHES: Final = ("on", "off")
 
 @dataclass(slots=True)
 class Matching:
-    """Settings for matching requests without a session id. A reload may change them."""
+    """Settings for matching requests without a session id. A reload of the configuration can change them."""
 
     on: bool = True
-    """Match requests that do not specify `session_match`."""
+    """True: match requests that do not specify `session_match`."""
     system: Literal["rank", "strict"] = "rank"
-    """Effect of a different system prompt."""
+    """Effect of a different system prompt on matching. `rank`: a lower rank; `strict`: no match."""
 
 
 class LocatorInput(NamedTuple):
-    """The parts of a request that the choice of its session depends on."""
+    """The parts of a request from which `locate_session` chooses its session."""
 
     system: tuple[Message, ...]
     """The leading system messages."""
     incoming: Sequence[Message]
     """All other messages."""
     key: str | None
-    """Idempotency key."""
+    """Idempotency key, or None."""
     requester: Requester
     """User of the request."""
     session_id: str | None = None
-    """Session that it names."""
+    """Id of the session that the request names, or None."""
     mode: Mode = "auto"
     queue: str | None = None
     """Queue mode of the request."""
     check: Callable[[Responder], None] = lambda _: None
     """Raises `InvalidRequest` if the given responder cannot answer the request."""
     fingerprint: bytes = b""
-    """Hash of the request for its idempotency key."""
+    """Hash of the request that is stored with its idempotency key."""
 
 
 async def locate_session(
     call: Call, body: Mapping[str, Any], request_input: LocatorInput, matching: Matching
 ) -> Placement:
-    """Return the session named by body or header, else that of the idempotency key, else a matching one, else a new one.
+    """Find or create the session of a chat request.
 
-    A new session stores the request's system messages, for requests without any. Requests that its first turn would reject are
-    rejected before it is created, so that no empty session remains.
+    It is the first of these: the session that the request names, the session created for its idempotency key, a session that its messages
+    match, a new session. If the named session does not exist, it is created.
+
+    A new session stores the request's system messages, so that later requests need not send them. A request that the first turn would
+    reject is rejected before the session is created, so that no empty session remains.
     """
     if body.get("session_user") is not None:
         return Placement(await _get_joined_session(call, body, request_input.session_id), "new")
@@ -275,18 +288,19 @@ async def locate_session(
 
 
 def _check_results(incoming: Sequence[Message]) -> None:
-    """Raise `InvalidMessage` for tool results that a new session cannot have requested."""
+    """Raise `InvalidMessage` if there is a tool result for which the messages contain no tool call."""
     unasked = find_unasked_result(None, incoming)
     if unasked is not None:
         raise make_result_error(unasked)
 
 
 async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: str | None) -> Session:
-    """Return the existing session of the user named in `session_user`.
+    """Return the session of the user in the field `session_user`.
 
     Raises:
-        InvalidRequest: the session id is missing.
-        UserNotFound: it belongs to another user and the key's user takes no part, or it does not exist.
+        InvalidRequest: the request has no session id.
+        UserNotFound: the session belongs to another user than the key's, and does not exist or has no participant with the key's user.
+        SessionNotFound: the key has no user or is the owner's, and the session does not exist.
     """
     owner = body["session_user"]
     if session_id is None:
@@ -299,7 +313,10 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
 
 
 def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester: Requester) -> str | None:
-    """Return the user of the messages of a request, from `Call.get_speaker` or, for keys without a user, from the request."""
+    """Return the user to whom the messages of a request are attributed, or None.
+
+    This is the result of `Call.get_speaker`. If the key has no user and the request names a `session_user`, it is the request's user.
+    """
     known = call.get_speaker(session)
     if known is None and body.get("session_user") is not None and call.get_user(None) is None:
         return requester.user_id

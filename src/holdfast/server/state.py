@@ -1,4 +1,4 @@
-"""REST API for state of sessions, users and the app. Keys include the prefix of their scope."""
+"""REST API for the state of sessions, users and the app. Keys include the prefix of their scope, such as `user:`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _CHANGING: Final = (*BODY, *STORE, 412, 422)
 
 
 class State(OpenObject):
-    """Values by key. Keys begin with the prefix of their scope: `user:`, `app:`, or none for the session's own."""
+    """Values by key. A key begins with the prefix of its scope: `user:` or `app:`. Keys of the session's own state have no prefix."""
 
 
-State.__doc__ = f"{State.__doc__} Of each scope at most {limits.STATE_KEYS} keys and {limits.STATE_BYTES} bytes."
+State.__doc__ = f"{State.__doc__} Each scope has at most {limits.STATE_KEYS} keys and {limits.STATE_BYTES} bytes."
 Key = Annotated[
     str,
     json_schema(
@@ -65,25 +65,25 @@ class DeleteState(_Operation, tag_field="op", tag="delete"):
 
 
 class IncrementState(_Operation, tag_field="op", tag="increment"):
-    """Add to the number stored under a key; a missing key counts as 0."""
+    """Add to the number that a key has. A missing key counts as 0."""
 
     by: Annotated[Any, json_schema(type="number", description="amount; default 1")] = 1
 
 
 class AppendState(_Operation, tag_field="op", tag="append"):
-    """Append to the list stored under a key; a missing key counts as an empty list."""
+    """Append to the list that a key has. A missing key counts as an empty list."""
 
     values: list[Value]
 
 
 class ExpectState(_Operation, tag_field="op", tag="expect"):
-    """Require a value before the changes; otherwise the status is 412."""
+    """Require that a key has a value before the changes. If it has another value, the status is 412."""
 
     value: Value
 
 
 class StateOperations(Request):
-    """Operations to apply in this order, all or none. Expected values are checked first."""
+    """Operations on state keys. They are applied in this order, either all or none. `expect` operations are checked first."""
 
     changes: Annotated[
         list[SetState | DeleteState | IncrementState | AppendState | ExpectState],
@@ -96,17 +96,17 @@ class StateChanged(Answer, kw_only=True):
 
     object: Literal["state.change"] = "state.change"
     version: Count
-    """New version of the session or scope."""
+    """New version of the session, or of the state of the user or the app."""
     values: JsonObject
-    """Values of the changed keys; null for deleted ones."""
+    """New values of the changed keys; null for deleted keys."""
 
 
 class DeletedState(Answer, kw_only=True):
-    """Result of deleting a scope."""
+    """Result of deleting the state of a user or the app."""
 
     object: Literal["state"] = "state"
     user_id: str | None
-    """User of the deleted state; null for the app."""
+    """User of the deleted state; null for the app's state."""
     deleted: Literal[True] = True
     keys: Count
     """Number of deleted keys."""
@@ -117,7 +117,7 @@ class DeletedState(Answer, kw_only=True):
 
 @routes.add("GET", _SESSION, "read", error_statuses=OF_SESSION, response_headers=ETAG, answer=State)
 async def get(call: Call, query: SessionQuery) -> JsonObject:
-    """Return a session's state with the shared state of its user (`user:`) and the app (`app:`) as one object."""
+    """Return the state of a session as one object, including the shared state of its user (`user:`) and of the app (`app:`)."""
     session = await call.get_session()
     call.set_etag(session.version)
     return await call.hf.engine.scopes.read_all(session)
@@ -134,10 +134,10 @@ async def get(call: Call, query: SessionQuery) -> JsonObject:
     answer=State,
 )
 async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject:
-    """Change keys of a session's state and shared state, all or none; null deletes a key. Return the new state.
+    """Change keys of a session's state, and return the new state.
 
-    `temp:` keys exist only during a turn: they are accepted and ignored. `app:` keys need an API key without a user, or an admin
-    key.
+    Either all keys are changed, or none. Null deletes a key. Keys of the shared state (`user:`, `app:`) are allowed; `app:` keys need an
+    API key without a user, or an admin key. `temp:` keys exist only during a turn: they are accepted and ignored.
     """
     session = await call.get_session()
     check_app(call.principal, body)
@@ -156,10 +156,11 @@ async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject
     response_headers=ETAG,
 )
 async def change(call: Call, query: SessionQuery, body: StateOperations) -> StateChanged:
-    """Set, delete, increment and append to keys of a session's state, all or none, after checking expected values.
+    """Apply operations to keys of a session's state: set, delete, increment and append.
 
-    `expect` is the value before the change, null for none. All `expect` operations must be of one scope; if that is a shared scope, all
-    changes must be of it as well. The response has the new values of the changed keys.
+    Either all operations are applied, or none. An `expect` operation names the value that a key must have before the changes, or null if
+    it must be missing. The keys of all `expect` operations must have the same scope. If it is a shared scope (`user:`, `app:`), the keys
+    of all other operations must have this scope too. The response has the new values of the changed keys.
     """
     changes = _read_changes(body)
     session = await call.get_session()
@@ -177,7 +178,7 @@ async def change(call: Call, query: SessionQuery, body: StateOperations) -> Stat
 @routes.add("GET", _USER, "read", error_statuses=(*STORE, 404), response_headers=_SCOPE_ETAG, answer=State)
 @routes.add("GET", _APP, "read", error_statuses=STORE, response_headers=_SCOPE_ETAG, answer=State)
 async def get_scope(call: Call) -> JsonObject:
-    """Return the state of a user or the app."""
+    """Return the state that all sessions of a user share, or the state of the app."""
     return await _read_scope(call, _get_owner(call))
 
 
@@ -202,7 +203,10 @@ async def get_scope(call: Call) -> JsonObject:
     answer=State,
 )
 async def patch_scope(call: Call, body: JsonObject) -> JsonObject:
-    """Change keys of a user's or the app's state, all or none; null deletes a key. Return the new state."""
+    """Change keys in the state of a user or the app, and return the new state.
+
+    Either all keys are changed, or none. Null deletes a key.
+    """
     user_id = _get_owner(call)
     await call.hf.engine.scopes.change_scope(user_id, body, version=call.get_expected_version())
     return await _read_scope(call, user_id)
@@ -220,9 +224,10 @@ async def patch_scope(call: Call, body: JsonObject) -> JsonObject:
     "POST", _APP, "tenant", error_statuses=_CHANGING, request_headers=(_SCOPE_MATCH,), response_headers=_SCOPE_ETAG
 )
 async def change_scope(call: Call, body: StateOperations) -> StateChanged:
-    """Set, delete, increment and append to keys of a user's or the app's state, all or none, after checking expected values.
+    """Apply operations to keys in the state of a user or the app: set, delete, increment and append.
 
-    `expect` is the value before the change, null for none. The response has the new values of the changed keys.
+    Either all operations are applied, or none. An `expect` operation names the value that a key must have before the changes, or null if
+    it must be missing. The response has the new values of the changed keys.
     """
     changes, user_id = _read_changes(body), _get_owner(call)
     scopes = call.hf.engine.scopes
@@ -243,7 +248,7 @@ async def drop_scope(call: Call) -> DeletedState:
 
 
 def _get_owner(call: Call) -> str | None:
-    """Return the user of the path. Raise `UserNotFound` for another user than the key's."""
+    """Return the user in the path, or None for the app. Raise `UserNotFound` if it is not the key's user."""
     return call.get_owner(call.path["user_id"]) if "user_id" in call.path else None
 
 
@@ -258,14 +263,19 @@ async def _read_scope(call: Call, user_id: str | None) -> JsonObject:
 
 
 class _Changes(NamedTuple):
-    """The operations of a request."""
+    """The operations of a request, as changes and expected values by key."""
 
     delta: Mapping[str, Change]
     expect: Mapping[str, Any]
 
 
 def _read_changes(body: StateOperations) -> _Changes:
-    """Combine the operations of a body by key. Raise `InvalidRequest` or `TooLarge`."""
+    """Combine the operations in a body by key.
+
+    Raises:
+        InvalidRequest: there is no operation that changes something, or there are two `expect` operations for one key.
+        TooLarge: there are too many operations.
+    """
     changes = body.changes
     if not changes:
         raise InvalidRequest("changes must contain at least one operation", param="changes")

@@ -1,7 +1,7 @@
-"""Sends a reply to the client, as a whole or as a stream while it is produced.
+"""Send a reply to the client, in one piece or as a stream.
 
-Data goes into the connection's buffer (`holdfast.server.protocol`), so that a turn waits for its client only while the
-buffer is full. After the last token it never waits: the session's next turn must not depend on a client.
+Data goes into the buffer of the connection (`holdfast.server.protocol`). So a turn waits for its client only while the buffer is full.
+After the last token it never waits, because the session's next turn must not depend on a client.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ OnDisconnect = Literal["cut", "finish"]
 ON_DISCONNECT: Final[tuple[str, ...]] = get_args(OnDisconnect)
 ENDING: Final = "the server is shutting down; the part of the reply that arrived is in the session"
 TIMEOUTS: Final = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
-"""Headers with the client's timeout in seconds, as sent by the official SDKs of OpenAI and Anthropic. After it they retry."""
+"""Headers in which the official SDKs of OpenAI and Anthropic send their timeout in seconds. After the timeout they retry."""
 _PASSED: Final = 0.9
-"""Share of the client's timeout after which a disconnect counts as a timeout: the client's clock started earlier."""
+"""Fraction of the client's timeout after which a disconnect counts as a timeout. The client began to measure earlier than the server."""
 LAST_WORD_SECONDS: Final = 1.0
-"""Seconds to wait at shutdown for a client that does not read."""
+"""Seconds to wait, at shutdown, for a client that does not read."""
 _encoder = msgspec.json.Encoder()
 
 
 class ReplyStreams:
-    """Settings for sending replies, and counters of them.
+    """Settings for sending replies, and counters of replies.
 
     Args:
-        keep_alive: seconds of silence after which a stream sends a keep-alive comment; 0 for never.
-        on_disconnect: what to do with the reply of a disconnected client if the request does not specify it.
+        keep_alive: seconds of silence after which a stream sends a keep-alive; 0: never.
+        on_disconnect: what to do with a reply if its client disconnects and the request does not specify it.
 
     Attributes:
         streams: number of open streams.
-        left: replies whose clients disconnected early, by outcome: `cut` or `finished`.
-        keep_alives: number of keep-alive comments sent.
+        left: number of replies whose client disconnected early, by outcome: `cut` or `finished`.
+        keep_alives: number of keep-alives that were sent.
     """
 
     def __init__(self, keep_alive: float = 15.0, on_disconnect: OnDisconnect = "cut") -> None:
@@ -62,7 +62,7 @@ class ReplyStreams:
 
 
 class ClientConnection(NamedTuple):
-    """Connection of the client, and the API format of its request."""
+    """The connection to a client, with the API format and the fields of its request."""
 
     scope: Scope
     receive: Receive
@@ -70,17 +70,19 @@ class ClientConnection(NamedTuple):
     guard: Guard | None
     api_format: ApiFormat
     body: Mapping[str, Any]
-    """Fields of the request, from `ParsedRequest`."""
+    """Fields of the request, from `ParsedRequest.body`."""
     arrived: float
-    """Arrival time of the request, by the event loop's clock."""
+    """Arrival time of the request in seconds, by the event loop's clock."""
 
 
 class Client:
-    """The receiver of a reply.
+    """The client that receives a reply.
 
     Attributes:
-        encoder: encoder of the stream in the client's API format.
+        encoder: encodes the stream in the client's API format.
         gone: True if the client disconnected before the end of the reply.
+        streamed: True if the reply is sent as a stream.
+        finish: True if the reply is finished when the client disconnects.
     """
 
     def __init__(self, connection: ClientConnection, turn: Turn, relays: ReplyStreams) -> None:
@@ -97,13 +99,18 @@ class Client:
 
     @property
     def has_begun(self) -> bool:
-        """True once the head of a successful response is sent: later errors can only be events."""
+        """True if the head of a successful response has been sent. Errors can then only be sent as events."""
         return self._begun
 
     # -- sending ---------------------------------------------------------------
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
-        """Send a part of a stream; `more` is False for the last one. Do nothing if the client has disconnected."""
+        """Send a part of a stream. Do nothing if the client has disconnected or the stream has ended.
+
+        Args:
+            body: the part.
+            more: False for the last part.
+        """
         await self.let_cancel()
         if self.gone or self._ended:
             return
@@ -117,7 +124,7 @@ class Client:
         self._last, self._sent = self._now(), not more
 
     async def send_whole(self, content: bytes) -> None:
-        """Send a reply in one piece."""
+        """Send a complete reply in one piece."""
         self._ended = True
         # With a content length no chunked encoding is needed, which small clients may not support.
         await self._begin(b"application/json", (b"content-length", str(len(content)).encode()))
@@ -136,7 +143,7 @@ class Client:
         await self._connection.send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def cut(self) -> None:
-        """End the reply early: with an event if it has begun, else with status 503."""
+        """End the reply early, because the server shuts down. If it has begun, send an error event; if not, send status 503."""
         body = make_error_body(ENDING, kind="server_error", code="server_ending")
         if self._ended or self.gone:
             return
@@ -147,7 +154,7 @@ class Client:
                 await self._respond(Reply(body, 503, {"retry-after": "1"}))
 
     async def refuse(self, exc: Exception) -> None:
-        """Send an error with the session id: the user's message is in the log."""
+        """Send an error response. It has the session id, because the user's message is in the session's log."""
         await self._respond(make_failure_reply(exc, self._connection.guard))
 
     async def _respond(self, reply: Reply) -> None:
@@ -168,16 +175,16 @@ class Client:
         return self._connection.api_format.convert_reply(completion, self.build_session_fields(turn))
 
     def build_session_fields(self, turn: Turn, **more: Any) -> dict[str, Any]:
-        """Return the session fields of a reply: id, current summary, and `more`."""
+        """Return the session fields of a reply: the session id, and a summary of the turn with the fields in `more`."""
         return {"session_id": self._turn.request.ref.id, "session": {**turn.summarize(), **more}}
 
     def expects_retry(self) -> bool:
-        """Return True if the client disconnected because of its own timeout: official SDKs then retry."""
+        """Return True if the client disconnected because its own timeout has passed. The official SDKs then retry."""
         limits = [_parse_seconds(value) for name, value in self._connection.scope["headers"] if name in TIMEOUTS]
         return not self._begun and any(self._now() - self._connection.arrived >= _PASSED * limit for limit in limits)
 
     def note_attempt(self) -> None:
-        """Record the outcome of the attempt for a retry, and release its session."""
+        """Release the session, and record how this attempt ended, so that a retry of the request can use it."""
         placement = self._turn.placement
         if placement is None:
             return
@@ -187,7 +194,7 @@ class Client:
             placement.attempt.was_answered = self._turn.closed and self._sent
 
     def _note_leaving(self) -> None:
-        """Record immediately that the client stopped waiting, so that a retry is matched to this attempt."""
+        """Record at once that the client has disconnected, so that a retry that arrives soon is matched to this attempt."""
         self.gone = not self._sent  # not set earlier: the client may disconnect while the last part is sent
         placement = self._turn.placement
         if self.gone and placement is not None and placement.attempt is not None:
@@ -196,7 +203,7 @@ class Client:
     # -- connection --------------------------------------------------------------
 
     async def wait_for_disconnect(self) -> None:
-        """Return when the client has disconnected. Until then, send keep-alives in a silent stream."""
+        """Wait until the client has disconnected. In a stream, send a keep-alive whenever nothing was sent for a while."""
         every = self._relays.keep_alive if self.streamed else 0
         while True:
             with anyio.CancelScope(deadline=self._last + every if every else math.inf):
@@ -222,7 +229,10 @@ class Client:
 
 
 async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
-    """Run the turn and send its reply, until the client disconnects or the reply ends; see `on_disconnect`."""
+    """Run a turn and send its reply to the client.
+
+    If the client disconnects early, the turn is cancelled, unless the reply is to be finished; see `on_disconnect`.
+    """
     relays.streams += client.streamed
     try:
         await _run_while_connected(
@@ -235,7 +245,7 @@ async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
 
 
 def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
-    """Count a reply whose client disconnected early. Remember an unread one as undelivered."""
+    """Count a reply whose client disconnected early. If it was finished and no retry waits for it, remember it as undelivered."""
     relays.left["finished" if turn.closed else "cut"] += 1
     attempt = turn.placement.attempt if turn.placement else None
     is_awaited = attempt is not None and attempt.is_connected  # a retry of the request waits for it
@@ -244,7 +254,7 @@ def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
 
 
 async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work`. Cancel it when the client disconnects, unless the reply is to be finished."""
+    """Run `work`. Cancel it when the client disconnects, unless the reply is to be finished or the client will retry."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
@@ -258,7 +268,7 @@ async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Aw
 
 
 async def _send_whole(client: Client, turn: Turn) -> None:
-    """Send the reply in one piece."""
+    """Run the turn, and send its reply in one piece."""
     collector = Collector()
     try:
         async with closing(answer(turn)) as chunks:
@@ -273,10 +283,11 @@ async def _send_whole(client: Client, turn: Turn) -> None:
 
 
 async def _send_stream(client: Client, turn: Turn) -> None:
-    """Send the reply as server-sent events. Before the head an error has a status, after it an error is an event.
+    """Run the turn, and send its reply as server-sent events.
 
-    A reply interrupted by another turn ends normally; only `session` says so. Events after the last token are sent when the turn
-    has released its session.
+    An error before the first event is sent as a response with an error status. A later error is sent as an event. If another turn
+    interrupts the reply, the stream ends normally, and only `session` shows the interruption. Events after the last token are sent after
+    the turn has released its session.
     """
     turn.progress, last = True, []
     try:
@@ -301,7 +312,7 @@ async def _send_stream(client: Client, turn: Turn) -> None:
 
 
 def _encode_chunk(client: Client, turn: Turn, chunk: dict[str, Any]) -> bytes:
-    """Encode a chunk for the client. Chunks after the last token contain the session fields."""
+    """Encode a chunk in the client's API format. Chunks after the last token have the session fields."""
     if isinstance(chunk, Progress):
         return client.encoder.encode_progress(chunk)
     return client.encoder.encode_chunk(chunk, client.build_session_fields(turn) if turn.closed else None)
@@ -316,7 +327,7 @@ def _parse_seconds(value: bytes) -> float:
 
 
 def _encode_header(value: str) -> bytes:
-    """Encode an id for a header: printable ASCII unchanged, anything else percent-encoded. The body has the plain id."""
+    """Encode an id for a header. Printable ASCII is unchanged, and anything else is percent-encoded. The body has the plain id."""
     return quote(value, safe=_PLAIN_IN_HEADER).encode()
 
 

@@ -1,4 +1,4 @@
-"""`POST /v1/messages/count_tokens`: count the tokens of a request. No model is called and nothing is stored."""
+"""`POST /v1/messages/count_tokens`: count the tokens of a request, without running it. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _FORMAT: Final = Messages()
 
 
 class CountQuery(Request):
-    """Query parameters of Anthropic's client."""
+    """Query parameters that Anthropic's client sends."""
 
     beta: str | None = None
-    """Sent by Anthropic's client for beta features; ignored."""
+    """Sent by Anthropic's client for beta features, and ignored."""
 
 
 @routes.add(
@@ -44,9 +44,10 @@ class CountQuery(Request):
     body=CountRequest,
 )
 async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> TokenCount:
-    """Count the tokens of the request's system prompt, messages and tools with the tokenizer of its model.
+    """Count the tokens of a request: its system prompt, messages and tools.
 
-    Tokens that an agent or session would add are not included. With `count: provider`, the provider counts.
+    The tokenizer is that of the request's model. If the model is configured with `count: provider`, the provider counts. Text that an
+    agent or a session would add is not counted.
     """
     parsed = await run_cpu(_FORMAT.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
     check_fields(parsed.body)

@@ -1,4 +1,4 @@
-"""REST API for voice agents: history as voice records, interruptions, and speech from outside."""
+"""REST API for voice agents: history as voice records, interruptions of replies, and texts for the agent to say."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _SOURCES: Final = "; ".join(f"{role}: {', '.join(sources)}" for role, sources in
 
 
 class VoiceMetadata(OpenObject, kw_only=True):
-    """Source of the text, how it was interrupted, and fields of the application."""
+    """Metadata of a voice record: the source of the text, its interruption if there was one, and fields of the application."""
 
     source: Annotated[
         str,
         json_schema(description=_SOURCES, enum=sorted({one for sources in SOURCES.values() for one in sources})),
     ]
     user: Any = UNSET
-    """Speaker."""
+    """Speaker of the text."""
     interrupted: Literal[True] | UnsetType = UNSET
-    """The reply was interrupted: `content` is what was delivered."""
+    """True if the reply was interrupted. `content` is then the part that was delivered."""
     interrupt_timestamp: Time | UnsetType = UNSET
     original: str | UnsetType = UNSET
-    """The generated text."""
+    """Complete text of an interrupted reply, as it was generated."""
 
 
 class VoiceRecord(Answer, kw_only=True):
@@ -60,28 +60,28 @@ class VoiceRecord(Answer, kw_only=True):
     role: Literal["user", "assistant"]
     content: str
     turn_id: Count
-    """Turn of the message, from 0."""
+    """Number of the message's turn, from 0."""
     timestamp: Time
     agent: str | UnsetType = UNSET
-    """Agent, if it was another one than the session's own."""
+    """Agent that wrote the message, if it is not the session's own agent."""
     metadata: Annotated[JsonObject, same_as(VoiceMetadata)]
 
 
 class PlainRecord(Answer):
-    """Role and content only."""
+    """A message with its role and content only."""
 
     role: str
     content: str
 
 
 class VoiceHistory(Answer):
-    """History as voice records."""
+    """History of a session as voice records."""
 
     contents: list[Annotated[Any, same_as(VoiceRecord)]]
 
 
 class PlainHistory(Answer):
-    """History with `view=plain`."""
+    """History of a session with `view=plain`."""
 
     messages: list[Annotated[Any, same_as(PlainRecord)]]
 
@@ -90,14 +90,14 @@ class HistoryQuery(SessionQuery, kw_only=True):
     """Query parameters of a history."""
 
     view: Literal["voice", "plain"] = "voice"
-    """Format of the records."""
+    """Format of the records. `voice`: voice records; `plain`: role and content only."""
 
 
 @routes.add("GET", f"{_ONE}/history", "read", error_statuses=OF_SESSION, answer=(VoiceHistory, PlainHistory))
 async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistory:
-    """Return the messages of user and assistant, as voice records or as role and content.
+    """Return the messages of the user and the assistant in a session, as voice records or as role and content.
 
-    System messages and tool messages are left out; text next to tool calls is included.
+    System messages and tool messages are left out. The text of a message with tool calls is included.
     """
     session = await call.get_session(shared=True)
     as_records = query.view == "voice"
@@ -116,14 +116,14 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
 
 
 class InterruptRequest(Request, kw_only=True):
-    """The part of the last reply that the user heard: `content`, `chars` or `ms`; without any of them, all of it."""
+    """The part of the last reply that the user heard, as `content`, `chars` or `ms`. Without these fields, the user heard all of it."""
 
     content: str | None = None
-    """The text that was heard; white space does not matter."""
+    """Text that was heard, from the beginning of the reply. Differences in white space do not matter."""
     chars: Count | None = None
     """Number of characters that were heard."""
     ms: Count | None = None
-    """Milliseconds that were heard."""
+    """Duration of what was heard, in milliseconds."""
     total_ms: Annotated[
         int | None,
         json_schema(
@@ -134,7 +134,7 @@ class InterruptRequest(Request, kw_only=True):
     timestamp: Count | None = None
     """Time of the interruption in milliseconds since the epoch; default: now."""
     turn_id: Count | None = None
-    """Turn of the reply; later turns are not interrupted."""
+    """Number of the reply's turn. Later turns are not interrupted."""
 
 
 class Interruption(Answer, kw_only=True):
@@ -149,18 +149,19 @@ class Interruption(Answer, kw_only=True):
     stopped: bool
     """True if a running turn was stopped."""
     entry: EntryJson | None
-    """The shortened reply; null if nothing was heard."""
+    """The reply after the interruption; null if nothing was heard."""
 
 
 @routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
 async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> Interruption:
-    """Stop the session's running turn and keep only what was heard of its last reply.
+    """Stop the session's running turn, and keep only what the user heard of the last reply.
 
-    The heard part is `content`, the first `chars` characters, or what was spoken in `ms` milliseconds (of `total_ms`, by default at
-    15 characters per second, rounded up to a word). Without these fields the whole text counts as heard. The reply is replaced by
-    the delivered text, marked as interrupted, with the generated text as `original`; later messages follow it, and tool calls
-    that were cut are dropped. A reply of which nothing was heard is removed; one heard to its end does not change, and
-    `interrupted` is false. Repeated interruptions can only shorten the reply.
+    The heard part is `content`, or the first `chars` characters, or the part that was spoken in `ms` of `total_ms` milliseconds, rounded up
+    to a word. Without `total_ms`, the rate is 15 characters per second. Without any of these fields, the whole text counts as heard.
+
+    The reply is replaced by the heard part and marked as interrupted. The generated text is kept as `original`. Messages after the reply
+    stay after it. Tool calls that were cut are dropped. If nothing was heard, the reply is removed. If all of it was heard, it does not
+    change, and `interrupted` is false. A repeated interruption can only shorten the reply further.
     """
     heard = parse_heard(msgspec.structs.asdict(body))
     session = await call.get_session()
@@ -179,27 +180,27 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
 
 
 class SpeakRequest(Request, kw_only=True):
-    """Text for the agent to say."""
+    """A text for the agent to say."""
 
     text: NonEmpty | None = None
-    """Text, at most `gateway.max_speech` bytes; default: the agent's own text for `source`."""
+    """The text, at most `gateway.max_speech` bytes; default: the agent's own text for `source`."""
     priority: Annotated[str | None, json_schema(enum=["INTERRUPT", "APPEND", "IGNORE", None])] = None
-    """While a turn runs: stop it (default), wait for it, or say nothing."""
+    """Effect of a running turn. `INTERRUPT`, the default: stop it; `APPEND`: wait for it; `IGNORE`: say nothing."""
     source: Annotated[str | None, json_schema(enum=["command", "greeting", "silence", None])] = None
-    """Source in the record; default: `command`."""
+    """Source of the text in its voice record; default: `command`."""
     interruptable: bool | None = None
-    """False: upstreams that read voice records must not let it be interrupted."""
+    """False: an upstream that reads voice records must not let the text be interrupted."""
 
 
 class Spoken(Answer, kw_only=True):
-    """Result of speaking."""
+    """Result of a request to say a text."""
 
     object: Literal["speech"] = "speech"
     session_id: Id
     version: Count
     """Version of the session."""
     spoken: bool
-    """False if a turn was running that was not to be interrupted."""
+    """False if a turn was running, and the priority was `IGNORE`."""
     stopped: bool
     """True if a running turn was stopped."""
     entry: EntryJson | None
@@ -208,10 +209,11 @@ class Spoken(Answer, kw_only=True):
 
 @routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
 async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
-    """Let the agent say a text in a turn of its own.
+    """Let the agent say a text. The text is recorded as a reply in its own turn.
 
-    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `spoken`
-    is false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on `source`.
+    `priority` decides what happens if another turn of the session is running. `INTERRUPT` stops that turn, `APPEND` waits for it, and
+    `IGNORE` says nothing; `spoken` is then false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on
+    `source`.
     """
     speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
     speech.check_size(call.most_speech)
@@ -228,5 +230,5 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
 
 
 async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
-    """Convert an entry with its media to JSON."""
+    """Convert an entry to JSON, with its media."""
     return None if entry is None else to_entry_json((await restore_entries(call.hf.store, ref, [entry]))[0])

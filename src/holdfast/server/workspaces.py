@@ -1,4 +1,4 @@
-"""REST API for agents' workspaces: history and checkpoint. They need a key without a user."""
+"""REST API for agents' workspaces: list the commits, and commit the current files. Requests need a key without a user."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ONE: Final = "/v1/workspaces/{agent}"
 
 
 class HistoryQuery(Request, kw_only=True):
-    """Query parameters of a history."""
+    """Query parameters of the history of a workspace."""
 
     limit: Annotated[
         int, json_schema(description="maximum number of commits; default 10", minimum=1, maximum=WORKSPACE_HISTORY)
     ] = 10
     diff: bool = False
-    """Include the changes between the oldest and the newest of these commits."""
+    """True: include the changes between the oldest and the newest of the listed commits."""
 
 
 class WorkspaceCommit(Answer):
@@ -38,13 +38,13 @@ class WorkspaceCommit(Answer):
     short_oid: str
     """First seven characters of the commit id."""
     subject: str
-    """First line of the message."""
+    """First line of the commit message."""
     body: str
-    """Rest of the message: session, agent, user and reason if the end of a session caused the commit."""
+    """Rest of the commit message. If the end of a session caused the commit, it names session, agent, user and reason."""
     author: str
-    """Name and email address."""
+    """Name and email address of the author."""
     timestamp_unix: int
-    """Seconds since the epoch."""
+    """Time of the commit in seconds since the epoch."""
 
 
 class WorkspaceHistory(Answer, kw_only=True):
@@ -63,14 +63,14 @@ class WorkspaceHistory(Answer, kw_only=True):
 
 
 class CheckpointRequest(Request):
-    """Options of a checkpoint."""
+    """Options of a checkpoint, which is a commit on request."""
 
     note: str | None = None
-    """Reason, in one line; default: `manual`."""
+    """Reason for the checkpoint, in one line; default: `manual`."""
 
 
 class LeftOutFile(Answer):
-    """A file that was not committed in its current state."""
+    """A file whose current state was not committed."""
 
     name: str
     why: str
@@ -90,7 +90,7 @@ class Checkpoint(Answer, kw_only=True):
     subject: str | UnsetType = UNSET
     """First line of the commit message."""
     reason: str | UnsetType = UNSET
-    """Why there is no commit."""
+    """Reason why there is no commit."""
     left_out: list[LeftOutFile] | UnsetType = UNSET
 
 
@@ -98,8 +98,8 @@ class Checkpoint(Answer, kw_only=True):
 async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
     """List the commits of an agent's workspace, newest first.
 
-    `diff` adds the changes between the oldest and the newest of these commits as a git diff; it is omitted if there are none.
-    `default` is the workspace of sessions without an agent.
+    With `diff`, the response has the changes between the oldest and the newest of the listed commits as a git diff. It has no `diff` if
+    there are no changes. `default` is the workspace of sessions without an agent.
     """
     workspace = _get_workspace(call)
     found = msgspec.to_builtins(await workspace.history(query.limit, include_diff=query.diff))
@@ -114,7 +114,11 @@ async def checkpoint(call: Call, body: CheckpointRequest) -> Checkpoint:
 
 
 def _get_workspace(call: Call) -> Workspace:
-    """Return the workspace of the path. Raise `WorkspaceNotFound`."""
+    """Return the workspace of the agent in the path.
+
+    Raises:
+        WorkspaceNotFound: there are no workspaces, or the agent is unknown and has none.
+    """
     agent, workspaces = call.path["agent"], call.hf.workspaces
     if workspaces is None:
         raise WorkspaceNotFound(None)
