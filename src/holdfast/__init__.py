@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.consolidation.sweeps import ConsolidationSettings
     from holdfast.context.recalled import RecallSettings
     from holdfast.context.settings import ContextSettings
+    from holdfast.context.sources import MessageSource
     from holdfast.context.strategies import StrategyFunction, StrategyUnit, forget_strategies, register_strategies
     from holdfast.domain.budget import Budget, window_of
     from holdfast.domain.memory import Memory, Owner
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.carry_over import CarryOver
     from holdfast.sessions.context_preview import Context
     from holdfast.sessions.explanation import Explanation
+    from holdfast.sessions.fit import fit
     from holdfast.sessions.handle import SessionHandle
     from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
@@ -76,6 +78,7 @@ __all__ = [
     "Memory",
     "MemorySettings",
     "Message",
+    "MessageSource",
     "OpenAIModel",
     "OpenTurn",
     "Owner",
@@ -97,6 +100,7 @@ __all__ = [
     "__version__",
     "anthropic_tools",
     "embedder_of",
+    "fit",
     "forget_strategies",
     "from_config",
     "gemini_tools",
@@ -131,6 +135,7 @@ _HOMES = {
     "Memory": "holdfast.domain.memory",
     "MemorySettings": "holdfast.memory.lookup",
     "Message": "holdfast.domain.messages",
+    "MessageSource": "holdfast.context.sources",
     "OpenAIModel": "holdfast.models",
     "OpenTurn": "holdfast.turns.library_turn",
     "Owner": "holdfast.domain.memory",
@@ -151,6 +156,7 @@ _HOMES = {
     "WorkspaceSettings": "holdfast.workspace",
     "anthropic_tools": "holdfast.wire.anthropic:convert_tools",
     "embedder_of": "holdfast.embedders",
+    "fit": "holdfast.sessions.fit",
     "forget_strategies": "holdfast.context.strategies",
     "from_config": "holdfast.config.build",
     "gemini_tools": "holdfast.wire.gemini:convert_tools",

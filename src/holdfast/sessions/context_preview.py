@@ -22,6 +22,7 @@ from holdfast.context.explain import BuildRecord, Run, decode_record
 from holdfast.context.presence import Departure, DepartureLog
 from holdfast.context.recalled import Recall, RecalledBlock
 from holdfast.context.settings import ContextSettings, format_settings
+from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.context.summaries import load_compaction, make_summarized_view
 from holdfast.context.view import make_view
 from holdfast.domain.messages import Message
@@ -39,7 +40,7 @@ from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic import MARK
-from holdfast.wire.openai import move_media_after_results, to_chat_message
+from holdfast.wire.openai import list_moved_media, move_media_after_results, to_chat_message
 
 RECENT_CALLS: Final = 16
 """Newest model calls that are searched for one that used a view. If one did, turns keep this view up to date."""
@@ -69,6 +70,8 @@ class Context(msgspec.Struct, frozen=True):
     """With `at_turn`: the hash that was recorded with the call. It equals `hash` if this prompt is the same as the sent one."""
     system: list[dict[str, Any]] | dict[str, Any] | None = None
     """The system prompt, if the dialect sends it apart from the messages: Anthropic's `system` or Gemini's `systemInstruction`."""
+    sources: list[MessageSource] = []
+    """For each of `messages`: the log entries that it comes from. Empty for Gemini."""
 
     @property
     def tokens(self) -> int:
@@ -446,9 +449,22 @@ def to_context(found: Preview) -> Context:
         hash=built.hash,
         decisions=built.list_decisions(),
         system=system,
+        sources=_list_sources(found, messages),
         provider_count=built.describe_count(found.provider).to_wire(),
         sent_hash=found.call.hash.hex() if found.call else None,
     )
+
+
+def _list_sources(found: Preview, messages: Sequence[Mapping[str, Any]]) -> list[MessageSource]:
+    """Return the source of each message in the dialect's format; an empty list for Gemini."""
+    sources = list_message_sources(found.built)
+    match found.built.request.dialect:
+        case "anthropic":
+            return join_sources(sources, anthropic.map_blocks(found.sent))
+        case "gemini":
+            return []
+        case _:
+            return join_sources(sources, list_moved_media(messages))
 
 
 def _to_dialect(

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import Run
+from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
@@ -19,6 +20,7 @@ from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
+from holdfast.wire.openai import list_moved_media
 from holdfast.wire.sendable import Sendable, to_message
 
 
@@ -102,6 +104,11 @@ class OpenTurn:
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         return built
+
+    @property
+    def sources(self) -> list[MessageSource]:
+        """For each of `messages`: the log entries that it comes from. Read it before the next `next`."""
+        return join_sources(list_message_sources(self.working_set), list_moved_media(self.messages))
 
     def add(self, message: Sendable, *, usage: Any = None) -> None:
         """Add a reply or a tool result. It is written by `next`, or at the end of the turn.

@@ -78,6 +78,29 @@ def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]
     return (*converted, Message(role="user", content=tuple(moved))) if moved else tuple(converted)
 
 
+def list_moved_media(sent: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    """Return for each sent message which messages it comes from, by their index before `move_media_after_results`.
+
+    A message that only contains moved media comes from the results that had them; any other message from itself.
+    """
+    sources: list[list[int]] = []
+    moved: dict[str, int] = {}
+    before = 0
+    for message in sent:
+        parts = message["content"] if isinstance(message.get("content"), list) else []
+        texts = [part.get("text") for part in parts]
+        if message["role"] != "tool" and moved and texts[:1] == [FROM_RESULT.format(id=next(iter(moved)))]:
+            sources.append([*moved.values()])
+        else:
+            if message["role"] == "tool" and SHOWN_AFTER in texts:
+                moved[message["tool_call_id"]] = before
+            sources.append([before])
+            before += 1
+        if message["role"] != "tool":
+            moved = {}
+    return sources
+
+
 def _convert_part(part: Part) -> Part:
     if part.type in _NATIVE:
         return part
