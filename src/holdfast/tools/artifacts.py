@@ -1,4 +1,7 @@
-"""Built-in tools for artifacts: save, load and list them, and load tool results that the prompt no longer has in full."""
+"""Define the built-in tools for artifacts: save, load and list them.
+
+The tool that loads an artifact also returns tool results that the prompt no longer contains in full.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ from holdfast.tools.tool import Tool, Toolset
 SAVE: Final = "save_artifact"
 LIST: Final = "list_artifacts"
 TOOLS: Final = (SAVE, LOADER, LIST)
-"""Names of the tools."""
+"""Names of the artifact tools."""
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Image types that models can be shown."""
+"""Media types of the images that can be shown to models."""
 AUTHOR: Final = "assistant"
-"""`author` of an artifact that is saved without an agent."""
+"""`author` of artifacts that are saved in a turn without an agent."""
 _NOTES: Final = 512
-"""Bytes of a result reserved for notes next to a text."""
+"""Bytes of each result that are reserved for a note after the text, such as its byte range."""
 _SAVES: Final = """\
 Save a file of this conversation under a name. Saving under the same name makes a new version; earlier ones stay."""
 _LOADS: Final = """\
@@ -39,9 +42,9 @@ cleared or cut, by the name in the marker in its place."""
 _LISTS: Final = """\
 List the files of this conversation and those that all of the user's conversations share: name, version, type and size."""
 _NAMED: Final = 10
-"""Names listed in an error message."""
+"""Maximum number of artifact names in an error message."""
 _PLAIN: Final = frozenset({"utf-8", "ascii"})
-"""Charsets whose texts can be read in parts."""
+"""Charsets of texts that can be read in parts."""
 
 _Name = Annotated[
     str, Meta(description="file name, like report.md; the prefix user: shares it with all of the user's sessions")
@@ -52,7 +55,7 @@ _Limit = Annotated[int, Meta(ge=16, description="maximum bytes of text")]
 
 
 class _Page(NamedTuple):
-    """A part of a content, with its start and stop."""
+    """A part of a content, with the offset of its first byte and of the byte after its last."""
 
     data: bytes
     start: int
@@ -60,10 +63,10 @@ class _Page(NamedTuple):
 
 
 class ArtifactTools:
-    """Implements the tools.
+    """The functions of the artifact tools.
 
     Args:
-        guard: masks secrets in what is saved; None masks nothing.
+        guard: masks secrets in saved texts; None: nothing is masked.
         most: maximum bytes of a result.
     """
 
@@ -83,7 +86,7 @@ class ArtifactTools:
         encoding: Literal["text", "base64"] = "text",
         expect: Annotated[int, Meta(ge=-1, description="required newest version, -1: none")] | None = None,
     ) -> dict[str, Any]:
-        """Save an artifact and describe the result."""
+        """Save an artifact, and return a description of the new version for the model."""
         if parse_result_name(name) is not None:
             raise InvalidRequest(f"{name!r} is the name of a tool result: choose another name", param="name")
         data = _decode(content) if encoding == "base64" else content.encode(get_charset(media_type), "replace")
@@ -119,7 +122,7 @@ class ArtifactTools:
         offset: _Offset = 0,
         limit: _Limit | None = None,
     ) -> str | dict[str, Any] | tuple[Part, ...]:
-        """Return the content of an artifact, or the full result of a tool, for the model."""
+        """Return the content of an artifact, or the full result of an earlier tool call, for the model."""
         room = min(limit or self._most, self._most)
         seq = parse_result_name(name)
         if seq is not None and version is None and (text := await _load_result(context, seq)) is not None:
@@ -141,7 +144,10 @@ class ArtifactTools:
         return _format_text(f"{artifact.name}, version {artifact.version}", shown, page, artifact.size)
 
     async def _load_other_charset(self, context: ToolContext, artifact: Artifact) -> str | dict[str, Any]:
-        """Return a text that can only be read as a whole, because the starts of its characters are unknown."""
+        """Return the text of an artifact that is neither UTF-8 nor ASCII, or only its description if it is too large.
+
+        Such a text cannot be read in parts, because it is not known where its characters start.
+        """
         if artifact.size > self._most:
             note = f"texts in this charset are shown up to {self._most:,} bytes: save it in UTF-8"
             return _describe(artifact) | {"note": note}
@@ -155,7 +161,7 @@ class ArtifactTools:
         context: ToolContext,
         prefix: Annotated[str, Meta(description="only names with this prefix; user: for the shared ones")] = "",
     ) -> dict[str, Any]:
-        """List the artifacts that fit into a result."""
+        """Return descriptions of the artifacts, as many as fit into a result, and the number of the others."""
         found = [one for one in await context.artifacts.list() if one.name.startswith(prefix)]
         result: dict[str, Any] = {"artifacts": [_describe(one) for one in found[:LISTED_ARTIFACTS]]}
         while len(msgspec.json.encode(result)) > self._most and result["artifacts"]:
@@ -165,17 +171,17 @@ class ArtifactTools:
 
 
 def add_artifact_tools(known: Toolset, guard: Guard | None, *, everybody: bool) -> Toolset:
-    """Add the artifact tools to a set of tools.
+    """Return a toolset with the artifact tools added.
 
-    If only agents that name them get them, a tool of the program with the same name takes precedence.
+    If `everybody` is False, a tool of the program with the same name takes precedence.
 
     Args:
         known: the other tools.
-        guard: masks secrets in what is saved.
-        everybody: give them to all agents without a list of tools; otherwise only to agents that name them.
+        guard: masks secrets in saved texts; None: nothing is masked.
+        everybody: True: all agents without a list of tools get the artifact tools; False: only agents that name them.
 
     Raises:
-        InvalidRequest: another tool has the same name, and `everybody` is set.
+        InvalidRequest: `everybody` is True, and another tool has the name of an artifact tool.
     """
     made = make_artifact_tools(guard, known.limits.result, everybody=everybody)
     if not everybody:
@@ -191,9 +197,9 @@ def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> l
     """Create the artifact tools.
 
     Args:
-        guard: masks secrets in what is saved.
+        guard: masks secrets in saved texts; None: nothing is masked.
         most: maximum bytes of a result, as `ToolLimits.result`.
-        everybody: as for `add_artifact_tools`.
+        everybody: True: all agents without a list of tools get the artifact tools; False: only agents that name them.
     """
     tools = ArtifactTools(guard, most)
     made = (
@@ -208,7 +214,10 @@ def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> l
 
 
 async def _load_result(context: ToolContext, seq: int) -> str | None:
-    """Return the text of a tool result on the session's live path, or None if the entry is not a visible tool result."""
+    """Return the text of the tool result with a `seq`.
+
+    Return None if the live log has no tool result there, if it was erased, or if the caller may not see it.
+    """
     found = await context.call.entries(seq, seq + 1)
     entry = next((one for one in found if one.seq == seq), None)
     if entry is None or entry.message.role != "tool" or entry.erased or not context.call.sees(entry):
@@ -219,7 +228,7 @@ async def _load_result(context: ToolContext, seq: int) -> str | None:
 
 
 async def _get_artifact(context: ToolContext, name: str, version: int | None) -> Artifact:
-    """Return an artifact. Raise `InvalidRequest` with the existing names if it does not exist."""
+    """Return an artifact without its content. If it does not exist, raise `InvalidRequest` with names that exist."""
     try:
         return await context.artifacts.get(name, version)
     except ArtifactNotFound as exc:
@@ -242,7 +251,7 @@ def _suggest_names(name: str, names: Sequence[str]) -> str:
 
 
 async def _load_image(context: ToolContext, artifact: Artifact) -> dict[str, Any] | tuple[Part, ...]:
-    """Return an image as message parts with its description, or only the description if it is too large."""
+    """Return an image and its description as message parts, or only the description if the image is too large."""
     if artifact.size > LOADED_IMAGE_BYTES:
         return _describe(artifact) | {"note": f"images are shown up to {LOADED_IMAGE_BYTES:,} bytes"}
     loaded = await context.artifacts.load(artifact.name, artifact.version)
@@ -252,7 +261,7 @@ async def _load_image(context: ToolContext, artifact: Artifact) -> dict[str, Any
 
 
 def _describe(artifact: Artifact) -> dict[str, Any]:
-    """Return the description of an artifact."""
+    """Return name, version, type and size of an artifact for the model."""
     return {
         "name": artifact.name,
         "version": artifact.version,
@@ -279,7 +288,7 @@ def _check_offset(name: str, offset: int, size: int) -> None:
 
 
 def _make_page(data: bytes, offset: int) -> _Page:
-    """Return the page read from `offset`, without incomplete UTF-8 characters at its ends."""
+    """Make a page of the bytes that were read at `offset`. Incomplete UTF-8 characters at both ends are left out."""
     begin, end = 0, len(data)
     while offset and begin < min(3, end) and data[begin] & 0xC0 == 0x80:  # a later byte of a character
         begin += 1
@@ -292,7 +301,7 @@ def _make_page(data: bytes, offset: int) -> _Page:
 
 
 def _format_text(name: str, text: str, page: _Page, size: int) -> str:
-    """Return a text, with the range if it is only a part."""
+    """Return the text of a page. If the page is only a part of the content, its byte range follows."""
     if not size:
         return f"[{name} is empty]"
     if (page.start, page.stop) == (0, size):

@@ -1,4 +1,4 @@
-"""Context of a tool call: the fields of the session, and the state of all scopes with the changes of the call."""
+"""Define the context of a tool call: its session, and the state of all scopes with the changes that the call makes."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
 
 class TurnState:
-    """The state of all scopes as the turn of a session sees it.
+    """The state of all scopes as the tools of one turn see it.
+
+    The arguments `own` and `temp` become the attributes.
 
     Attributes:
         own: the session's own state.
-        temp: `temp:` keys of the turn, which are never stored.
+        temp: values of the turn's `temp:` keys, which are never stored.
 
     Args:
-        own: see above.
-        temp: see above.
-        hint: how to make shared scopes readable, for the error message.
+        hint: advice on how to read the shared scopes, for the error message if they were not read.
     """
 
     def __init__(self, own: Mapping[str, Any], temp: dict[str, Any], hint: str = "") -> None:
@@ -52,26 +52,26 @@ class TurnState:
 
     @property
     def loaded(self) -> bool:
-        """True if the shared scopes were read."""
+        """True if the values of the shared scopes (`user` and `app`) are known."""
         return self._shared is not None
 
     def set_shared(self, shared: Mapping[Scope, Mapping[str, Any]]) -> None:
-        """Set the shared scopes, by scope and key without prefix."""
+        """Set the values of the shared scopes, by scope and then by key without prefix."""
         self._shared, self._later = shared, {}
 
     def unload_shared(self) -> None:
-        """Require the shared scopes to be read again."""
+        """Forget the values of the shared scopes. They must be read again before their next use."""
         self._shared = None
 
     def add_shared(self, values: Mapping[str, Any]) -> None:
-        """Add values of shared scopes that were read later, by key with prefix; None for a deleted key."""
+        """Replace values of shared keys by newer ones, given by key with prefix. The value None means that the key was deleted."""
         self._later = {**self._later, **values}
 
     def get(self, key: str) -> Any:
-        """Return the value of a key, or None.
+        """Return the value of a key, or None if it has no value.
 
         Raises:
-            InvalidRequest: the key is shared and shared scopes were not read.
+            InvalidRequest: the key belongs to a shared scope, and the shared scopes were not read.
         """
         scope = get_scope(key)
         if scope == "temp":
@@ -82,7 +82,11 @@ class TurnState:
         return self._later[key] if key in self._later else shared.get(scope, {}).get(remove_prefix(key))
 
     def keys(self) -> Iterator[str]:
-        """Yield all keys. Keys may repeat or have no value any more. Raise as `get`."""
+        """Yield all keys. A key may be yielded twice, or may no longer have a value.
+
+        Raises:
+            InvalidRequest: the shared scopes were not read.
+        """
         yield from self.own
         shared = self._read()
         for scope in _SHARED:
@@ -97,12 +101,13 @@ class TurnState:
 
 
 class State(MutableMapping[str, Any]):
-    """The state of all scopes as one call of a tool sees it, with the changes made by the call.
+    """The state of all scopes as one tool call sees it, with the changes that the call makes.
 
-    Keys without a prefix belong to the session, `user:` keys to all sessions of its user, `app:` keys to all sessions of the tenant.
-    Changes are committed together with the tool's result, or dropped if the tool fails; later tools of the turn see them.
-    `temp:` keys are visible to all tools of the turn immediately and never stored. Setting None deletes a key. Values that are
-    read are copies: to change a list in the state, set it again or use `append`.
+    Keys without a prefix belong to the session, `user:` keys to all sessions of the user, and `app:` keys to all sessions of the
+    tenant. Changes of these keys are committed together with the tool's result, and later tools of the turn see them. If the tool
+    fails, its changes are dropped. Changes of `temp:` keys are never stored, and all tools of the turn see them at once.
+
+    Setting a key to None deletes it. Values that are read are copies: to change a list in the state, set it again or use `append`.
 
     Args:
         turn_state: the state before the call.
@@ -147,35 +152,35 @@ class State(MutableMapping[str, Any]):
         return sum(1 for _ in self)
 
     def increment(self, key: str, by: float = 1) -> None:
-        """Add to the number stored under a key; a missing key counts as 0. Concurrent increments add up.
+        """Add `by` to the number stored under a key. For a missing key, start at 0. Concurrent increments add up.
 
         Raises:
-            InvalidRequest: another type is stored there, or `by` is not a number.
+            InvalidRequest: the stored value is not a number, or `by` is not a number.
         """
         check_key(key)
         self._change(key, Increment(by))
 
     def append(self, key: str, *values: Any) -> None:
-        """Append to the list stored under a key; a missing key counts as an empty list. Concurrent appends are all kept.
+        """Append values to the list stored under a key. For a missing key, start with an empty list. Concurrent appends are all kept.
 
         Raises:
-            InvalidRequest: another type is stored there, or a value is not JSON.
-            TooLarge: the list would exceed its limit.
+            InvalidRequest: the stored value is not a list, or a new value is not JSON.
+            TooLarge: the list would exceed its size limit.
         """
         check_key(key)
         self._change(key, Extend(tuple(_copy_as_json(key, list(values)))))
 
     def take(self) -> dict[str, Change]:
-        """Return the changes to commit, by key with its prefix, and forget them. `temp:` keys are left out."""
+        """Return the changes to commit, by key with prefix, and remove them from this object. `temp:` keys are not included."""
         delta, self._delta = self._delta, {}
         return delta
 
     def give_back(self, delta: Mapping[str, Change]) -> None:
-        """Restore changes from `take` that could not be committed."""
+        """Restore changes that `take` returned, after their commit failed."""
         self._delta = join_deltas([delta, self._delta])
 
     def seal(self) -> dict[str, Change]:
-        """Return the changes, and reject further ones."""
+        """Return the changes to commit, and reject all later changes."""
         self._sealed = True
         return self._delta
 
@@ -188,7 +193,7 @@ class State(MutableMapping[str, Any]):
         )
 
     def _change(self, key: str, change: Change) -> None:
-        """Apply a change after checking that it is possible."""
+        """Check a change and record it for the commit. A change of a `temp:` key is applied at once."""
         if self._sealed:
             raise InvalidRequest(
                 "the call that this state belongs to has ended, so it cannot be changed", param="state"
@@ -212,7 +217,7 @@ def _set_or_remove(values: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _copy_as_json(key: str, value: Any) -> Any:
-    """Return a copy of `value` as JSON. Raise `InvalidRequest`."""
+    """Return a copy of `value` that contains only JSON types. Raise `InvalidRequest` if that is impossible."""
     try:
         return msgspec.json.decode(encode_value(key, value))
     except msgspec.DecodeError as exc:  # NaN, or nested too deep
@@ -221,19 +226,19 @@ def _copy_as_json(key: str, value: Any) -> Any:
 
 
 class FoundMessage(NamedTuple):
-    """A message of an earlier conversation, as shown to the model."""
+    """A message that a search found, as shown to the model."""
 
     source: str
-    """Id of the session."""
+    """Id of the session that contains the message."""
     at: str
     """Time of the message."""
     by: str
-    """Speaker: a role or a name."""
+    """Speaker of the message: a role or a name."""
     text: str
 
 
 class SearchRequest(NamedTuple):
-    """A search in earlier conversations; None means no restriction."""
+    """A search in the user's conversations. A field that is None does not restrict the search."""
 
     query: str
     most: int | None = None
@@ -252,43 +257,48 @@ def _allow_all(entry: Entry) -> bool:
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A call and its place in the session, for tools that store session data elsewhere."""
+    """A tool call and its position in the session.
+
+    The ids are for tools that store data of a session elsewhere. The functions are for built-in tools.
+    """
 
     id: str = ""
-    """Id of the call in the log; not unique across messages."""
+    """Id of the call in the log. Calls in different messages may have the same id."""
     tenant: str = ""
     identity: str = ""
-    """`Session.identity`."""
+    """`Session.identity`, which distinguishes the session from later ones with the same id."""
     unit: int = 0
-    """`seq` of the message with the call."""
+    """`seq` of the message that contains the call."""
     entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _load_nothing
-    """Returns live entries of the log from one `seq` up to another."""
+    """Returns the live entries of the log from one `seq` to before another."""
     sees: Callable[[Entry], bool] = _allow_all
-    """Returns True if the caller may see an entry: it does not belong to another parallel branch."""
+    """Returns True if the caller may see an entry. It may not see entries of another parallel branch."""
     transfer: Callable[[str], Awaitable[None]] | None = None
-    """Lets the named agent answer from the next model call on; None if no agent can take over."""
+    """Lets the named agent answer from the next model call on; None: no agent can take over."""
     delegate: Callable[[ToolContext, str, str], Awaitable[str]] | None = None
-    """Asks an agent (context, name, request) and returns its reply; None if no agent can be called."""
+    """Calls an agent and returns its reply. The arguments are the context, the agent's name and the request. None: no agent can be called."""
     search: Callable[[SearchRequest], Awaitable[Sequence[FoundMessage]]] | None = None
-    """Searches the user's conversations; None if search is not available."""
+    """Searches the user's conversations; None: search is not available."""
     memories: Any = None
-    """`holdfast.memory.session_memories.SessionMemories` of the session, or None."""
+    """Memories that the session may use, as `holdfast.memory.session_memories.SessionMemories`; None: not available."""
     most: int = 64 * 1024
-    """Maximum bytes of a result, from `ToolLimits`."""
+    """Maximum bytes of a result, from `ToolLimits.result`."""
 
 
 class ToolContext:
-    """The session in which a tool is called. A parameter annotated with this class receives it; the model does not see it.
+    """The context of a tool call: the session, its state and its artifacts.
+
+    A tool gets the context in a parameter that is annotated with this class. The model does not see this parameter.
 
     Attributes:
         session_id: id of the session.
-        user_id: user of the session.
-        agent: agent that answers, or None.
-        state: state of the session; see `State`.
-        artifacts: artifacts of the session: save, load, list, versions, delete. The methods are async.
+        user_id: id of the session's user.
+        agent: name of the agent that answers; None: the turn has no agent.
+        state: state of all scopes, as this call sees it.
+        artifacts: artifacts of the session, with the async methods save, load, list, versions and delete.
         call: the call itself.
-        noted: metadata that a built-in tool adds to its result; dropped if the call fails.
-        marked: metadata that is added in any case.
+        noted: metadata that a built-in tool adds to its result in the log; dropped if the call fails.
+        marked: metadata that is added to the result even if the call fails.
     """
 
     def __init__(

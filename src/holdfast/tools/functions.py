@@ -1,4 +1,4 @@
-"""Create tools from functions: schema from signature and annotations, description from the docstring."""
+"""Create tools from functions. The schema comes from the signature and its annotations, the description from the docstring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*$")
 _ARGUMENT: Final = re.compile(r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 _SUPPORTED_KINDS: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _CACHED_METHODS: Final = 256
-"""Number of methods whose signatures are cached."""
+"""Maximum number of methods whose signatures are cached."""
 _limiter: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("holdfast_tool_threads")
 
 
@@ -33,11 +33,12 @@ _LIMIT_KEYWORDS: Final = ("minLength", "maxLength", "maxItems", "minimum", "maxi
 def shorten_schema(tool: Tool, *hidden: str) -> Tool:
     """Return a tool with a shorter schema, to save tokens. Calls are still checked against the full signature.
 
-    Limits of numbers and lengths, null of optional parameters, and parameters in `hidden` are left out.
+    The shorter schema leaves out the limits of numbers and lengths, the type null of optional parameters,
+    `additionalProperties`, and the parameters in `hidden`.
 
     Args:
-        tool: made by `tool_from`.
-        hidden: optional parameters to leave out of the schema.
+        tool: a tool that `tool_from` created.
+        hidden: names of optional parameters that the model does not see.
     """
     properties = {}
     for name, given in tool.parameters["properties"].items():
@@ -56,21 +57,22 @@ def tool_from(
     timeout: float | None = None,
     max_result: int | None = None,
 ) -> Tool:
-    """Create a tool that calls `function`: an async function in the event loop, another one in a thread.
+    """Create a tool that calls `function`.
 
-    Parameters with a default are optional. A parameter annotated with `ToolContext` receives the session and is hidden from the
-    model. The model sees the first paragraph of the docstring, and for each parameter its text in the section `Args:` or in its
-    `Annotated`.
+    An async function runs in the event loop, any other function in a thread. Parameters with a default are optional. A
+    parameter annotated with `ToolContext` receives the context of the call, and is hidden from the model. The description of each other
+    parameter comes from the section `Args:` of the docstring, or from a string in the parameter's `Annotated`.
 
     Args:
-        function: has an annotation for each parameter, of a type that msgspec can read from JSON.
+        function: a callable whose parameters all have a type annotation. msgspec must be able to read these types from JSON.
         name: name of the tool; default: the function's name.
-        description: default: the first paragraph of the docstring.
-        timeout: time limit of a call in seconds; default: from `ToolLimits`. A thread cannot be stopped, so it continues.
-        max_result: maximum bytes of a result; default: from `ToolLimits`.
+        description: description for the model; default: the first paragraph of the docstring.
+        timeout: time limit of a call in seconds; default: `ToolLimits.timeout`. A function in a thread cannot be stopped, so it
+            continues after the limit.
+        max_result: maximum bytes of a result; default: `ToolLimits.result`.
 
     Raises:
-        InvalidRequest: no tool can be made of the function; the message says why.
+        InvalidRequest: no tool can be created from the function; the message says why.
     """
     if not callable(function):
         raise InvalidRequest(f"a tool must be a function or a Tool, not {type(function).__name__}", param="tools")
@@ -94,7 +96,11 @@ def tool_from(
 
 
 def make_toolset(given: Iterable[Callable[..., Any] | Tool], limits: ToolLimits | None = None) -> Toolset:
-    """Create a toolset from functions and tools. Raise `InvalidRequest` as `tool_from` does."""
+    """Create a toolset from functions and tools.
+
+    Raises:
+        InvalidRequest: no tool can be created from a function, or two tools have the same name.
+    """
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InvalidRequest(f"tools must be a list of functions, not {type(given).__name__}", param="tools")
     return Toolset.create((one if isinstance(one, Tool) else tool_from(one) for one in given), limits)
@@ -123,7 +129,7 @@ async def _call_function(
 
 
 def _get_limiter() -> anyio.CapacityLimiter:
-    """Return the limiter for tool threads, separate from others so that hanging tools block nothing else."""
+    """Return the limiter of tool threads. Nothing else uses it, so hanging tools block only other tools."""
     try:
         return _limiter.get()
     except LookupError:
@@ -135,18 +141,18 @@ def _get_limiter() -> anyio.CapacityLimiter:
 
 
 class _Signature(NamedTuple):
-    """Properties of a function."""
+    """The properties of a tool that come from the signature and docstring of its function."""
 
     context: str | None
-    """Parameter that receives the session."""
+    """Name of the parameter that receives the context of the call; None: the function has none."""
     arguments: type[msgspec.Struct]
     parameters: Mapping[str, Any]
-    """The JSON Schema of `arguments`."""
+    """JSON Schema of `arguments`."""
     description: str
 
 
 def _read_signature(function: Callable[..., Any], name: str, text: str) -> _Signature:
-    """Read signature and docstring of a function. Raise `InvalidRequest`."""
+    """Read signature and docstring of a function. Raise `InvalidRequest` if no tool can be created from it."""
     context, fields = _read_parameters(function, name, _parse_args_section(text))
     arguments = _make_struct(name, fields)
     return _Signature(context, arguments, _make_schema(arguments, name, fields), _get_first_paragraph(text))
@@ -154,7 +160,7 @@ def _read_signature(function: Callable[..., Any], name: str, text: str) -> _Sign
 
 @lru_cache(_CACHED_METHODS)
 def _read_method(function: Callable[..., Any], name: str, text: str) -> _Signature:
-    """Read a method. The result is cached by function, because each Holdfast makes tools of the same methods."""
+    """Read signature and docstring of a method. The result is cached, because each Holdfast creates tools from the same methods."""
     return _read_signature(MethodType(function, object()), name, text)
 
 
@@ -162,12 +168,12 @@ class _Field(msgspec.Struct, frozen=True):
     name: str
     annotation: Any
     default: Any
-    """`inspect.Parameter.empty` if there is none."""
+    """Default value of the parameter; `inspect.Parameter.empty`: the parameter has none."""
     description: str
 
     @property
     def definition(self) -> tuple[Any, ...]:
-        """Field for `msgspec.defstruct`. Omitted arguments are left to the function's default."""
+        """The field in the form of `msgspec.defstruct`. An argument that the model omits is UNSET, and is not passed to the function."""
         meta = msgspec.Meta(description=self.description) if self.description else None
         kind = Annotated[self.annotation, meta] if meta else self.annotation
         return (self.name, kind) if self.default is inspect.Parameter.empty else (self.name, kind | UnsetType, UNSET)
@@ -176,7 +182,7 @@ class _Field(msgspec.Struct, frozen=True):
 def _read_parameters(
     function: Callable[..., Any], name: str, texts: Mapping[str, str]
 ) -> tuple[str | None, list[_Field]]:
-    """Return the parameter that receives the session, if any, and the parameters for the model."""
+    """Return the name of the parameter that receives the context, or None, and the parameters that the model sees."""
     context, fields = None, []
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -201,7 +207,7 @@ def _read_parameters(
 
 
 def _get_annotated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the object with the annotations: the function, the function of a partial, or the method `__call__`."""
+    """Return the function that has the annotations: `function` itself, the function inside a `partial`, or an object's `__call__`."""
     if isinstance(function, partial):
         return _get_annotated(function.func)
     return function if inspect.isroutine(function) else type(function).__call__
@@ -221,7 +227,7 @@ def _make_struct(name: str, fields: list[_Field]) -> type[msgspec.Struct]:
 
 
 def _make_schema(arguments: type[msgspec.Struct], name: str, fields: list[_Field]) -> dict[str, Any]:
-    """Return the JSON Schema of the arguments as one object, with referenced types in `$defs`."""
+    """Return the JSON Schema of the arguments. Types that it refers to are in its `$defs`."""
     try:
         (top,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     except (TypeError, RecursionError) as exc:
@@ -236,7 +242,7 @@ def _make_schema(arguments: type[msgspec.Struct], name: str, fields: list[_Field
 
 
 def _encode_default(default: Any) -> Any:
-    """Return a default value as JSON data, or UNSET if there is none or it is not JSON."""
+    """Return a default value as JSON data. Return UNSET if it is missing, None, or not JSON."""
     if default is inspect.Parameter.empty or default is None:
         return UNSET
     try:
@@ -253,7 +259,7 @@ def _get_first_paragraph(text: str) -> str:
 
 
 def _parse_args_section(text: str) -> dict[str, str]:
-    """Return the texts of a docstring's section `Args:` by parameter."""
+    """Return the texts in the section `Args:` of a docstring, by parameter name."""
     texts: dict[str, str] = {}
     inside, margin, name = False, "", ""
     for line in text.splitlines():
@@ -270,7 +276,7 @@ def _parse_args_section(text: str) -> dict[str, str]:
 
 
 def _get_annotation_text(hint: Any) -> str:
-    """Return the text in `Annotated[…]`, or an empty string."""
+    """Return the first string in the metadata of `Annotated[…]`, or an empty string if there is none."""
     if get_origin(hint) is not Annotated:
         return ""
     return next((text for text in get_args(hint)[1:] if isinstance(text, str)), "")

@@ -1,4 +1,4 @@
-"""Registry of all tools: functions of the program, built-in tools, and tools of MCP servers."""
+"""Collect all tools of a Holdfast: functions of the program, built-in tools, and tools of MCP servers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from holdfast.workspace import Workspaces
 
 
 class ToolRegistry:
-    """The tools of a Holdfast, opened and closed with it.
+    """The tools of a Holdfast, which opens and closes them.
 
     Attributes:
-        kernels: processes of the tool `python`; None without that tool.
-        mcp: servers of the Model Context Protocol.
+        kernels: processes of the tool `python`; None: the tool is disabled.
+        mcp: connections to MCP servers.
 
     Args:
-        known: existing tools.
-        changed: called with all tools now, and again when they change.
-        tools: functions or tools that replace the known ones; None keeps them.
-        limits: limits of the tools of a turn; None keeps those of `known`.
-        python: settings of the tool `python`; None disables it.
-        mcp_servers: servers whose tools agents may name.
-        clock: milliseconds since the epoch.
-        guard: masks secrets in artifacts that a model saves.
-        artifact_tools: give artifact tools to all agents without a list of tools; otherwise only to agents that name them.
-        workspaces: workspaces of agents, whose tools agents may name; None for none.
+        known: the tools of the program so far, with their limits.
+        changed: called at once with all tools, and again whenever they change.
+        tools: functions or tools that replace the tools in `known`; None: the tools in `known` are kept.
+        limits: limits of the tools of a turn. None: the limits of `known`, or the default limits if `tools` is given.
+        python: settings of the tool `python`; None: the tool is disabled.
+        mcp_servers: MCP servers. Agents get the tools of a server if they name them.
+        clock: returns the time in milliseconds since the epoch.
+        guard: masks secrets in artifacts that a model saves; None: nothing is masked.
+        artifact_tools: True: all agents without a list of tools get the artifact tools; False: only agents that name them.
+        workspaces: workspaces of agents. Agents get the workspace tools if they name them. None: there are no such tools.
 
     Raises:
         InvalidRequest: a tool is not valid, or two have the same name.
@@ -67,11 +67,12 @@ class ToolRegistry:
         changed(known)
 
     async def open(self) -> None:
-        """Start processes and connections. MCP servers that cannot be reached are retried later.
+        """Prepare the tool `python`, and connect to the MCP servers. A server that cannot be reached is tried again later.
 
         Raises:
-            PythonUnavailable: the process of the tool `python` cannot be started or sandboxed.
-            MissingExtra: there are MCP servers, and the SDK is not installed.
+            InvalidRequest: the directory for work folders of the tool `python` cannot be created.
+            PythonUnavailable: the tool `python` cannot run code in a sandbox here, or its interpreter does not exist.
+            MissingExtra: there are MCP servers, but the SDK is not installed.
         """
         if self.kernels is not None:
             await self.kernels.open()
@@ -82,11 +83,11 @@ class ToolRegistry:
             raise
 
     def limit(self, limits: ToolLimits) -> None:
-        """Apply limits to later turns."""
+        """Replace the limits of all tools, from the next turn on."""
         self.mcp.limit(limits)
 
     async def close(self) -> None:
-        """Stop processes and connections."""
+        """End the Python processes, and disconnect from the MCP servers."""
         await self.mcp.close()
         if self.kernels is not None:
             await self.kernels.close()

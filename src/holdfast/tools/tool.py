@@ -1,4 +1,4 @@
-"""Define tools and the toolset of a turn, and run calls. Every outcome can be shown to the model."""
+"""Define tools and the toolset of a turn, and run tool calls. Every outcome, even a failure, can be sent to the model."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.tools.context import ToolContext
 
 _NAME: Final = re.compile("[a-zA-Z0-9_-]{1,64}")
 _LEAST_RESULT: Final = 1024
-"""Minimum bytes of a cut result: the marker and a few words."""
+"""Lowest allowed limit for a result, in bytes. A shortened result contains the marker and a few words."""
 PYTHON: Final = "python"
-"""A built-in tool that is off by default; agents may name it even then."""
+"""Name of a built-in tool that is off by default. Agents may name it even if it is off."""
 ELSEWHERE: Final = frozenset({"text_editor"})
-"""Tools of other systems whose configurations Holdfast loads. Agents may name them; without a tool of that name they are ignored."""
+"""Names of tools that configurations of other systems contain, which Holdfast can load. If there is no such tool, the name is ignored."""
 
 
 def _check_minimum(value: Any, name: str, least: float) -> None:
@@ -41,9 +41,9 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rounds: int = 25
-    """Model calls with tools that run here, after which the model must answer without tools; 0: no tools run here."""
+    """Maximum number of model calls per turn with tools that run here. After them, the model must answer without tools. 0: no tools run here."""
     result: int = 64 * 1024
-    """Maximum bytes of a result; if it is longer, the model gets its beginning and its end."""
+    """Maximum bytes of a result. If a result is longer, the model gets its beginning and its end."""
     timeout: float = 60.0
     """Time limit of a call, in seconds."""
 
@@ -53,29 +53,29 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that runs here when the model calls it. `tool_from` creates one from a function.
+    """A tool that runs in this process when the model calls it. `tool_from` creates a tool from a function.
 
     Raises:
         InvalidRequest: a field is not valid.
     """
 
     name: str
-    """1 to 64 letters, digits, `_` and `-`."""
+    """Name that the model uses: 1 to 64 letters, digits, `_` and `-`."""
     call: Callable[[ToolContext, dict[str, Any]], Awaitable[Any]]
-    """Called with the context and the arguments, a JSON object. The model gets the returned text, or the returned value as JSON.
-    An exception is reported to the model as an error."""
+    """Function that is called with the context and the arguments, a JSON object. The model gets a returned string unchanged, and any
+    other value as JSON. An exception is reported to the model as an error."""
     description: str = ""
     """Description for the model."""
     parameters: Mapping[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON Schema of the arguments."""
     timeout: float | None = None
-    """Time limit of a call in seconds; None: from `ToolLimits`."""
+    """Time limit of a call in seconds; None: `ToolLimits.timeout`."""
     max_result: int | None = None
-    """Maximum bytes of a result; None: from `ToolLimits`."""
+    """Maximum bytes of a result; None: `ToolLimits.result`."""
     reads_state: bool = True
-    """Read `user:` and `app:` keys of the state for the tool; otherwise it cannot access them."""
+    """True if `user:` and `app:` keys of the state are read before the tool runs. If False, the tool cannot access these keys."""
     named: bool = False
-    """Only agents that name the tool get it; otherwise all agents without a list of tools, and requests without an agent."""
+    """True: only agents that name the tool get it. False: all agents without a list of tools get it, and requests without an agent."""
 
     def __post_init__(self) -> None:
         name: Any = self.name
@@ -96,17 +96,17 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Toolset(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools that run here for an agent; false if there are none."""
+    """The tools that run in this process for one agent. A toolset without tools is false."""
 
     tools: Mapping[str, Tool] = {}
     """Tools by name, in the order in which the model sees them."""
     limits: ToolLimits = ToolLimits()
     groups: Mapping[str, tuple[str, ...]] = {}
-    """Names of tools by group name; the tools of an MCP server are a group."""
+    """Names of the tools in each group, by name of the group. The tools of an MCP server are a group."""
     unlisted: tuple[str, ...] = ()
-    """Prefixes of tools of MCP servers that have not reported their tools yet."""
+    """Prefixes of tool names, for MCP servers that have not listed their tools yet."""
     missing: tuple[str, ...] = ()
-    """Names in the agent's list without a tool."""
+    """Names in the agent's list for which there is no tool."""
 
     def __bool__(self) -> bool:
         return bool(self.tools)
@@ -125,8 +125,8 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         """Return the tools of an agent.
 
         Args:
-            names: names of tools or groups; None: all tools that need not be named.
-            also: names of additional tools, if they exist.
+            names: the agent's list, with names of tools or groups. None: the agent has no list, and gets all tools that need not be named.
+            also: names of additional tools. Names of tools that do not exist are ignored.
         """
         if names is None:
             named = {name for name, tool in self.tools.items() if tool.named} - {*also}
@@ -141,7 +141,9 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         return Toolset(tools=found, limits=self.limits, groups=self.groups, missing=missing)
 
     def add(self, tool: Tool) -> Toolset:
-        """Return these tools and one more, if tools run here at all. It replaces a tool of a server with the same name.
+        """Return a toolset with one more tool. It replaces a tool of an MCP server that has the same name.
+
+        If `limits.rounds` is 0, no tools run here, so none is added.
 
         Raises:
             InvalidRequest: a tool of the program has the same name.
@@ -157,11 +159,13 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         return any(name.startswith(prefix) for prefix in self.unlisted)
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Reject a request that these tools cannot serve, before anything is written. Its `tools` are valid already.
+        """Reject a request that cannot be combined with these tools. Called before anything is written.
+
+        The format of the request's own `tools` was checked earlier.
 
         Raises:
-            InvalidRequest: the request has a tool with the same name, asks for several choices, or the agent names a missing
-                tool.
+            InvalidRequest: the agent names a tool that does not exist, the request has a tool with the name of one of these tools,
+                or the request asks for several choices (`n`).
         """
         if self.missing:
             message = f"the agent's tools {', '.join(self.missing)} do not exist; available: {self._list_names()}"
@@ -176,7 +180,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("n must be 1 if tools run here: only one reply can be continued", param="n")
 
     def add_to_request(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the request with these tools before its own. Its own tools with the same names are dropped."""
+        """Return the request with these tools before its own tools. A tool of the request with the name of one of these is dropped."""
         if not self.tools:
             return body
         own = [tool for tool in body.get("tools") or () if get_tool_name(tool) not in self.tools]
@@ -187,14 +191,17 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def get_tool_name(tool: Mapping[str, Any]) -> str | None:
-    """Return the name of a tool of a request, or None for a provider's own tool. Anthropic's have the name at the top level."""
+    """Return the name of a tool in a request, or None if it is a provider's own tool.
+
+    Anthropic's format has the name at the top level.
+    """
     fields = tool.get("custom" if tool.get("type") == "custom" else "function", tool)
     name = fields.get("name") if isinstance(fields, Mapping) else None
     return name if isinstance(name, str) else None
 
 
 def relax_choice(choice: Any) -> Any:
-    """Return `tool_choice` for later calls of the turn: a forced choice becomes the model's own choice."""
+    """Return the `tool_choice` for later model calls of the turn. If `choice` forces a tool call, the result lets the model choose."""
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         allowed = choice.get("allowed_tools")
         return {**choice, "allowed_tools": {**allowed, "mode": "auto"}} if isinstance(allowed, Mapping) else choice
@@ -210,16 +217,16 @@ _log = logging.getLogger("holdfast.tools")
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """Result of a call."""
+    """The outcome of a tool call."""
 
     call: ToolCall
     content: str | tuple[Part, ...]
     """Content for the model."""
     failed: bool = False
     delta: Mapping[str, Any] = {}
-    """State changes of the tool; empty if it failed."""
+    """State changes of the tool; empty if the tool failed."""
     noted: Mapping[str, Any] = {}
-    """Metadata for the result; empty if it failed."""
+    """Metadata that the result gets in the log; empty if the tool failed."""
 
     @property
     def message(self) -> Message:
@@ -234,12 +241,15 @@ def make_failure(call: ToolCall, why: str) -> CallOutcome:
 
 
 async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> CallOutcome:
-    """Run one call until it ends or reaches its time limit. Errors of the tool or the model are returned, not raised.
+    """Run one tool call and return its outcome.
 
-    If the call is cancelled, the tool is cancelled and gets a moment to end. A thread cannot be stopped, so it continues.
+    Errors of the tool, invalid arguments from the model, and reaching the time limit are outcomes too; they are not raised.
+
+    If the caller is cancelled, the tool is cancelled too, and gets `TOOL_GRACE_SECONDS` to end. A function in a thread cannot be
+    stopped, so it continues.
 
     Raises:
-        BaseException: the tool raised one that is not an `Exception`.
+        BaseException: the tool raised an exception that is not an `Exception`.
     """
     tool = tools.tools.get(call.name)
     if tool is None:
@@ -274,7 +284,7 @@ async def _call_tool(tool: Tool, context: ToolContext, arguments: dict[str, Any]
 
 
 async def _stop(work: asyncio.Task[Any], *, grace: float = 0) -> None:
-    """Cancel `work` and wait up to `grace` seconds for it. Later results are ignored."""
+    """Cancel `work` and wait up to `grace` seconds until it ends. A later result is ignored."""
     work.cancel()
     work.add_done_callback(lambda done: done.cancelled() or done.exception())
     if grace:
@@ -304,7 +314,11 @@ def _make_outcome(
 
 
 def _parse_arguments(call: ToolCall) -> dict[str, Any]:
-    """Parse the arguments. Empty text is an empty object. Raise `InvalidRequest`."""
+    """Parse the arguments of a call. Empty text and null become an empty object.
+
+    Raises:
+        InvalidRequest: the arguments are not a JSON object.
+    """
     if not call.arguments.strip():
         return {}
     try:
@@ -322,28 +336,32 @@ def _parse_arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def _limit_content(result: Any, most: int) -> str | tuple[Part, ...]:
-    """Convert a result for the model to a text of at most `most` bytes, or return the message parts that the tool made."""
+    """Return a tool's result in the form for the model: message parts unchanged, anything else as a text of at most `most` bytes."""
     if isinstance(result, tuple) and result and all(isinstance(part, Part) for part in result):
         return result
     return cut(_to_text(result), most)
 
 
 def _to_text(result: Any) -> str:
-    """Convert a result to text: a string unchanged, other values as JSON. Raise what encoding raises."""
+    """Return a string unchanged, and other values as JSON. Exceptions of the JSON encoder are passed on."""
     if isinstance(result, str):
         return result.encode("utf-8", "replace").decode()
     return msgspec.json.encode(result, enc_hook=_encode_other).decode()
 
 
 def _encode_other(value: Any) -> Any:
-    """Encode types that msgspec does not know: models of pydantic and of SDKs."""
+    """Return the JSON data of an object that msgspec does not know: a pydantic model, as SDKs use them too.
+
+    Raises:
+        TypeError: the object has another type.
+    """
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     raise TypeError(type(value).__name__)
 
 
 def cut(text: str, most: int) -> str:
-    """Cut `text` to at most `most` bytes: two thirds from its start, the rest from its end, with a marker between them."""
+    """Shorten `text` to at most `most` bytes: two thirds from its start, a marker, and the rest from its end."""
     data = text.encode()
     if len(data) <= most:
         return text
@@ -355,7 +373,7 @@ def cut(text: str, most: int) -> str:
 
 
 def _format_error(error: Exception) -> str:
-    """Format an error without traceback. Holdfast's own errors need no type name."""
+    """Format an error for the model, without traceback. For Holdfast's own errors, the type is left out."""
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a custom exception may fail to format itself

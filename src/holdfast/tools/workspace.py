@@ -1,4 +1,4 @@
-"""Built-in tools for an agent's workspace: commit it, and list its commits."""
+"""Define the built-in tools for an agent's workspace: commit it, and list its commits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.workspace.files import LeftOut
 CHECKPOINT: Final = "checkpoint"
 HISTORY: Final = "memory_history"
 TOOLS: Final = (CHECKPOINT, HISTORY)
-"""Names of the tools."""
+"""Names of the workspace tools."""
 _CHECKPOINTS: Final = (
     "Commit the files of your workspace now, with a note that says why. Without changes, nothing is committed."
 )
@@ -30,10 +30,10 @@ _USER: Final = re.compile(r"^user=(.*)$", re.MULTILINE)
 
 
 class WorkspaceTools:
-    """Implements the tools.
+    """The functions of the workspace tools.
 
     Args:
-        workspaces: the workspaces of agents.
+        workspaces: the workspaces of all agents.
     """
 
     def __init__(self, workspaces: Workspaces) -> None:
@@ -42,7 +42,7 @@ class WorkspaceTools:
     async def checkpoint(
         self, context: ToolContext, note: Annotated[str, Meta(description="why, in one line")] = ""
     ) -> dict[str, Any]:
-        """Commit the workspace and describe the result."""
+        """Commit the workspace, and return the outcome for the model."""
         outcome = await self._get_workspace(context).checkpoint(
             note, session_id=context.session_id, user_id=context.user_id
         )
@@ -55,7 +55,10 @@ class WorkspaceTools:
         *,
         include_diff: Annotated[bool, Meta(description="include the changes")] = False,
     ) -> dict[str, Any]:
-        """List commits. Users and changed files of other users' commits are left out."""
+        """Return the newest commits, and on request the changes between them, for the model.
+
+        Names of other users, subjects of their commits, and changes to their files are left out.
+        """
         found = await self._get_workspace(context).history(limit, include_diff=include_diff, user_id=context.user_id)
         commits = [_mask_foreign(context.user_id, commit) for commit in found.commits]
         history: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(found, commits=commits))
@@ -66,7 +69,7 @@ class WorkspaceTools:
 
 
 def describe_outcome(outcome: CommitOutcome) -> dict[str, Any]:
-    """Convert the result of a checkpoint for models and REST."""
+    """Return the outcome of a checkpoint as a JSON object, for models and the REST API."""
     more = {"left_out": list_left_out(outcome.left_out)} if outcome.left_out else {}
     if outcome.commit is None:
         return {"ok": True, "skipped": True, "reason": _NOTHING, **more}
@@ -74,12 +77,15 @@ def describe_outcome(outcome: CommitOutcome) -> dict[str, Any]:
 
 
 def list_left_out(left_out: Iterable[LeftOut]) -> list[dict[str, str]]:
-    """Convert the files that were left out of a commit."""
+    """Return the files that were left out of a commit as JSON objects."""
     return [one._asdict() for one in left_out]
 
 
 def _mask_foreign(user_id: str, commit: Commit) -> Commit:
-    """Return a commit as a user's session may see it: of another user's commit only its kind and time."""
+    """Return a commit as a user may see it.
+
+    The body of another user's commit is removed, and its subject is reduced to the kind of commit.
+    """
     users = _USER.findall(commit.body)
     if not users or user_id in users:
         return commit
@@ -87,11 +93,13 @@ def _mask_foreign(user_id: str, commit: Commit) -> Commit:
 
 
 def add_workspace_tools(known: Toolset, workspaces: Workspaces | None) -> Toolset:
-    """Add the workspace tools, for agents that name them. A program's own tool with the same name takes precedence.
+    """Return a toolset with the workspace tools added, for agents that name them.
+
+    If the program has a tool with the same name, that tool takes precedence.
 
     Args:
         known: the other tools.
-        workspaces: None: no tools are added.
+        workspaces: the workspaces of all agents; None: no tools are added.
     """
     if workspaces is None:
         return known

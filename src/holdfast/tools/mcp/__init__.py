@@ -1,7 +1,7 @@
 """Call tools of Model Context Protocol (MCP) servers through the official SDK (extra `mcp`).
 
 - `settings`: how to reach a server, and which of its tools to offer
-- `connection`: one server: start or connect, keep the connection, call
-- `http`: transport to a server with a URL
-- `servers`: all servers, the tools made from theirs, and results
+- `connection`: the connection to one server, which can be lost and restored, and calls of its tools
+- `http`: the transport to a server with a URL
+- `servers`: all servers of a Holdfast; converts their tools and results
 """

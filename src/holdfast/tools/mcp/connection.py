@@ -1,8 +1,8 @@
 """Connect to one MCP server (a program or a URL), reconnect when the connection is lost, and call its tools.
 
-A program is started in its own process group, spoken to line by line, and ended together with everything that it started. The SDK has
-such a transport too, but it accepts lines of unlimited length, in time that grows with their square, and it leaves children alive whose
-parent ended by itself.
+A program is started in its own process group, and is ended together with everything that it started. Each message is one line.
+The SDK's own transport for programs is not used. It accepts lines of unlimited length, in time that grows with the square of the length.
+It also leaves child processes alive if their parent ended by itself.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.mcp")
 _GRACE: Final = 2.0
-"""Seconds that a program has to end by itself after its input is closed, and again after SIGTERM."""
+"""Seconds to wait for a program to end by itself: once after its input is closed, and once more after SIGTERM."""
 _DEAD: Final = 20.0
-"""Seconds to wait for a killed process to be reaped, which takes a while on a busy machine."""
+"""Maximum seconds to wait until a killed process is reaped, which takes a while on a busy machine."""
 _POLL: Final = 0.01
 _GONE: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
 """Exceptions that a pipe raises if either end is closed."""
@@ -40,11 +40,11 @@ _GONE: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndO
 
 @asynccontextmanager
 async def open_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, None]:
-    """Start the program, and yield its read and write streams in the form of the SDK's transports.
+    """Start the program of a server, and yield streams that read from it and write to it, in the form of the SDK's transports.
 
     Args:
-        settings: of the server, with a `command`.
-        errors: file for the program's standard error.
+        settings: settings of the server, with a `command`.
+        errors: file that receives the program's standard error.
 
     Raises:
         OSError: the program cannot be started.
@@ -74,7 +74,7 @@ async def open_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, 
 
 
 async def _read_messages(process: Process, into: MemoryObjectSendStream[Any], name: str) -> None:
-    """Forward messages of the program until its output ends or a message is too large."""
+    """Forward messages of the program to `into` until its output ends or a message is too large."""
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
@@ -104,7 +104,7 @@ async def _read_messages(process: Process, into: MemoryObjectSendStream[Any], na
 async def _write_messages(
     process: Process, out: MemoryObjectReceiveStream[Any], into: MemoryObjectSendStream[Any]
 ) -> None:
-    """Send messages to the program. Close the connection if the program no longer reads."""
+    """Send the messages from `out` to the program. If the program no longer reads, close the connection."""
     assert process.stdin is not None, "it was started with pipes"
     async with out:
         try:
@@ -116,18 +116,18 @@ async def _write_messages(
 
 
 class _Lines:
-    """Splits chunks into lines, in time linear to their length."""
+    """Splits chunks of bytes into lines. The time is linear in the length of the chunks."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     @property
     def too_long(self) -> bool:
-        """True if the unfinished line is longer than a message may be."""
+        """True if the unfinished line is longer than the maximum size of a message."""
         return len(self._rest) > MCP_MESSAGE_BYTES
 
     def add(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the lines that end in `chunk`."""
+        """Add a chunk, and yield the lines that it completes."""
         first, *others = chunk.split(b"\n")
         self._rest += first
         for next_line in others:
@@ -136,7 +136,7 @@ class _Lines:
 
 
 async def _end_shielded(process: Process) -> None:
-    """End the program even if the caller is cancelled. anyio's shields do not hold off asyncio's own cancellation."""
+    """End the program, even if the caller is cancelled. A shield of anyio alone does not protect from asyncio's own cancellation."""
     ending = asyncio.create_task(_end(process))
     with anyio.CancelScope(shield=True):
         try:
@@ -146,7 +146,7 @@ async def _end_shielded(process: Process) -> None:
 
 
 async def _end(process: Process) -> None:
-    """Close the input, then send SIGTERM, then kill the program and its children if they still run."""
+    """End the program: close its input, send SIGTERM if it still runs, and finally kill it and its children."""
     assert process.stdin is not None, "it was started with pipes"
     assert process.stdout is not None, "it was started with pipes"
     try:
@@ -164,7 +164,10 @@ async def _end(process: Process) -> None:
 
 
 async def _wait_for_end(process: Process, seconds: float = _GRACE) -> bool:
-    """Return True if the process ends in time. `Process.wait` would also wait for children that inherited its pipes."""
+    """Return True if the process ends within `seconds`.
+
+    `Process.wait` is not used, because it would also wait for children that inherited the pipes of the process.
+    """
     with anyio.move_on_after(seconds):
         while process.returncode is None:  # noqa: ASYNC110  # a process reports its end only through `wait`
             await anyio.sleep(_POLL)
@@ -178,13 +181,13 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""First and longest pause in seconds before another attempt to reach a server. Pauses double; a call tries at once."""
+"""First and longest pause, in seconds, between attempts to reach a server. Each pause is twice the one before. A tool call ends the pause."""
 _RELIST_PAUSE: Final = 1.0
 """Minimum seconds between two requests for the list of tools, however often the server announces changes."""
 _QUOTE_PREFIX: Final = "; it said: "
-"""Text before quoted standard error output."""
+"""Text before a quotation of a program's standard error."""
 _QUOTED_CHARS: Final = 2000
-"""Maximum characters of standard error output that are quoted if a program cannot be started."""
+"""Maximum characters of a program's standard error that are quoted if the program cannot be started."""
 
 
 class McpConnection:
@@ -193,11 +196,12 @@ class McpConnection:
     Attributes:
         settings: how to reach the server.
         is_listed: True if the server has listed its tools at least once.
-        offered: tools of the server that are offered, as last listed; they are kept while the server is unavailable.
-        error: why the server is unavailable; None if it is available or was not tried yet.
+        offered: tools of the server that agents may use, as last listed; they are kept while the server is unavailable.
+        error: reason why the server is unavailable; None: it is available, or was not tried yet.
 
     Args:
-        changed: called when the tools have changed.
+        settings: becomes the attribute.
+        changed: called each time the server has listed its tools.
     """
 
     def __init__(self, settings: McpSettings, changed: Callable[[], None]) -> None:
@@ -211,14 +215,14 @@ class McpConnection:
         self._lost = asyncio.Event()
         """Set when the current connection is unusable."""
         self._attempted = asyncio.Event()
-        """Set when the current or next attempt to connect has succeeded or failed."""
+        """Set when the attempt to connect that is running, or else the next one, has succeeded or failed."""
         self._wanted = asyncio.Event()
-        """Set by a call that cannot wait until the next attempt is due."""
+        """Set by a tool call to start the next attempt to connect at once."""
         self._stale = asyncio.Event()
-        """Set when the tools have changed."""
+        """Set when the server announces that its tools have changed."""
 
     async def open(self) -> None:
-        """Connect. Return after the first attempt; if it fails, attempts continue in the background.
+        """Connect to the server. Return after the first attempt. If it fails, attempts continue in the background.
 
         Raises:
             MissingExtra: the SDK is not installed.
@@ -228,16 +232,17 @@ class McpConnection:
         await self._attempted.wait()
 
     async def close(self) -> None:
-        """Disconnect. A program is ended."""
+        """Disconnect from the server. If the server is a program, end it."""
         task, self._task = self._task, None
         await cancel_task(task)
         self._attempted.set()  # release the callers that wait for a connection
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Call a tool by its name on the server.
+        """Call a tool by the name that it has on the server.
 
         Raises:
-            ToolFailed: the server is unavailable, was lost during the call, or refused the call.
+            ToolFailed: the server is unavailable, refused the call, or gave an invalid answer; or the connection was lost during the
+                call.
         """
         client = await self._get_client()
         from mcp import MCPError
@@ -258,7 +263,11 @@ class McpConnection:
             raise ToolFailed(f"MCP server {self.settings.name!r} gave an invalid answer: {_describe(exc)}") from exc
 
     async def _get_client(self) -> Client:
-        """Return the client, after one more attempt if the server is unavailable. Raise `ToolFailed`."""
+        """Return the client of the connection. If there is no connection, wait for one attempt to connect.
+
+        Raises:
+            ToolFailed: the attempt failed.
+        """
         if self._lost.is_set():
             self._lose(self._client)
         if self._client is None:
@@ -272,7 +281,7 @@ class McpConnection:
         return self._client
 
     def _lose(self, client: Client | None) -> None:
-        """Give up a connection unless there is a newer one already. The next call waits for a new one."""
+        """Mark a connection as lost, unless a newer one has replaced it. The next call waits for a new connection."""
         if client is not None and self._client is client:
             self._client, self._attempted = None, asyncio.Event()
             self._lost.set()
@@ -303,7 +312,7 @@ class McpConnection:
             pause = 0.0 if clock() - began > _LONGEST_PAUSE else min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     async def _connect(self) -> None:
-        """Connect, and return when the connection is lost. Raise what went wrong if it could not be established."""
+        """Connect, and return when the connection is lost. If it cannot be established, raise the error."""
         self._lost = lost = asyncio.Event()
         async with self._open_client(lost) as client:
             self._client, self.error = client, None
@@ -348,7 +357,7 @@ class McpConnection:
         return open_http(settings.name, settings.url, settings.headers)
 
     async def _take_tools(self, client: Client) -> None:
-        """Request the list of tools, page by page."""
+        """Request the list of the server's tools, page by page, and keep those that agents may use."""
         found: list[Tool] = []
         cursor = None
         while True:
@@ -364,14 +373,14 @@ class McpConnection:
         self._changed()
 
     async def _handle_message(self, message: Any) -> None:
-        """Handle a notification. In protocols before 2026-07-28 servers announce changed tools this way."""
+        """Handle a notification of the server. In protocol versions before 2026-07-28, servers announce changed tools by notifications."""
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
             self._stale.set()
 
     async def _follow_changes(self, client: Client) -> None:
-        """Request the tools again each time the server announces that they have changed."""
+        """Request the list of tools again each time the server announces a change."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._subscribe, client)
             while True:
@@ -386,7 +395,7 @@ class McpConnection:
                 await asyncio.sleep(_RELIST_PAUSE)
 
     async def _subscribe(self, client: Client) -> None:
-        """Subscribe to changes of tools, as the protocol of 2026-07-28 requires."""
+        """Subscribe to changes of the server's tools, as protocol version 2026-07-28 requires."""
         from mcp.client.subscriptions import ListenNotSupportedError
 
         try:
@@ -411,7 +420,7 @@ def _import_client() -> type[Client]:
 
 @asynccontextmanager
 async def _watch_transport(transport: Any, lost: asyncio.Event) -> AsyncGenerator[Any, None]:
-    """Wrap a transport so that `lost` is set when the other side closes it. The SDK reports that only with the next call."""
+    """Wrap a transport so that `lost` is set when the server closes it. The SDK itself reports this only at the next call."""
     async with transport as (read, write):
         into, out = anyio.create_memory_object_stream[Any](0)
 
@@ -437,7 +446,7 @@ async def _watch_transport(transport: Any, lost: asyncio.Event) -> AsyncGenerato
 
 
 class _StandardError(asyncio.Protocol):
-    """Keeps the end of what a program writes to its standard error.
+    """Collects the standard error of a program, and keeps only its end.
 
     Attributes:
         file: the file that the program writes to.
@@ -448,7 +457,7 @@ class _StandardError(asyncio.Protocol):
         self._end = b""
 
     def data_received(self, data: bytes) -> None:
-        """Keep only the end, because a program may write for years."""
+        """Add data, and keep only the end of all data, because a program may write for years."""
         self._end = (self._end + data)[-_QUOTED_CHARS:]
 
     @property
@@ -473,13 +482,13 @@ def _quote(errors: _StandardError | None) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Return the message of the innermost error."""
+    """Return the message of an error; of an exception group, the message of its first error. If it is empty, return the error's type."""
     error = _unwrap(error)
     return str(error) or type(error).__name__
 
 
 def _unwrap(error: BaseException) -> BaseException:
-    """Return the first error inside nested exception groups."""
+    """Return the first error inside nested exception groups. Return any other error unchanged."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return error

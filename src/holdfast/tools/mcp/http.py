@@ -1,6 +1,6 @@
-"""Connect to an MCP server by URL, through the SDK's streamable HTTP, with a limit on the size of messages.
+"""Connect to an MCP server by URL, with the SDK's transport for streamable HTTP and a limit on the size of messages.
 
-Import this module only to connect: it needs the HTTP client that is installed with the SDK.
+Import this module only when a connection is needed, because it requires the HTTP client that is installed with the SDK.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from holdfast.limits import MCP_MESSAGE_BYTES
 
 _log = logging.getLogger("holdfast.mcp")
 _EXPECTED_STATUSES: Final = frozenset({400, 404, 405})
-"""Statuses with which servers answer requests that they do not support, mostly those of newer protocols."""
+"""Statuses with which servers answer requests that they do not support, mostly requests of newer protocol versions. They are not logged."""
 
 
 @asynccontextmanager
 async def open_http(name: str, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
-    """Yield the read and write streams of a server in the form of the SDK's transports.
+    """Connect to a server, and yield streams that read from it and write to it, in the form of the SDK's transports.
 
     Args:
         name: name of the server in the configuration.
-        url: its address.
-        headers: sent with each request.
+        url: address of the server.
+        headers: HTTP headers that are sent with each request.
     """
 
     async def log_error_status(response: httpx2.Response) -> None:
@@ -43,13 +43,13 @@ async def open_http(name: str, url: str, headers: Mapping[str, str]) -> AsyncGen
 
 
 async def _limit_body(response: httpx2.Response) -> None:
-    """Limit the size of a body. In event streams, each event already has a limit."""
+    """Limit the size of a response's body. Event streams are left unchanged, because each of their events already has a limit."""
     if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         response.stream = _Body(response.stream)
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body that raises an error if it is larger than a message may be."""
+    """A body of a response. Reading it raises an error if it is larger than the maximum size of a message."""
 
     def __init__(self, body: Any) -> None:
         self._body = body

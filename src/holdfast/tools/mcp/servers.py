@@ -1,7 +1,7 @@
-"""Connect to all MCP servers of a Holdfast, create tools from theirs, and format results for the model.
+"""Connect to all MCP servers of a Holdfast, convert their tools for the model, and format the results.
 
-Providers accept letters, digits, `_` and `-` in tool names, at most 64 characters. Text in results is unchanged, media become artifacts of
-the session, and everything else is described in words.
+Providers accept only tool names of at most 64 letters, digits, `_` and `-`, so tools with other names are renamed. In results, text is
+unchanged, media become artifacts of the session, and everything else is described in words.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ if TYPE_CHECKING:
 
 _NAME_CHARS: Final = 64
 _HASH_CHARS: Final = 8
-"""Characters of the hash that distinguishes names that are otherwise the same."""
+"""Characters of the hash that distinguishes tool names that would otherwise be the same."""
 
 
 def make_tool_name(before: str, name: str, taken: Collection[str]) -> str:
-    """Return the name that the model uses for the tool `name`: always the same, and not in `taken`.
+    """Return the name that the model uses for a server's tool: its name on the server after the prefix `before`, if providers accept that.
+
+    Characters that providers reject are replaced by `_`. A name that is too long or in `taken` is cut, and ends with a hash. So the tool
+    has the same name each time.
 
     >>> make_tool_name("files_", "read.file", ())
     'files_read_file'
@@ -49,18 +52,18 @@ def make_tool_name(before: str, name: str, taken: Collection[str]) -> str:
 
 
 AUTHOR: Final = "mcp"
-"""`author` of artifacts made from media in results."""
+"""`author` of artifacts that are created from media in results."""
 _DEFAULT_TYPE: Final = "application/octet-stream"
 
 
 async def format_result(blocks: Sequence[Mapping[str, Any]], structured: Any, context: ToolContext, tool: str) -> str:
-    """Format a result as text for the model.
+    """Format the result of a tool as text for the model.
 
     Args:
-        blocks: its content, as the protocol's JSON.
-        structured: its structured content, used if no block has text.
-        context: of the call. Media are saved as artifacts of its session.
-        tool: the name that the model called.
+        blocks: blocks of the result's content, in the protocol's JSON format.
+        structured: structured content of the result, used only if no block has text.
+        context: context of the call. Media are saved as artifacts of the context's session.
+        tool: name by which the model called the tool.
     """
     texts: list[str] = []
     saved = 0
@@ -89,7 +92,7 @@ def _format_block(block: Mapping[str, Any]) -> str:
 
 
 def _get_media(block: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return media type and base64 data of a block, or None if it is text."""
+    """Return media type and base64 data of a block, or None if the block contains no media."""
     kind, resource = block.get("type"), block.get("resource")
     if kind in ("image", "audio"):
         return str(block.get("mimeType") or _DEFAULT_TYPE), str(block.get("data", ""))
@@ -99,7 +102,7 @@ def _get_media(block: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 async def _save_media(media_type: str, data: str, context: ToolContext, name: str, number: int) -> str:
-    """Save media as an artifact. Return a line with its name, or with the reason why it was not saved."""
+    """Save media as an artifact. Return a line for the model with the artifact's name, or with the reason why it was not saved."""
     if number > MCP_MEDIA:
         return f"[{media_type}: not saved, at most {MCP_MEDIA} media of a result are saved]"
     try:
@@ -117,16 +120,17 @@ async def _save_media(media_type: str, data: str, context: ToolContext, name: st
 
 _log = logging.getLogger("holdfast.mcp")
 _REJECTED_KEYWORDS: Final = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
-"""Schema keywords that providers reject next to the type of a tool's arguments, with the whole call. The server checks them itself."""
+"""Keywords that providers reject at the top level of a tool's schema, together with the whole request. They are removed from the schema that
+the model sees. The server still checks arguments against its own schema."""
 
 
 class McpServers:
-    """MCP servers, connected while this is open.
+    """The MCP servers of a Holdfast, connected from `open` to `close`.
 
     Args:
-        settings: of each server.
+        settings: settings of each server.
         own: the tools that do not come from MCP servers.
-        changed: called with the toolset when it changes.
+        changed: called with the toolset of all tools each time it changes.
 
     Raises:
         InvalidRequest: two servers have the same name.
@@ -145,7 +149,7 @@ class McpServers:
             self._connections[one.name] = McpConnection(one, self._publish_tools)
 
     async def open(self) -> None:
-        """Connect to all servers concurrently. Servers that cannot be reached are retried later, and by calls.
+        """Connect to all servers concurrently. A server that cannot be reached is tried again later, and by each call of its tools.
 
         Raises:
             MissingExtra: the SDK is not installed.
@@ -162,17 +166,17 @@ class McpServers:
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     def limit(self, limits: ToolLimits) -> None:
-        """Apply limits to all tools from now on."""
+        """Replace the limits of all tools from now on."""
         self._own = msgspec.structs.replace(self._own, limits=limits)
         self._publish_tools()
 
     @property
     def errors(self) -> dict[str, str | None]:
-        """Why each server is unavailable, by its name; None if it is available."""
+        """Reason why each server is unavailable, by name of the server; None: it is available."""
         return {name: connection.error for name, connection in self._connections.items()}
 
     def _publish_tools(self) -> None:
-        """Publish the current tools. Holdfast's own take precedence over a server's of the same name."""
+        """Report the current toolset. If a server's tool has the name of another tool, the server's tool gets a new name."""
         tools, groups = dict(self._own.tools), dict(self._own.groups)
         for name, connection in self._connections.items():
             made = []
@@ -186,7 +190,7 @@ class McpServers:
 
 
 def _convert_tool(connection: McpConnection, offered: Offered, taken: Collection[str]) -> Tool | None:
-    """Convert a server's tool. Log a warning and return None if no provider would accept it."""
+    """Convert a tool of a server. If its schema is too large or its new name is taken, log a warning and return None."""
     settings = connection.settings
     name = make_tool_name(settings.tool_prefix, offered.name, taken)
     accepted = {key: value for key, value in offered.input_schema.items() if key not in _REJECTED_KEYWORDS}

@@ -1,4 +1,4 @@
-"""Settings of MCP servers: how to reach them, which tools to offer, and limits of calls."""
+"""Define the settings of MCP servers: how to reach them, which tools to offer, and limits of calls."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from holdfast.numbers import check_number
 from holdfast.settings import Mistake, OptionalSecret, Settings, Size, Text, Timeout, Url, check_headers, check_url
 
 EXTRA: Final = "mcp"
-"""The extra that installs the SDK."""
+"""Name of the extra that installs the SDK."""
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]*")
 _NAME: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 def get_tool_prefix(name: str, prefix: str | None) -> str:
-    """Return the prefix of a server's tool names: its `prefix`, or else its name and `_`."""
+    """Return the prefix of a server's tool names: the setting `prefix` if it is set, otherwise the server's name and `_`."""
     return f"{name}_" if prefix is None else prefix
 
 
 class McpServer(Settings, frozen=True, kw_only=True):
-    """An MCP server whose tools are called by Holdfast: a program (`command`) or an address (`url`)."""
+    """An MCP server whose tools Holdfast calls. Set either `command`, to start it as a program, or `url`, to connect to it."""
 
     command: Text | None = None
-    """Program to start (stdio)."""
+    """Program to start. Holdfast talks to it through its standard input and output (stdio)."""
     args: tuple[OptionalSecret, ...] = ()
-    """Arguments of the program. They are not shown, because they may contain an address with a password."""
+    """Arguments of the program. They are never displayed, because they may contain an address with a password."""
     env: Mapping[str, OptionalSecret] = {}
-    """Environment of the program, in addition to a few harmless variables; nothing else of this process's environment is passed on."""
+    """Environment variables of the program, in addition to a few harmless ones. No other variables of this process are passed on."""
     cwd: Text | None = None
-    """Directory in which the program runs; unset: the directory of this process."""
+    """Working directory of the program; unset: that of this process."""
     url: Url | None = None
-    """Address (streamable HTTP)."""
+    """Address of the server (streamable HTTP)."""
     headers: Mapping[str, OptionalSecret] = {}
-    """Headers of every request to `url`."""
+    """HTTP headers of every request to `url`."""
     tools: tuple[Text, ...] | None = None
-    """Tools to offer; unset: all. `*` matches any characters."""
+    """Names of the tools to offer; unset: all tools. `*` matches any characters."""
     exclude_tools: tuple[Text, ...] = ()
-    """Tools not to offer."""
+    """Names of tools not to offer. `*` matches any characters."""
     prefix: str | None = None
-    """Prefix of its tool names; unset: the server's name here and `_`; empty: none."""
+    """Prefix of the server's tool names. Unset: the name of the server in the configuration, and `_`. Empty: no prefix."""
     timeout: Timeout = 60.0
-    """Maximum seconds of a call."""
+    """Time limit of a call, in seconds."""
     start_timeout: Timeout = 30.0
-    """Seconds within which it must answer after it is started."""
+    """Seconds within which the server must answer after it is started."""
     max_result: Size = 64 * 1024
-    """Maximum bytes of a result; of a longer one the model gets the head and the tail."""
+    """Maximum bytes of a result. If a result is longer, the model gets its beginning and its end."""
 
     def find_mistakes(self) -> list[Mistake]:
         needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))
@@ -64,14 +64,14 @@ class McpServer(Settings, frozen=True, kw_only=True):
 
 
 class McpSettings(McpServer, frozen=True, kw_only=True):
-    """An MCP server with its name: a program (`command`) or an address (`url`).
+    """An MCP server and its name. Set either `command`, to start it as a program, or `url`, to connect to it.
 
     Raises:
         InvalidRequest: a value is not valid.
     """
 
     name: str
-    """Name of the server, which agents use in their `tools`. 1 to 64 letters, digits, `_` and `-`."""
+    """Name of the server: 1 to 64 letters, digits, `_` and `-`. An agent gets the server's tools if its `tools` contain this name."""
 
     def __post_init__(self) -> None:
         given: Any = self.name
@@ -88,10 +88,10 @@ class McpSettings(McpServer, frozen=True, kw_only=True):
 
     @property
     def tool_prefix(self) -> str:
-        """Prefix of the names of its tools."""
+        """Prefix of the server's tool names."""
         return get_tool_prefix(self.name, self.prefix)
 
     def is_offered(self, tool: str) -> bool:
-        """Return True if a tool, by its name on the server, is offered."""
+        """Return True if a tool is offered. `tool` is its name on the server."""
         listed = self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
         return listed and not any(fnmatchcase(tool, pattern) for pattern in self.exclude_tools)

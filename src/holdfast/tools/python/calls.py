@@ -1,4 +1,4 @@
-"""Define limits and results of calls of a Python process."""
+"""Define the limits of a session's Python process, and the results of its calls."""
 
 from __future__ import annotations
 
@@ -10,48 +10,49 @@ from holdfast.limits import MIB
 
 
 class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a process."""
+    """Limits of a session's Python process."""
 
     timeout: float = 60.0
-    """Maximum seconds of a call; then it is interrupted."""
+    """Time limit of a call in seconds. A call that takes longer is interrupted."""
     grace: float = 3.0
-    """Seconds that an interrupted call has to end; then its process is killed."""
+    """Seconds that an interrupted call has to end. After that, its process is killed."""
     memory: int = 1024 * MIB
-    """Maximum bytes of address space."""
+    """Maximum bytes of the process's address space."""
     max_output: int = 64 * 1024
-    """Maximum bytes of each text of a call: stdout, stderr, result, exception."""
+    """Maximum bytes of each text in a result: stdout, stderr, result and exception."""
     max_file: int = 32 * MIB
-    """Size of the largest file that code may write, in bytes."""
+    """Maximum bytes of each file that code writes."""
     max_folder: int = 512 * MIB
-    """Maximum bytes of all files in the work folder. A process that exceeds it is killed, and the folder is emptied."""
+    """Maximum bytes of all files in the work folder. If there are more, the process is killed and the folder is emptied."""
     max_entries: int = 10_000
-    """Maximum number of files and folders in the work folder; the same happens beyond it."""
+    """Maximum number of files and folders in the work folder. If there are more, the process is killed and the folder is emptied."""
     max_plots: int = 16
-    """Maximum number of figures that are kept of a call."""
+    """Maximum number of figures that are kept per call."""
     max_threads: int = 128
-    """Maximum number of threads; a process that exceeds it is killed."""
+    """Maximum number of threads. A process with more threads is killed."""
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a call."""
+    """The result of running code once."""
 
     status: Literal["success", "error", "timeout", "killed"]
-    """`killed`: the call ended the process (`os._exit`, a signal, memory), or the process had to be killed."""
+    """`error`: the code raised an exception. `timeout`: the code was interrupted at the time limit. `killed`: the code ended the process
+    (by `os._exit`, a signal or its use of memory), or the process had to be killed."""
     stdout: str = ""
-    """Output, cut at `max_output`. A marker says how much is missing; the same applies to the other texts."""
+    """Standard output, cut to `max_output` bytes. A marker says how much is missing. The other texts are cut in the same way."""
     stderr: str = ""
     result: str | None = None
-    """`repr` of the last expression; None if the last statement is not an expression, or its value is None."""
+    """`repr` of the last expression. None: the last statement is not an expression, or its value is None."""
     exception: str | None = None
-    """Traceback, without frames outside the code."""
+    """Traceback of the exception, from the first frame of the code on; None: no exception was raised."""
     files: tuple[str, ...] = ()
-    """Created or changed files, relative to the work folder, sorted. A name may contain newlines and surrogates (bytes that are not
-    UTF-8). Open them with `holdfast.tools.python.contents.open_file`, which follows no links.
+    """Paths of created and changed files, relative to the work folder, sorted. A path may contain newlines, and surrogates for bytes that are
+    not UTF-8. Open the files with `holdfast.tools.python.contents.open_file`, which follows no links.
     """
     plots: tuple[bytes, ...] = ()
-    """PNGs of open matplotlib figures, and of a PIL image that is the last expression."""
+    """PNG images of the open matplotlib figures, and of the last expression if its value is a PIL image."""
     note: str | None = None
-    """Note for the model about what happened to the process."""
+    """Note for the model about what happened to the process; None: nothing unusual happened."""
     seconds: float = 0.0
     restarted: bool = False
-    """True if an earlier process had ended, so that its variables were lost before this call."""
+    """True if an earlier process had ended before this call, so that its variables were lost."""

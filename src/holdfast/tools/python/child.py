@@ -1,12 +1,13 @@
-"""Run inside a session's Python process: read code, run it in one namespace, and answer with the result.
+"""Run the code of a session, inside the session's Python process: receive code, run it in one namespace, and send the result.
 
     python -I child.py STDOUT
 
-It receives frames on descriptor 0 and answers on descriptor 1. It first moves both to high numbers, where code does not write by accident.
-Descriptor STDOUT is a file for the code's standard output, 2 another one for its errors. A frame is a length (4 bytes, big-endian) and
-JSON. Code that runs here can do anything to this file's objects, so the reader of the answers does not trust them.
+This program receives frames on descriptor 0, and sends its answers on descriptor 1. At its start, it moves both to high numbers, so that code
+does not write to them by accident. The code's standard output goes to a file, which is descriptor STDOUT. Its standard error goes to
+another file, which is descriptor 2. A frame is a length (4 bytes, big-endian) followed by JSON. The code can change any object of this
+program, so the server does not trust the answers.
 
-It runs in a separate Python, 3.9 or later, that has no Holdfast: standard library only.
+This file uses only the standard library. Its interpreter may be another Python, 3.9 or later, in which Holdfast is not installed.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ import types
 from typing import Any
 
 _LOWEST_DESCRIPTOR = 200
-"""Lowest number of this file's own descriptors."""
+"""Lowest number of the descriptors that this program uses itself."""
 _PNG_BYTES = 16 << 20
-"""Maximum bytes of all plots of a call."""
+"""Maximum bytes of all plots of a call together."""
 _RESERVE = 4 << 20
-"""Bytes that are released when memory is full, so that this can be reported."""
+"""Bytes that are reserved during a call. They are released when memory is full, so that there is enough memory to report it."""
 _SOURCES = 200
-"""Number of calls whose code is kept for tracebacks."""
+"""Number of the newest calls whose code is kept for tracebacks."""
 _SLICE = 1 << 20
 _COROUTINE = 0x80
 NO_MEMORY = 71
-"""Exit code of a process that had too little memory to report a result."""
+"""Exit code of a process that has too little memory to send its result."""
 MARKER = "\n[… {:,} of {:,} bytes cut …]\n"
 
 
 def cut(text: str, most: int) -> str:
-    """Shorten `text` to about `most` bytes: the head (two thirds) and the tail, with a marker between them."""
+    """Shorten `text` to about `most` bytes: two thirds from its start, a marker, and one third from its end."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= most:
         return data.decode()
@@ -55,7 +56,7 @@ def cut(text: str, most: int) -> str:
 
 
 class _Bytes(io.RawIOBase):
-    """`sys.stdout.buffer`."""
+    """The attribute `buffer` of `sys.stdout` and `sys.stderr`, for code that writes bytes."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -74,7 +75,10 @@ class _Bytes(io.RawIOBase):
 
 
 class Output(io.TextIOBase):
-    """`sys.stdout` or `sys.stderr`: writes the head to a file, which outlives this process, and keeps the tail of the rest in memory."""
+    """The code's `sys.stdout` or `sys.stderr`.
+
+    It writes the first bytes of a call's output to a file, which outlives this process. Of the other bytes, it keeps only the last in memory.
+    """
 
     def __init__(self, number: int, saved: int, most: int) -> None:
         self._number = number
@@ -85,13 +89,13 @@ class Output(io.TextIOBase):
         self.begin()
 
     def begin(self) -> None:
-        """Start a call, without output."""
+        """Forget the output of the last call, before a new call."""
         self._left = self._head
         self._tail = bytearray()
         self._seen = 0
 
     def put(self, data: bytes) -> None:
-        """Keep or drop bytes. Output of several threads may be mixed, but memory use is limited."""
+        """Add bytes to the output. Bytes from several threads may be mixed, but memory use stays limited."""
         if self._left > 0:
             head, data = data[: self._left], data[self._left :]
             self._left -= len(head)
@@ -103,7 +107,10 @@ class Output(io.TextIOBase):
             del self._tail[: -self._room]
 
     def describe(self) -> list[Any]:
-        """Return the Base64 tail of what is not in the file, and how many bytes are not in the file. The tail may begin inside a character."""
+        """Return the last bytes that are not in the file, in Base64, and the number of all bytes that are not in the file.
+
+        The last bytes may begin inside a character.
+        """
         return [base64.b64encode(self._tail[-self._room :]).decode(), self._seen]
 
     encoding = "utf-8"
@@ -123,14 +130,14 @@ class Output(io.TextIOBase):
         return self._number
 
     def reconfigure(self, **_: Any) -> None:
-        """Do nothing: the stream stays UTF-8."""
+        """Do nothing, so that the encoding stays UTF-8."""
 
     def close(self) -> None:
         """Do nothing: the stream stays open."""
 
 
 class NoInput(io.TextIOBase):
-    """`sys.stdin`, which has no input."""
+    """The code's `sys.stdin`. There is no input, so reading raises `EOFError`."""
 
     def readable(self) -> bool:
         return True
@@ -156,7 +163,7 @@ class Interpreter:
     Args:
         most: maximum bytes of each text in a result.
         plots: maximum number of figures in a result.
-        memory: bytes that the process may use, for a note.
+        memory: maximum bytes of memory of the process, for the note about full memory.
     """
 
     def __init__(self, most: int, plots: int, memory: int) -> None:
@@ -173,13 +180,13 @@ class Interpreter:
         self._names["__builtins__"] = builtins
 
     def interrupt(self, *_: Any) -> None:
-        """Handle SIGINT: stop running code. Between calls it has no effect."""
+        """Interrupt the running code on SIGINT. Between calls, the signal has no effect."""
         if self.running:
             self.interrupted = True
             raise KeyboardInterrupt
 
     def run(self, number: int, code: str) -> dict[str, Any]:
-        """Run code and return the result."""
+        """Run the code of call `number`, and return the result as a JSON object."""
         result: dict[str, Any] = {
             "id": number,
             "status": "error",
@@ -250,7 +257,7 @@ class Interpreter:
         return self._run_coroutine(value) if compiled.co_flags & _COROUTINE else value
 
     def _run_coroutine(self, coroutine: Any) -> Any:
-        """Run a top-level `await`. The loop is kept for later calls, so that tasks can continue there."""
+        """Run a top-level `await`. The event loop is kept, so that its tasks can continue in later calls."""
         import asyncio
 
         if self._loop is None or self._loop.is_closed():
@@ -266,7 +273,7 @@ class Interpreter:
     # -- figures and images --------------------------------------------------
 
     def _add_figures(self, result: dict[str, Any]) -> None:
-        """Add the open matplotlib figures to the result and close them, if matplotlib was imported."""
+        """If matplotlib was imported, add its open figures to the result and close them."""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None:
             return
@@ -280,7 +287,7 @@ class Interpreter:
                 pyplot.close("all")
 
     def _add_image(self, value: Any, result: dict[str, Any]) -> None:
-        """Add a PIL image to the result, if PIL was imported."""
+        """Add `value` to the result as an image if it is a PIL image."""
         image = getattr(sys.modules.get("PIL.Image"), "Image", None)
         if isinstance(image, type) and isinstance(value, image):
             picture: Any = value
@@ -303,7 +310,7 @@ class Interpreter:
 
 
 def _format_traceback(exc: BaseException) -> str:
-    """Format an exception as Python does, starting with the code's own frames."""
+    """Format an exception as Python does, from the first frame of the code on. Frames of this program are left out."""
     try:
         formatted = traceback.TracebackException(type(exc), exc, exc.__traceback__)
         frames = list(formatted.stack)
@@ -324,14 +331,14 @@ def _format_traceback(exc: BaseException) -> str:
 
 
 class Channel:
-    """Sends and receives frames. Raises `EOFError` when the other side has closed its end."""
+    """Sends frames to the server and receives frames from it."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
 
     def receive(self) -> Any:
-        """Return the next frame."""
+        """Wait for the next frame and return its content. Raise `EOFError` if the server has closed its end."""
         _reset_flags(self._incoming)
         (size,) = struct.unpack(">I", self._read_exactly(4))
         return json.loads(self._read_exactly(size))
@@ -356,21 +363,21 @@ class Channel:
 
 
 def _reset_flags(number: int) -> None:
-    """Reset the flags of a descriptor: if code made it non-blocking, this process would end at its next frame."""
+    """Reset the flags of a descriptor. If code has made it non-blocking, this process would end at its next frame."""
     import fcntl
 
     fcntl.fcntl(number, fcntl.F_SETFL, 0)
 
 
 def _move_up(number: int) -> int:
-    """Duplicate a descriptor to a high number."""
+    """Duplicate a descriptor to a number of at least `_LOWEST_DESCRIPTOR`, and return that number."""
     import fcntl  # not available on Windows, where the server imports this file too
 
     return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close descriptors that were inherited by accident, because not every event loop prevents that."""
+    """Close all descriptors except those in `kept`. Not every event loop prevents that descriptors are inherited by accident."""
     place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112 - pathlib is slow to import
     for name in os.listdir(place):  # noqa: PTH208 - the same
         if int(name) not in kept:
@@ -391,7 +398,7 @@ class StandardStreams:
         self.reset()
 
     def reset(self) -> None:
-        """Restore what earlier code may have closed, replaced or left behind."""
+        """Restore the streams and the working directory, which earlier code may have closed, replaced or removed."""
         for number, saved in enumerate(self._saved):
             os.dup2(saved, number)
         for output in self.outputs:
@@ -407,7 +414,7 @@ class StandardStreams:
 
 
 def _apply_sandbox(channel: Channel, settings: dict[str, Any]) -> None:
-    """Apply the sandbox and report the restrictions. The server ends the process if they are not sufficient."""
+    """Apply the sandbox to this process, and report the restrictions to the server. If this fails, the server ends the process."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
     import sandbox  # type: ignore[import-not-found] # a file in the same directory, which is not in a package here
 
@@ -431,7 +438,7 @@ def _prepare(settings: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer frames until the other side closes."""
+    """Answer frames until the server closes its end."""
     if sys.version_info < (3, 9):  # noqa: UP036 - it is another Python than the one that Holdfast asks for
         raise RuntimeError(f"this is Python {sys.version_info[0]}.{sys.version_info[1]}: 3.9 or later is needed")
     stdout = int(sys.argv[1])

@@ -1,7 +1,7 @@
 """List and read an untrusted work folder without following links or exhausting resources.
 
-A name may be any bytes, a file may be a pipe that never delivers data, and folders may be nested ten thousand deep. The process may be
-running meanwhile, so anything that was checked may have changed since.
+A name may be any bytes, a file may be a pipe that never delivers data, and folders may be nested ten thousand deep. The session's Python process
+may be running at the same time, so anything that was checked may have changed since.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ import msgspec
 from holdfast.limits import MIB
 
 HIDDEN: Final = frozenset({".cache", ".config", ".tmp"})
-"""Top-level folders in which libraries keep their own files: counted, but never listed."""
+"""Top-level folders in which libraries keep their own files. These files are counted, but never listed."""
 DEPTH: Final = 64
-"""Maximum depth of folders."""
+"""Maximum depth of nested folders."""
 _NAMES_BYTES: Final = 4 * MIB
 """Maximum bytes of all paths together."""
 _STEPS: Final = 50_000
-"""Maximum number of path steps, summed over all folders. Each folder is opened by walking through its parents."""
+"""Maximum number of path components, summed over all folders. To open a folder, all its parents are opened first, one by one."""
 _FOLDER_FLAGS: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags that do not block: a FIFO without a writer opens at once, and is rejected."""
+"""Flags for opening a file without waiting. A FIFO without a writer opens at once, and is rejected after that."""
 
 Mark = tuple[int, int, int, int]
-"""Identity of a file's state: inode, size, and modification and change times in nanoseconds. It differs after each change."""
+"""Inode, size, modification time and change time of a file, with times in nanoseconds. Each change of the file changes this value."""
 
 
 class Contents(msgspec.Struct, frozen=True):
     """Contents of a folder."""
 
     files: Mapping[str, Mark] = {}
-    """Regular files by path relative to the folder, without those in `HIDDEN`."""
+    """`Mark` of each regular file, by path relative to the folder. Files in `HIDDEN` are not included."""
     size: int = 0
-    """Bytes of all files, including `HIDDEN`. Sparse files count with the bytes on disk, and each file with at least one byte."""
+    """Bytes on disk of all files, including those in `HIDDEN`. Each file has at least one byte in this sum."""
     entries: int = 0
     """Number of files, folders and other entries."""
     too_many: bool = False
-    """True if listing was stopped: too many entries, too deep, or paths too long in total."""
+    """True if listing was stopped because there were too many entries, folders were nested too deep, or all paths together were too long."""
 
     def list_changed(self, earlier: Contents) -> tuple[str, ...]:
         """Return the files that are new or changed since `earlier`, sorted."""
@@ -74,11 +74,11 @@ class _Counter:
 
 
 def list_contents(folder: Path, most: int) -> Contents:
-    """List the contents of a folder; they are empty if it does not exist. Blocks: call it in a thread.
+    """List the contents of a work folder. A missing folder has no contents. This function blocks, so call it in a thread.
 
     Args:
         folder: the work folder.
-        most: number of entries after which to stop.
+        most: maximum number of entries; if there are more, listing stops.
     """
     found, waiting, deep = _Counter(most), [""], False
     while waiting and not found.is_full():
@@ -98,7 +98,7 @@ def list_contents(folder: Path, most: int) -> Contents:
 
 
 def _list_entries(folder: Path, path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the entries of a subfolder, or nothing if it cannot be read or is no longer a folder."""
+    """Yield the entries of a subfolder. Yield nothing if it cannot be read or is no longer a folder."""
     opened = _open_folder(folder, path.split("/") if path else [])
     if opened is None:
         return
@@ -116,7 +116,7 @@ def _list_entries(folder: Path, path: str) -> Iterator[tuple[str, os.stat_result
 
 
 def _open_folder(folder: Path, names: list[str]) -> int | None:
-    """Open a subfolder without following links. Return its descriptor, or None if it does not exist."""
+    """Open a subfolder without following links. Return its descriptor, or None if it cannot be opened."""
     try:
         current = os.open(folder, _FOLDER_FLAGS)
     except OSError:
@@ -133,19 +133,22 @@ def _open_folder(folder: Path, names: list[str]) -> int | None:
 
 
 def split_path(name: str) -> list[str] | None:
-    """Split a path into steps, or return None if it is not valid or leaves its folder."""
+    """Split a relative path into its components. Return None if the path is not valid or leads out of its folder."""
     steps = name.split("/")
     return None if any(step in ("", ".", "..") or "\0" in step for step in steps) else steps
 
 
 def open_file(folder: Path, name: str) -> int | None:
-    """Open a regular file of a folder for reading. Return a descriptor, or None if it is not readable or its path has a link.
+    """Open a regular file of a work folder for reading.
 
-    Blocks: call it in a thread. The caller closes the descriptor.
+    This function blocks, so call it in a thread. The caller must close the descriptor.
 
     Args:
         folder: the work folder.
-        name: path relative to it, as in `CallResult.files`.
+        name: path of the file relative to the folder, as in `CallResult.files`.
+
+    Returns:
+        A descriptor, or None if the file is not a regular file, cannot be read, or has a link in its path.
     """
     steps = split_path(name)
     if steps is None:

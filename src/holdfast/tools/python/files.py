@@ -1,4 +1,4 @@
-"""Save files of a work folder as artifacts of the session, and restore them in a fresh work folder."""
+"""Save files of a work folder as artifacts of the session, and restore them in the work folder of a later process."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from holdfast.tools.python.contents import open_file, split_path
 
 AUTHOR: Final = "python"
 PATH: Final = "path"
-"""Metadata key of an artifact: path of the file in the work folder."""
+"""Metadata key of an artifact. The value is the path of the saved file in the work folder."""
 PLOT: Final = re.compile(r"plot-([1-9][0-9]{0,8})\.png")
 _EXTENSION_CHARS: Final = 20
 _RESTORED_DEPTH: Final = 32
-"""Maximum depth of folders in which files are restored."""
+"""Maximum number of components in the path of a restored file."""
 _log = logging.getLogger("holdfast.tools.python")
 
 
 class SavedFiles(msgspec.Struct):
-    """Saved files and plots of a call, in the form shown to the model."""
+    """The files and plots of a call that were saved, and those that were not, in the form shown to the model."""
 
     files: list[dict[str, Any]] = []
     plots: list[dict[str, Any]] = []
@@ -45,14 +45,14 @@ class SavedFiles(msgspec.Struct):
 async def save_files(
     folder: Path, ran: CallResult, artifacts: SessionArtifacts, *, call_id: str, plots: int, most: int
 ) -> SavedFiles:
-    """Save plots and files of a call as artifacts. What cannot be saved is listed with the reason.
+    """Save plots and files of a call as artifacts. If one cannot be saved, list it with the reason.
 
     Args:
         folder: the work folder, whose content is untrusted.
         ran: result of the call.
-        artifacts: of the session.
+        artifacts: artifacts of the session.
         call_id: id of the call.
-        plots: number of plots that the session already has.
+        plots: number of plots that the session already has. New plots get the next numbers.
         most: maximum number of plots and files to save.
     """
     found = SavedFiles()
@@ -106,14 +106,15 @@ async def _save(
 
 
 def make_printable(path: str) -> str:
-    """Make a path valid for JSON."""
+    """Return a path without surrogates, which JSON text cannot contain."""
     return path.encode("utf-8", "replace").decode()
 
 
 def make_artifact_name(path: str) -> str:
-    """Return the artifact name of a file: its path with `,` for `/` if that is a valid name, or else a name made from it.
+    """Return the name of the artifact in which a file is saved. Different paths have different names.
 
-    Different paths have different names: a generated name contains part of the path's hash.
+    It is the path with `,` in place of `/`, if that is a valid name and the path itself contains no comma. Otherwise a name is generated
+    that contains a part of the path's hash.
     """
     plain = path.replace("/", ",")
     if "," not in path:
@@ -135,7 +136,7 @@ def _replace_char(sign: str) -> str:
 
 
 def _split_extension(name: str) -> tuple[str, str]:
-    """Split a name into stem and extension, which includes the dot."""
+    """Split a file name into stem and extension. The extension includes the dot, and may be empty."""
     stem, dot, ending = name.rpartition(".")
     plain = stem and ending.isascii() and ending.isalnum() and len(ending) <= _EXTENSION_CHARS
     return (stem, dot + ending) if plain else (name, "")
@@ -145,10 +146,10 @@ def _split_extension(name: str) -> tuple[str, str]:
 
 
 async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
-    """Yield a file of a work folder in chunks, without following links.
+    """Yield the content of a file in a work folder in chunks, without following links.
 
     Raises:
-        InvalidRequest: it is not a readable regular file.
+        InvalidRequest: the path is not that of a regular file which can be read.
         OSError: reading failed.
     """
     file = await anyio.to_thread.run_sync(open_file, folder, path)
@@ -165,23 +166,25 @@ async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
 
 
 class RestoredFiles(msgspec.Struct):
-    """Files of a session's earlier processes."""
+    """The result of restoring files that earlier processes of a session saved."""
 
     plots: int = 0
-    """Highest number of a plot."""
+    """Highest number of a saved plot; 0: there are no plots."""
     restored: list[str] = []
-    """Files that were restored."""
+    """Paths of the files that were restored."""
     left: int = 0
-    """Number of files that were not restored because they are too many or too large."""
+    """Number of files that were not restored, mostly because they are too many or too large."""
 
 
 async def restore(found: RestoredFiles, folder: Path, artifacts: SessionArtifacts) -> None:
-    """Restore the newest versions of files saved by the tool in a fresh work folder, within the limits.
+    """Restore the newest version of each file that the tool saved, in a new work folder and within the limits.
+
+    Files that were saved last are restored first.
 
     Args:
-        found: is updated with the result.
-        folder: not in use yet.
-        artifacts: of the session.
+        found: receives the result, even if this function is cancelled before its end.
+        folder: the work folder, which no process uses yet.
+        artifacts: artifacts of the session.
     """
     files: list[Artifact] = []
     for artifact in await artifacts.list():
@@ -205,14 +208,20 @@ async def restore(found: RestoredFiles, folder: Path, artifacts: SessionArtifact
 
 
 def _get_path(artifact: Artifact) -> PurePosixPath | None:
-    """Return the path of a saved file, or None if it is not valid. The path is untrusted: anyone who may write to the session can set it."""
+    """Return the path of a saved file, or None if the path is not valid.
+
+    The path is untrusted, because anyone who may write to the session can set it.
+    """
     path = artifact.metadata[PATH]
     steps = split_path(path) if isinstance(path, str) else None
     return PurePosixPath(*steps) if steps and len(steps) <= _RESTORED_DEPTH else None
 
 
 async def _restore_file(folder: Path, path: PurePosixPath, artifact: Artifact, artifacts: SessionArtifacts) -> bool:
-    """Write a file completely or not at all, and return True on success. The folder contains only restored files."""
+    """Write a saved file to the work folder, completely or not at all. Return True on success.
+
+    The work folder must contain only restored files.
+    """
     place, whole = folder / path, False
     try:
         async with artifacts.open(artifact.name, artifact.version) as opened:

@@ -1,4 +1,4 @@
-"""Create work folders for code, and remove them with their session. The next start removes the folders of a server that died."""
+"""Create and remove the work folders in which code runs. If a server process dies, the next one that starts removes its work folders."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.errors import InvalidRequest
 
 PREFIX: Final = "holdfast-python-"
 LOCK: Final = ".lock"
-"""Suffix of the lock file next to a server's folder. The file is locked as long as that server lives."""
+"""Suffix of the lock file next to the folder of a server process. The file is locked as long as the server process lives."""
 _log = logging.getLogger("holdfast.tools.python")
 
 
 class WorkFolders:
-    """The folder in which this process creates its work folders. The methods block: call them in a thread.
+    """The folder in which this server process creates work folders. The methods block, so call them in a thread.
 
     Args:
-        base: parent directory; None: the directory for temporary files.
+        base: parent directory of the folder; None: the directory for temporary files.
     """
 
     def __init__(self, base: str | None) -> None:
@@ -33,10 +33,10 @@ class WorkFolders:
         self._root: Path | None = None
 
     def open(self) -> None:
-        """Remove the folders of processes that died, and create this process's folder.
+        """Remove the folders of server processes that died, and create the folder of this process.
 
         Raises:
-            InvalidRequest: the folder cannot be created there.
+            InvalidRequest: folders cannot be created in the parent directory.
         """
         try:
             self._base.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class WorkFolders:
         self._root.chmod(0o711)
 
     def make(self) -> Path:
-        """Create an empty work folder. Raise `OSError`."""
+        """Create an empty work folder and return its path. Raise `OSError`."""
         if self._root is None or self._lock is None:
             raise RuntimeError("open() was not called")
         try:
@@ -71,7 +71,7 @@ class WorkFolders:
             return Path(tempfile.mkdtemp(dir=self._root))
 
     def close(self) -> None:
-        """Remove the folder with all work folders."""
+        """Remove the folder of this process with all work folders."""
         root, lock = self._root, self._lock
         self._root = self._lock = None
         if root is not None and lock is not None:
@@ -80,7 +80,7 @@ class WorkFolders:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with its content, at any depth and with any permissions. Failures are logged.
+    """Remove a folder with all its content, whatever its depth and permissions are. Failures are logged, not raised.
 
     The folder must not be in use. Links are removed, not followed.
     """
@@ -99,7 +99,7 @@ def remove(folder: Path) -> None:
 
 
 def _remove_all(root: Path) -> None:
-    """Remove a server's folder. Failures are logged."""
+    """Remove the folder of a server process with all work folders. Failures are logged, not raised."""
     try:
         for folder in list(root.iterdir()):
             remove(folder)
@@ -111,7 +111,7 @@ def _remove_all(root: Path) -> None:
 
 
 def _delete_tree(grave: Path) -> None:
-    """Remove the folder `0` in `grave`. Subfolders are first moved next to it, so that none is deep."""
+    """Remove the folder `0` in `grave`. Each subfolder is first moved directly into `grave`, so that paths stay short."""
     top = os.open(grave, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         names, waiting = count(1), ["0"]
@@ -128,7 +128,7 @@ def _delete_tree(grave: Path) -> None:
 
 
 def _clear_folder(folder: int, top: int, names: count[int]) -> list[str]:
-    """Remove the files of a folder and move its subfolders to `top`. Return their names there."""
+    """Remove the files of a folder, and move its subfolders to `top` under new names. Return the new names."""
     moved = []
     for name in os.listdir(folder):
         if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -164,7 +164,7 @@ def _is_own(lock: int) -> bool:
 
 
 def _try_lock(lock: int, name: str) -> bool:
-    """Lock a file without waiting. Return True if the lock is ours and the file still exists."""
+    """Try to lock a file without waiting. Return True if this process has the lock now and the file still exists."""
     if sys.platform == "win32":
         return True
     import fcntl
@@ -177,7 +177,7 @@ def _try_lock(lock: int, name: str) -> bool:
 
 
 def _unlock(root: Path, lock: int) -> None:
-    """Release a lock, and remove its file unless its folder still exists."""
+    """Release the lock of the folder `root`. Remove the lock file, unless the folder still exists."""
     with contextlib.suppress(OSError):
         if not root.exists():
             root.with_name(root.name + LOCK).unlink()

@@ -1,4 +1,4 @@
-"""Keep one Python process (kernel) per session, and decide when to end it."""
+"""Keep one Python process (kernel) per session, and decide when to end each of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SessionKey = tuple[str, str, str]
 """Tenant, user id and session id."""
 _SOONEST: Final = 1_000
 _LATEST: Final = 3_600_000
-"""Minimum and maximum milliseconds between two checks for idle processes."""
+"""Minimum and maximum milliseconds between two checks for idle kernels."""
 _log = logging.getLogger("holdfast.tools.python")
 
 
@@ -34,7 +34,8 @@ def check_platform(settings: PythonSettings) -> None:
     """Check that the tool can run on this system.
 
     Raises:
-        PythonUnavailable: code cannot be sandboxed here and `unsandboxed` is not set, or the interpreter does not exist.
+        PythonUnavailable: the system is Windows, the interpreter does not exist, or code cannot be sandboxed and `unsandboxed` is not
+            set.
     """
     if sys.platform == "win32":
         raise PythonUnavailable("the tool python does not run on Windows")
@@ -48,14 +49,14 @@ def check_platform(settings: PythonSettings) -> None:
 
 
 class NoKernel(Exception):
-    """The session has no process now; the message for the model says why."""
+    """Raised if a session cannot get a process now. The message is written for the model and says why."""
 
 
 class KernelProcess(Protocol):
-    """Interface of the process that a kernel uses, implemented by `PythonProcess`."""
+    """Interface of a kernel's process. `PythonProcess` implements it."""
 
     async def run(self, code: str) -> CallResult:
-        """Run code after earlier code has finished."""
+        """Wait until earlier code has finished, then run `code`."""
         ...
 
     async def close(self) -> None:
@@ -64,12 +65,12 @@ class KernelProcess(Protocol):
 
 
 class Kernel:
-    """The process of a session with its work folder.
+    """The Python process of a session, and its work folder.
 
     Attributes:
-        identity: identity of the session; a later session with the same id has a different one.
-        begun: True if a call has run in the process.
-        unit: `seq` of the message whose calls ran last; -1 if there was none.
+        identity: `Session.identity` of the session. A later session with the same id has a different identity.
+        begun: True if the process was prepared for its first call.
+        unit: `seq` of the message whose calls ran last; -1: no call has run.
         plots: number of plots that the session has as artifacts.
     """
 
@@ -91,7 +92,7 @@ class Kernel:
             raise NoKernel("the session ended before this call could run")
 
     async def prepare(self, make: Callable[[], Path], process: Callable[[Path], KernelProcess]) -> None:
-        """Create the work folder and the process, which starts when it is first used. Raise `NoKernel`."""
+        """Create the work folder and the process object, unless they exist. The process itself starts at its first call. Raise `NoKernel`."""
         if self._place is None:
             try:
                 folder = await anyio.to_thread.run_sync(make)
@@ -121,7 +122,7 @@ class Kernel:
             raise NoKernel("this server cannot start a Python process; its log has the reason") from exc
 
     async def close(self) -> None:
-        """End the process and remove its folder."""
+        """End the process and remove its work folder."""
         if self._place is not None:
             folder, process = self._place
             try:
@@ -131,15 +132,15 @@ class Kernel:
 
 
 class Kernels:
-    """The kernels of all sessions of all tenants in this process.
+    """The kernels of all sessions of all tenants in this server process.
 
-    A kernel is created when its session first uses it. It ends with its session, when it has been idle too long, or when another session needs
-    a kernel and the maximum is reached.
+    A kernel is created when its session first needs it. It ends in three cases: its session ends, it has been idle too long, or another session
+    needs a kernel and the maximum number is reached.
 
     Args:
-        settings: number of kernels, and limits of each.
-        clock: milliseconds since the epoch.
-        process: creates the process for a work folder; None: `PythonProcess`.
+        settings: maximum number of kernels, and limits of each.
+        clock: returns the time in milliseconds since the epoch.
+        process: creates the process for a work folder; None: creates a `PythonProcess`.
     """
 
     def __init__(
@@ -162,11 +163,12 @@ class Kernels:
         return len(self._kernels)
 
     async def open(self) -> None:
-        """Create the directory for work folders, and remove folders of processes that died.
+        """Create the directory for work folders, and remove the directories of server processes that died.
 
         Raises:
             InvalidRequest: the directory cannot be created.
-            PythonUnavailable: code cannot be sandboxed here and `unsandboxed` is not set, or the interpreter does not exist.
+            PythonUnavailable: the system is Windows, the interpreter does not exist, or code cannot be sandboxed and `unsandboxed` is
+                not set.
         """
         check_platform(self.settings)
         await anyio.to_thread.run_sync(self._folders.open)
@@ -186,11 +188,11 @@ class Kernels:
 
     @asynccontextmanager
     async def acquire(self, key: SessionKey, identity: str) -> AsyncIterator[Kernel]:
-        """Yield the kernel of a session for exclusive use. Callers of one session are served in order.
+        """Yield the kernel of a session for exclusive use. Callers for the same session are served in order.
 
         Args:
-            key: of the session.
-            identity: of the session; the kernel of an earlier session with the same id is ended.
+            key: key of the session.
+            identity: `Session.identity` of the session. If there is a kernel of an earlier session with the same id, it is ended.
 
         Raises:
             NoKernel: all kernels are busy, too many calls of the session are waiting, or the session ended in the meantime.
@@ -211,7 +213,7 @@ class Kernels:
             self._schedule_sweep()
 
     def _get_kernel(self, key: SessionKey, identity: str) -> Kernel:
-        """Return the existing or a new kernel of a session. Raise `NoKernel`."""
+        """Return the kernel of a session. If it has none, create one. Raise `NoKernel`."""
         if not self._open:
             raise NoKernel("the server is shutting down")
         kernel = self._kernels.get(key)
@@ -233,7 +235,7 @@ class Kernels:
         self._end(min(idle, key=lambda kernel: kernel.used_at))
 
     async def _wait_for_room(self) -> None:
-        """Wait until enough ending processes have ended to stay within the maximum number."""
+        """Wait until enough of the kernels that are being ended are gone, so that their number is within the maximum."""
         while self._closing and len(self._kernels) + len(self._closing) > self.settings.max_sessions:
             await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
 
@@ -246,7 +248,7 @@ class Kernels:
             self._end(kernel)
 
     def _end(self, kernel: Kernel) -> None:
-        """End a kernel in the background."""
+        """Remove a kernel from use at once, and end its process in the background."""
         kernel.ended = True
         del self._kernels[kernel.key]
         task = asyncio.ensure_future(kernel.close())
@@ -259,18 +261,18 @@ class Kernels:
             _log.error("a Python process did not end well", exc_info=error)
 
     def _schedule_sweep(self) -> None:
-        """Schedule checks for idle kernels while there are any kernels."""
+        """Start repeated checks for idle kernels, unless they run already or there is no kernel."""
         if self._sweeper is None and self._kernels and self.settings.idle:
             self._sweeper = Repeater(self.sweep)
             self._sweeper.begin(self._get_pause())
 
     def _get_pause(self) -> int:
-        """Return the milliseconds until the next kernel may have been idle too long."""
+        """Return the milliseconds until the next check for idle kernels."""
         oldest = min(kernel.used_at for kernel in self._kernels.values())
         return min(max(oldest + round(self.settings.idle * 1000) - self._clock(), _SOONEST), _LATEST)
 
     async def sweep(self) -> int:
-        """End kernels that have been idle too long. Return the milliseconds until the next check, or 0 if no kernel is left."""
+        """End the kernels that have been idle too long. Return the milliseconds until the next check, or 0 if no kernel remains."""
         long_ago = self._clock() - round(self.settings.idle * 1000)
         for kernel in [one for one in self._kernels.values() if not one.users and one.used_at <= long_ago]:
             self._end(kernel)
@@ -280,7 +282,7 @@ class Kernels:
         return 0
 
     async def wait_until_ended(self) -> None:
-        """Wait until all ending kernels have ended."""
+        """Wait until all kernels that are being ended are gone."""
         while self._closing:
             await asyncio.wait(self._closing)
 

@@ -1,4 +1,4 @@
-"""Run the Python process of one session: start it when first used, enforce its limits, and restart it if it ends."""
+"""Run the Python process of one session: start it at the first call, enforce its limits, and restart it if it has ended."""
 
 from __future__ import annotations
 
@@ -25,26 +25,30 @@ __all__ = ["CallResult", "ProcessLimits", "PythonProcess", "Sandbox", "detect_sa
 
 _BUSY_SECONDS: Final = 0.25
 _IDLE_SECONDS: Final = 2.0
-"""Seconds between two checks of the limits, during a call and without one."""
+"""Seconds between two checks of the limits: the first during a call, the second between calls."""
 _PAUSE_FACTOR: Final = 10
-"""Pause between two checks, as a multiple of the time that a check takes, so that a slow folder does not slow down the server."""
+"""During a call, the pause between two checks is at least this many times as long as a check. So a slow folder does not slow down the
+server."""
 
 
 def _find_program(name: str) -> str:
-    """Return the absolute path of a program. A relative path would be resolved in the work folder, where code may have put another program."""
+    """Return the absolute path of a program.
+
+    A relative path would be resolved in the work folder, where code may have stored another program.
+    """
     return os.path.abspath(shutil.which(name) or name)  # noqa: PTH100 - not resolved: a link may point into a virtual environment
 
 
 class PythonProcess:
     """A separate Python process that keeps its variables from call to call.
 
-    It ends with the thread whose event loop started it, however that thread ends.
+    The process ends when the thread ends whose event loop started it, for whatever reason.
 
     Args:
-        folder: work folder, created if missing. Nothing else is writable.
-        limits: limits of the process.
-        interpreter: path of Python 3.9 or later; None: the interpreter of this process.
-        unsandboxed: run even if the system cannot keep it from the network and other files; see `detect_sandbox`.
+        folder: work folder, created if missing. Code can write only there.
+        limits: limits of the process; None: the default limits.
+        interpreter: path of a Python 3.9 or later; None: the interpreter of this process.
+        unsandboxed: run code even if the system cannot keep it from the network and from other files; see `detect_sandbox`.
     """
 
     def __init__(
@@ -82,7 +86,7 @@ class PythonProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, or None if it is not running."""
+        """Id of the process, or None if no process is running."""
         return self._worker.pid if self._worker is not None and self._worker.alive else None
 
     # -- calls -----------------------------------------------------------------
@@ -90,8 +94,8 @@ class PythonProcess:
     async def run(self, code: str) -> CallResult:
         """Run `code` and return the result. Calls run one at a time: a second call waits for the first.
 
-        If it is cancelled, it interrupts the code and waits for its end. Code that does not end within `grace` is killed, even if the
-        caller no longer waits.
+        If the caller is cancelled, the code is interrupted, and the call waits until the code has ended. If the code does not end within
+        `ProcessLimits.grace` seconds, the process is killed, even if the caller no longer waits.
 
         Raises:
             InvalidRequest: the code is too long.
@@ -114,7 +118,7 @@ class PythonProcess:
                 raise
 
     async def _wait_for_call(self) -> None:
-        """Wait until the running call has ended, even if another task made it."""
+        """Wait until the running call has ended, even if it is the call of another task."""
         if self._call is not None and not self._call.done():
             await asyncio.wait({self._call})
 
@@ -134,7 +138,11 @@ class PythonProcess:
     async def _wait_for_answer(
         self, answering: asyncio.Future[Answer | None], worker: Worker, stop: asyncio.Future[None]
     ) -> Literal["", "timeout", "cancelled"]:
-        """Wait for an answer until the time limit, then interrupt and finally kill the process. Return what was done."""
+        """Wait for the answer. At the time limit, or if the caller is cancelled, interrupt the code, and finally kill the process.
+
+        Returns:
+            The reason for the interrupt, or an empty string if the code ended by itself.
+        """
         await self._wait_within_limits(worker, {answering, stop}, self._limits.timeout)
         if answering.done():
             return ""
@@ -151,7 +159,7 @@ class PythonProcess:
         return "cancelled" if stop.done() else "timeout"
 
     async def _wait_within_limits(self, worker: Worker, waited: set[asyncio.Future[Any]], seconds: float) -> None:
-        """Wait until one of the futures is done or the time is up, and enforce the limits of the process in the meantime."""
+        """Wait until one of the futures is done, or `seconds` have passed. Meanwhile, enforce the limits of the process."""
         end, pause = time.monotonic() + seconds, _BUSY_SECONDS
         while (left := end - time.monotonic()) > 0:
             done, _ = await asyncio.wait(waited, timeout=min(left, pause), return_when=asyncio.FIRST_COMPLETED)
@@ -196,7 +204,7 @@ class PythonProcess:
     # -- starting and ending -----------------------------------------------------
 
     async def _ensure_started(self) -> str:
-        """Start a process if there is none. Return what happened to the previous one as a note for the model, or an empty string."""
+        """Start a process if none is running. Return a note for the model about the end of the last process, or an empty string."""
         if self._closed:
             raise PythonUnavailable("its Python process was closed")
         if self._worker is not None and not self._worker.alive:
@@ -227,7 +235,7 @@ class PythonProcess:
         """Clean up after a process that died or must be killed.
 
         Returns:
-            The reason, in words that follow `the process`, and True if its folder was emptied.
+            The reason for its end, as words that continue a sentence after `the process`; and True if the work folder was emptied.
         """
         worker.kill()
         why = self._exceeded or await worker.wait_until_dead()
@@ -247,7 +255,7 @@ class PythonProcess:
         await worker.end()
 
     async def close(self) -> None:
-        """Kill the process and everything that it started. The folder is left unchanged."""
+        """Kill the process and everything that it started. The work folder is left unchanged."""
         self._closed = True
         if self._worker is not None:
             self._worker.kill()
@@ -258,7 +266,7 @@ class PythonProcess:
     # -- limits that the operating system does not enforce ---------------------------
 
     async def _watch(self, worker: Worker) -> None:
-        """Check the limits between calls, if the process was active since the last check."""
+        """Enforce the limits between calls. A check is skipped if the process has used no processor time since the last one."""
         used = worker.get_cpu_seconds()
         while worker.alive:
             await asyncio.sleep(_IDLE_SECONDS)
@@ -272,7 +280,7 @@ class PythonProcess:
             worker.kill()
 
     def _check_limits(self, worker: Worker, found: Contents) -> bool:
-        """Return True if the process exceeds a limit, and record which."""
+        """Return True if the process exceeds a limit, and record which limit that is."""
         limits = self._limits
         if worker.count_threads() > limits.max_threads:
             self._exceeded = f"had more than {limits.max_threads} threads, and was killed"

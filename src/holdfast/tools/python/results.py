@@ -1,4 +1,4 @@
-"""Format the result of a call for the model: an object without empty fields, within the size limit."""
+"""Format the result of a call for the model: a JSON object without empty fields, within a size limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.tools.python.files import SavedFiles
 from holdfast.tools.tool import cut
 
 _TEXTS: Final = ("stdout", "stderr", "result", "exception")
-"""Texts that may be long, in the order in which they are cut: the most informative about errors come last."""
+"""Fields with texts that may be long, in the order in which they are cut. Texts that explain errors best are cut last."""
 _LISTS: Final = ("files", "plots", "not_kept")
 _LEAST: Final = 256
-"""Minimum bytes that are kept of each text."""
+"""Bytes of each text that are always kept."""
 _FEWEST: Final = 3
-"""Minimum items that are kept of each list."""
+"""Number of items of each list that are always kept."""
 _MORE: Final = "more_"
 
 
@@ -26,9 +26,9 @@ def format_result(ran: CallResult, saved: SavedFiles, notes: list[str], most: in
 
     Args:
         ran: result of the code.
-        saved: the call's saved files and plots.
-        notes: further notes.
-        most: maximum bytes of the object as JSON. Output is cut first, tracebacks last.
+        saved: the saved files and plots of the call.
+        notes: notes for the model.
+        most: maximum bytes of the object as JSON. Standard output is cut first, the traceback last.
     """
     result = {
         "status": ran.status,
@@ -59,7 +59,10 @@ def fit_result(result: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 
 def _shorten(found: dict[str, Any], name: str, most: int, least: int) -> None:
-    """Cut one text so that the whole result fits, if possible. Its JSON may be longer than the text, so this takes several steps."""
+    """Cut one text until the whole result has at most `most` bytes as JSON, but keep at least `least` bytes of the text.
+
+    The size of a text in JSON cannot be calculated from its length, so this may take several attempts.
+    """
     text = found.get(name, "")
     while (over := _count_json_bytes(found) - most) > 0 and len(found.get(name, "").encode()) > least:
         now = found[name].encode()

@@ -1,10 +1,12 @@
-"""Restrict a session's Python process. The process applies this to itself before it runs any code, and cannot undo it.
+"""Restrict a session's Python process. The process applies the restrictions to itself before it runs any code, and cannot undo them.
 
-Files: Landlock. The work folder is writable, Python and the system's libraries are readable, nothing else can be opened. Network, other
-processes and rarely used parts of the kernel: a filter of system calls (`seccomp`, next to this file). Memory, files and CPU time:
-resource limits. A process of root keeps its user id but loses its privileges.
+- Landlock restricts files. The work folder is writable, Python and the system's libraries are readable, and nothing else can be opened.
+- A filter of system calls (`seccomp`, next to this file) blocks the network, other processes, and rarely used parts of the kernel.
+- Resource limits restrict memory, files and CPU time.
 
-It runs in a separate Python, 3.9 or later, that has no Holdfast: standard library only.
+A process of root keeps its user id but loses its privileges.
+
+This file uses only the standard library. Its interpreter may be another Python, 3.9 or later, in which Holdfast is not installed.
 """
 
 # pathlib is slow to import, which would add to each start.
@@ -54,7 +56,7 @@ _SYSTEM = (
     *("/etc/mime.types", "/etc/matplotlibrc", "/sys/devices/system/cpu", "/proc/cpuinfo", "/proc/meminfo"),
     *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
 )
-"""Readable paths of the system; not all of /usr, where some people install their server."""
+"""Readable paths of the system. Not all of /usr is readable, because some people install their server there."""
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full")
 _OPEN_FILES = 256
 _STACK = 8 << 20
@@ -67,8 +69,8 @@ def probe() -> dict[str, Any]:
     """Return the restrictions that this system supports.
 
     Returns:
-        `landlock`: version, or 0; `seccomp`: True if filters are available and this file knows the processor; `limits`: True if there are
-        resource limits.
+        An object with three values. `landlock` is the version of Landlock, or 0 without it. `seccomp` is True if filters of system calls are
+        available and this file knows the processor. `limits` is True if there are resource limits.
     """
     return {"landlock": _get_landlock_version(), "seccomp": _has_seccomp(), "limits": os.name == "posix"}
 
@@ -112,15 +114,15 @@ def _has_seccomp() -> bool:
 
 
 def confine(folder: str, limits: dict[str, int], parent: int) -> dict[str, Any]:
-    """Restrict this process permanently. It must have a single thread.
+    """Restrict this process permanently. It must have only one thread when this is called.
 
     Args:
         folder: the only writable folder.
-        limits: `memory` and `max_file`, in bytes.
-        parent: id of the process with which this one ends.
+        limits: the limits `memory` and `max_file`, in bytes.
+        parent: id of the parent process. When the parent ends, this process is killed.
 
     Returns:
-        The restrictions that apply, as from `probe`.
+        The restrictions that apply, in the form that `probe` returns.
 
     Raises:
         OSError: a supported restriction could not be applied.
@@ -140,7 +142,7 @@ def confine(folder: str, limits: dict[str, int], parent: int) -> dict[str, Any]:
 
 
 def _lower_priority() -> None:
-    """Make this the first process to be killed when memory is full, and lower its CPU priority."""
+    """Make this process the first that is killed when the system's memory is full, and lower its CPU priority."""
     os.nice(5)
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -162,7 +164,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Drop all capabilities, and prevent gaining new ones."""
+    """Drop all capabilities of this process, and prevent it from gaining new ones."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     for capability in range(64):
         try:
@@ -238,7 +240,7 @@ def _apply_landlock(folder: str, version: int) -> None:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> bool:
-    """Grant rights for a file or folder. Return True if it exists."""
+    """Grant Landlock rights for a file or folder. Return False if it cannot be opened."""
     try:
         opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:

@@ -1,6 +1,6 @@
-"""Build the seccomp filter that decides which system calls a session's Python may make. This module only returns its bytes.
+"""Build the seccomp filter that decides which system calls a session's Python may make. The module `sandbox` applies it.
 
-It runs in a separate Python, 3.9 or later, that has no Holdfast: standard library only.
+This file uses only the standard library. Its interpreter may be another Python, 3.9 or later, in which Holdfast is not installed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 _AF_UNIX = 1
 _SOCK_STREAM = 1
 _CLONE_THREAD = 0x10000 | 0x400
-"""Flags of a thread that shares open files. Open files that a thread does not share could not be counted."""
+"""Flags for a new thread that shares open files with its process. Other threads are rejected, because their open files could not be counted."""
 _CLOSE_RANGE_UNSHARE = 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -21,7 +21,7 @@ RET_KILL = 0x80000000
 _RET_ERRNO = 0x00050000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NEWEST_CALL = 451
-"""Newest system call that this file knows. Newer ones are reported as missing. Their numbers are the same on all processors."""
+"""Number of the newest system call that this file knows. Newer calls, whose numbers are the same on all processors, are reported as missing."""
 
 DENIED: dict[str, tuple[int, int]] = {
     # Other processes: creating, replacing and inspecting them.
@@ -130,9 +130,10 @@ DENIED: dict[str, tuple[int, int]] = {
     "ioperm": (173, -1),
     "vhangup": (153, 58),
 }
-"""Calls rejected with EPERM: number on x86_64 and on aarch64; -1: does not exist there."""
+"""System calls that are rejected with EPERM, each with its numbers on x86_64 and on aarch64. -1: the call does not exist there."""
 UNKNOWN: dict[str, tuple[int, int]] = {"clone3": (435, 435), "openat2": (437, 437)}
-"""Calls reported as missing. Their arguments are in memory, which a filter cannot read; the C library falls back to their older forms."""
+"""System calls that are reported as missing, because a filter cannot read their arguments, which are in memory. The C library uses older calls
+instead."""
 NOTHING: dict[str, tuple[int, int]] = {
     "chmod": (90, -1),
     "fchmod": (91, 52),
@@ -148,8 +149,10 @@ NOTHING: dict[str, tuple[int, int]] = {
     "sync": (162, 81),
     "syncfs": (306, 267),
 }
-"""Calls that succeed without effect, as on a file system without permissions. Landlock does not restrict them, so they would reach
-every file of the server's user; and copying a file only requires that they do not fail. The last two would reach every file on the system.
+"""System calls that have no effect and report success, as on a file system without permissions.
+
+Landlock does not restrict them. The last two would affect every file on the system, the others every file of the server's user. They report
+success because copying a file requires that they do not fail.
 """
 UNSUPPORTED: dict[str, tuple[int, int]] = {
     "getxattr": (191, 8),
@@ -165,31 +168,34 @@ UNSUPPORTED: dict[str, tuple[int, int]] = {
     "lremovexattr": (198, 15),
     "fremovexattr": (199, 16),
 }
-"""Calls reported as unsupported: code expects that some file systems lack them."""
+"""System calls that are reported as unsupported. Code can handle that, because some file systems lack them."""
 OWN_SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
-"""Calls allowed only on this process itself."""
+"""System calls that send a signal. They are allowed only if this process is the receiver."""
 CLONE, SOCKETPAIR, PRLIMIT, FCNTL, IOCTL = (56, 220), (53, 199), (302, 261), (72, 25), (16, 29)
 _OPEN, OPENAT, PRCTL, AFFINITY, _TRUNCATE = (2, -1), (257, 56), (157, 167), (203, 122), (76, 45)
 _CLOSE_RANGE = 436
 _FCNTL_DENIED = (8, 10, 15, 1024)
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX: would send signals to any process. F_SETLEASE: would make others wait for a file."""
+"""Commands of `fcntl` that are rejected. F_SETOWN, F_SETSIG and F_SETOWN_EX would send signals to any process. F_SETLEASE would make other
+processes wait for a file."""
 _IOCTL_ALLOWED = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x40049409)
-"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FICLONE. Landlock does not restrict the others: some change the
-attributes of a file that is open for reading only, one seals it permanently.
+"""Commands of `ioctl` that are allowed: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX and FICLONE.
+
+All others are rejected, because Landlock does not restrict them. Some of them change the attributes of a file that is open only for reading,
+and one seals it permanently.
 """
 _TRUNC = os.O_TRUNC
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 _LOAD, _EQUAL, _ABOVE, _RETURN, _AND = 0x20, 0x15, 0x25, 0x06, 0x54
-"""Instructions of a filter: load a word; jump if equal; jump if greater; return; and."""
+"""Operations of a filter: load a word, jump if equal, jump if greater, return, bitwise and."""
 _EPERM, _ENOSYS, _OK, _EOPNOTSUPP = (_RET_ERRNO | code for code in (errno.EPERM, errno.ENOSYS, 0, errno.EOPNOTSUPP))
 
 Instruction = tuple[int, int, int, int]
-"""Operation, jump if true, jump if false, value."""
+"""Operation, number of instructions to skip if true, number of instructions to skip if false, value."""
 
 
 def _load_argument(at: int) -> Instruction:
-    """Load the low half of an argument."""
+    """Return the instruction that loads the low half of the argument with index `at`."""
     return (_LOAD, 0, 0, 16 + 8 * at)
 
 
@@ -198,34 +204,37 @@ def _return(value: int) -> Instruction:
 
 
 def _allow_only(at: int, value: int) -> list[Instruction]:
-    """Allow the call only if an argument has this value."""
+    """Return instructions that allow a call only if the argument with index `at` has this value."""
     return [_load_argument(at), (_EQUAL, 0, 1, value), _return(_RET_ALLOW), _return(_EPERM)]
 
 
 def _reject_any_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
-    """Reject the call if an argument has one of these values."""
+    """Return instructions that reject a call if the argument with index `at` has one of these values."""
     checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _return(_EPERM))]
     return [_load_argument(at), *checks, _return(_RET_ALLOW)]
 
 
 def _allow_any_of(at: int, values: tuple[int, ...]) -> list[Instruction]:
-    """Allow the call only if an argument has one of these values."""
+    """Return instructions that allow a call only if the argument with index `at` has one of these values."""
     checks = [step for value in values for step in ((_EQUAL, 0, 1, value), _return(_RET_ALLOW))]
     return [_load_argument(at), *checks, _return(_EPERM)]
 
 
 def _reject_hidden_truncation(at: int) -> list[Instruction]:
-    """Reject emptying a file by opening it for reading, which early versions of Landlock do not restrict."""
+    """Return instructions that reject emptying a file by opening it for reading. Early versions of Landlock do not restrict this.
+
+    The argument with index `at` contains the flags for opening.
+    """
     masked = (_AND, 0, 0, _TRUNC | _ACCESS)
     return [_load_argument(at), masked, (_EQUAL, 0, 1, _TRUNC), _return(_EPERM), _return(_RET_ALLOW)]
 
 
 def _build_rules(here: int, landlock: int) -> dict[int, list[Instruction]]:
-    """Return the instructions for each restricted system call.
+    """Return the instructions for each restricted system call, by number of the call.
 
     Args:
-        here: 0 on x86_64, 1 on aarch64.
-        landlock: version of Landlock; before version 3 it did not restrict truncation.
+        here: processor: 0 for x86_64, 1 for aarch64.
+        landlock: version of Landlock, which restricts truncation only since version 3.
     """
     rules: dict[int, list[Instruction]] = {}
     for group, code in ((DENIED, _EPERM), (UNKNOWN, _ENOSYS), (NOTHING, _OK), (UNSUPPORTED, _EOPNOTSUPP)):
@@ -255,11 +264,11 @@ def _build_rules(here: int, landlock: int) -> dict[int, list[Instruction]]:
 
 
 def build_filter(machine: str, landlock: int) -> bytes:
-    """Return the filter. Known calls that it does not restrict are allowed.
+    """Return the filter as bytes. It allows all system calls up to `_NEWEST_CALL` for which there is no rule.
 
     Args:
-        machine: `x86_64` or `aarch64`.
-        landlock: version of Landlock; before version 3 it did not restrict truncation.
+        machine: processor: `x86_64` or `aarch64`.
+        landlock: version of Landlock, which restricts truncation only since version 3.
     """
     steps = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH[machine]), _return(RET_KILL), (_LOAD, 0, 0, 0)]
     steps += [(_ABOVE, 0, 1, _NEWEST_CALL), _return(_ENOSYS)]

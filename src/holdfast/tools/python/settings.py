@@ -1,4 +1,4 @@
-"""Settings and limits of the tool `python`."""
+"""Define the settings of the tool `python`, including its limits."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from holdfast.settings import Duration, Settings, Size, Text, Timeout, check_fie
 
 
 class PythonLimits(Settings, frozen=True, kw_only=True):
-    """Limits of a session's Python process, and where it runs."""
+    """Limits of the sessions' Python processes, their interpreter, and their folders."""
 
     timeout: Timeout = 60.0
-    """Maximum seconds of a call; then it is interrupted, and killed soon after."""
+    """Time limit of a call in seconds. Code that takes longer is interrupted, and soon after that its process is killed."""
     memory: Annotated[int, Meta(ge=64 << 20, le=1 << 40, extra={"form": "size"})] = 1 << 30
     """Maximum memory of a process, in bytes."""
     max_output: Size = 64 * 1024
-    """Bytes of output kept per call."""
+    """Maximum bytes that are kept of each output of a call: stdout, stderr, result and exception."""
     max_file: Size = 32 << 20
-    """Size of the largest file that code may write, in bytes."""
+    """Maximum bytes of each file that code writes."""
     max_files: Annotated[int, Meta(ge=0, le=1000)] = 32
-    """Maximum number of files that are saved per call, as artifacts of the session."""
+    """Maximum number of files and plots per call that are saved as artifacts of the session."""
     max_sessions: Annotated[int, Meta(ge=1, le=1000)] = 16
-    """Maximum number of processes; beyond it, the process that has been idle longest is ended."""
+    """Maximum number of sessions with a process. If another session needs one, the process that has been idle longest is ended."""
     idle: Duration = 3600.0
-    """Idle seconds after which a session's process is ended and its variables are lost; 0: never."""
+    """Seconds without a call after which a session's process is ended and its variables are lost; 0: never."""
     workdir: Text | None = None
     """Directory in which work folders are created; unset: the directory for temporary files."""
     interpreter: Text | None = None
@@ -35,7 +35,7 @@ class PythonLimits(Settings, frozen=True, kw_only=True):
 
 
 class PythonSettings(PythonLimits, frozen=True, kw_only=True):
-    """Settings of the tool `python`, which is enabled by `Holdfast(python=PythonSettings())`.
+    """Settings of the tool `python`. `Holdfast(python=PythonSettings())` enables the tool.
 
     Raises:
         InvalidRequest: a value is not valid.

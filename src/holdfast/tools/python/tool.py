@@ -34,7 +34,7 @@ ELSEWHERE: Final = (
     "calls since the last one here ran in another process: what they did to variables and files is not to be seen here"
 )
 _NOT_RUN: Final = ('{"status":"not_run"', '{"error":"wrong arguments', '{"error":"code has more than')
-"""Prefixes of results of calls whose code did not run and therefore left nothing in the process."""
+"""Prefixes of a call's result if its code did not run, so that it changed nothing in the process."""
 _DESCRIPTION: Final = """\
 Run Python code in a process that belongs to this conversation. Variables, functions and imports are kept from call to call. \
 The value of the last expression is returned, and what is printed. Files that the code writes to the current folder are kept \
@@ -44,7 +44,7 @@ network, no other folder to write to, no subprocess and no input(). A call may t
 
 
 class PythonTool:
-    """Runs the calls of all sessions.
+    """Runs the calls of the tool `python` for all sessions.
 
     Args:
         kernels: the processes of the sessions.
@@ -85,7 +85,7 @@ class PythonTool:
 
 
 async def _prepare_notes(kernel: Kernel, context: ToolContext) -> list[str]:
-    """Return notes about the process for the model. A fresh process gets the files of earlier ones back."""
+    """Return notes about the process for the model. In a new process, first restore the files of earlier processes."""
     call = context.call
     if kernel.begun:
         since = await _has_run_since(call, kernel.unit + 1)
@@ -102,7 +102,10 @@ async def _prepare_notes(kernel: Kernel, context: ToolContext) -> list[str]:
 
 
 async def _has_run_since(call: Call, start: int) -> bool:
-    """Return True if calls of the tool ran between entry `start` and this call's message. Only the newest entries are checked."""
+    """Return True if other calls of the tool ran, or may have run, from the entry `start` to before this call's message.
+
+    Only the newest `PYTHON_LOOKED_BACK` entries are checked.
+    """
     start = max(start, call.unit - PYTHON_LOOKED_BACK)
     if start >= call.unit:
         return False
@@ -120,10 +123,10 @@ async def _has_run_since(call: Call, start: int) -> bool:
 
 
 def make_python_tool(kernels: Kernels, most: int) -> Tool:
-    """Create the tool.
+    """Create the tool `python`.
 
     Args:
-        kernels: the processes of the sessions, with their settings.
+        kernels: the processes of the sessions, and the settings of the tool.
         most: maximum bytes of a result, as `ToolLimits.result`.
     """
     settings = kernels.settings
@@ -139,15 +142,15 @@ def make_python_tool(kernels: Kernels, most: int) -> Tool:
 def add_python_tool(
     known: Toolset, settings: PythonSettings | None, clock: Callable[[], int]
 ) -> tuple[Kernels | None, Toolset]:
-    """Add the tool `python` to a toolset.
+    """Create the kernels of the tool `python`, and add the tool to a toolset.
 
     Args:
         known: the other tools.
         settings: settings of the tool; None: no tool is added, and no kernels are created.
-        clock: milliseconds since the epoch.
+        clock: returns the time in milliseconds since the epoch.
 
     Returns:
-        The kernels, or None, and the toolset.
+        The kernels or None, and the toolset.
 
     Raises:
         InvalidRequest: another tool has the same name, or `settings` has the wrong type.
@@ -164,7 +167,10 @@ def add_python_tool(
 
 
 def get_max_seconds(settings: PythonSettings) -> float:
-    """Return the maximum seconds of a call, including the calls before it in the queue. Each call's own limits end it much earlier."""
+    """Return the time limit for a call of the tool in seconds, including the time for all calls that may wait before it.
+
+    The limits of each single call end it much earlier.
+    """
     one = settings.timeout + ProcessLimits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
     return one * (PYTHON_CALLS_WAITING + 1)
 
@@ -180,7 +186,7 @@ def _format_description(settings: PythonSettings) -> str:
 
 
 def _format_size(size: int) -> str:
-    """Format a size for people: `32 MiB`."""
+    """Format a number of bytes for people, for example as `32 MiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"

@@ -1,6 +1,6 @@
-"""Run one Python process from start to end: exchange frames, send signals, collect output. Its answers are not trusted.
+"""Run one Python process from its start to its end: exchange frames, send signals, and collect output.
 
-The code may have been written with bad intentions, so frames may be forged, too large, late or missing.
+The answers of the process are not trusted. Its code may be malicious, so frames may be forged, too large, late or missing.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from holdfast.tools.python import child, sandbox
 from holdfast.tools.python.calls import ProcessLimits
 
 _CLOSED_SECONDS: Final = 1.0
-"""Seconds for a process that has closed its pipes to end by itself."""
+"""Seconds to wait until a process that has closed its pipes ends by itself."""
 _DEATH_SECONDS: Final = 5.0
-"""Seconds to wait for the end of a killed process."""
+"""Maximum seconds to wait for the end of a process that was killed or is ending."""
 _SPARE_SECONDS: Final = 5.0
-"""Seconds of processor time in addition to the limit of a call."""
+"""Seconds of processor time that a call gets in addition to its time limit."""
 _PART: Final = 1 << 16
 _FRAME_BYTES: Final = 24 * MIB
-"""Maximum bytes of a frame without its texts."""
+"""Maximum bytes of a frame, in addition to the space for its texts."""
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _NOTES: Final = 8
 _NOTE_CHARS: Final = 600
 _QUOTES: Final = 2000
-"""Maximum quotation marks in a list of texts: a list of millions would take twenty times its size in memory."""
+"""Maximum number of quotation marks in a JSON list. Decoding a list with millions of texts would take twenty times its size in memory."""
 _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-"""Environment variables that are passed on, because some Pythons do not start without them. Otherwise only `TZ` is passed on: the
-server's environment contains keys.
+"""Environment variables that are passed on to the process, because some Pythons do not start without them. The only other one is `TZ`,
+because the server's environment contains secret keys.
 """
 _REASONS: Final = {
     "SIGKILL": "was ended by the system, most likely because the machine's memory was full",
@@ -62,7 +62,7 @@ class Sandbox(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Missing restrictions in words; empty if the sandbox is complete."""
+        """Descriptions of the restrictions that are missing; empty if the sandbox is complete."""
         missing = []
         if not self.limits:
             missing.append("memory and files have no limits (no POSIX system)")
@@ -79,7 +79,7 @@ def detect_sandbox() -> Sandbox:
 
 
 class _Hello(msgspec.Struct):
-    """First frame of a process."""
+    """The first frame that a process sends."""
 
     restrictions: dict[str, Any]
 
@@ -98,20 +98,20 @@ class _AnswerFields(msgspec.Struct):
 
 
 class Answer(_AnswerFields):
-    """The process's answer to a call, which may be false."""
+    """The answer of the process to a call. Its content may be forged."""
 
     plots: list[bytes]
     notes: list[str]
 
 
 class _RawAnswer(_AnswerFields):
-    """An answer as received. Its lists may have millions of items."""
+    """An answer as received. Its lists are not decoded yet, because they may have millions of items."""
 
     plots: msgspec.Raw
     notes: msgspec.Raw
 
     def to_answer(self, limits: ProcessLimits) -> Answer:
-        """Return the answer within the limits. Plots that are not PNGs are dropped."""
+        """Return the answer, shortened to the limits. Plots that are not PNG images are dropped."""
         plots = [plot for plot in _decode_list(self.plots, bytes) if plot.startswith(_PNG)][: limits.max_plots]
         notes = [note[:_NOTE_CHARS] for note in _decode_list(self.notes, str)[:_NOTES]]
         answer = Answer(**{**msgspec.structs.asdict(self), "plots": plots, "notes": notes})
@@ -123,7 +123,7 @@ class _RawAnswer(_AnswerFields):
 
 
 class _InvalidFrame(Exception):
-    """A frame is not valid."""
+    """Raised if a frame of the process is not valid."""
 
 
 def _decode_list(frame: msgspec.Raw, kind: type[_Text]) -> list[_Text]:
@@ -133,7 +133,7 @@ def _decode_list(frame: msgspec.Raw, kind: type[_Text]) -> list[_Text]:
 
 
 class Worker:
-    """An operating system process, created by `start`.
+    """A running Python process of the operating system. `start` creates it.
 
     Attributes:
         sandbox: restrictions that the process reported before it ran any code.
@@ -152,7 +152,7 @@ class Worker:
 
     @classmethod
     async def start(cls, folder: Path, limits: ProcessLimits, interpreter: str) -> Worker:
-        """Start a process in an existing folder. Raise `PythonUnavailable`."""
+        """Start a process in an existing work folder. Raise `PythonUnavailable` if it does not start or cannot be sandboxed."""
         (stdout, theirs), (stderr, theirs_too) = _create_output(), _create_output()
         outputs = (stdout, stderr)
         try:
@@ -177,7 +177,7 @@ class Worker:
         return worker
 
     async def _greet(self, folder: Path) -> None:
-        """Send the settings, and receive the restrictions that apply."""
+        """Send the settings to the process, and receive the restrictions that it has applied."""
         limits = self._limits
         settings = {name: getattr(limits, name) for name in ("memory", "max_file", "max_output", "max_plots")}
         await self._send({**settings, "folder": str(folder), "parent": os.getpid()})
@@ -187,7 +187,7 @@ class Worker:
         self.sandbox = msgspec.convert(restrictions, Sandbox)
 
     def _quote_errors(self) -> str:
-        """Return the end of its standard error output, for an error message."""
+        """Return the end of the process's standard error, for an error message."""
         data = os.pread(self._outputs[1], 4096, max(0, os.fstat(self._outputs[1]).st_size - 2000))
         text = data.decode("utf-8", "replace").strip()
         return f": {text}" if text else ""
@@ -208,7 +208,7 @@ class Worker:
         return await self._process.stdout.readexactly(size)
 
     async def ask(self, code: str) -> Answer | None:
-        """Run code. Return None if the process died, or was killed because its answer is not valid."""
+        """Run code and return the answer. Return None if the process died, or was killed because its answer is not valid."""
         self._calls += 1
         for output in self._outputs:
             os.ftruncate(output, 0)
@@ -230,7 +230,7 @@ class Worker:
         return answer.to_answer(self._limits)
 
     async def _handle_closed_pipes(self) -> None:
-        """Handle closed pipes: wait for the process to die, or kill it."""
+        """Wait for a process to end that has closed its pipes. If it does not end, kill it."""
         try:
             async with asyncio.timeout(_CLOSED_SECONDS):
                 await self._process.wait()
@@ -239,7 +239,10 @@ class Worker:
             self.kill()
 
     def _limit_time(self) -> None:
-        """Limit processor time for one call, summed over all cores. A thread that keeps running may use it up, but no more."""
+        """Limit the processor time of the process until the next call, summed over all cores.
+
+        A thread that keeps running after the call can use up this time, but no more.
+        """
         if sys.platform != "linux":
             return
         import resource
@@ -252,7 +255,10 @@ class Worker:
             resource.prlimit(self._process.pid, resource.RLIMIT_CPU, (most, hard))
 
     def read_output(self, at: int, answer: Answer | None) -> str:
-        """Return what was written to stdout (0) or stderr (1), shortened; also after the process has died."""
+        """Return the text that was written to stdout (`at` is 0) or stderr (`at` is 1), shortened.
+
+        This works even after the process has died.
+        """
         tail, seen = (b"", 0) if answer is None else (answer.stdout, answer.stderr)[at]
         text = _join_output(self._outputs[at], tail, seen, self._limits.max_output)
         if answer is None:  # Python's crash report includes our own frames
@@ -272,18 +278,18 @@ class Worker:
         return self._process.pid
 
     def get_cpu_seconds(self) -> float:
-        """Return the used processor time in seconds, or 0 if it is unknown."""
+        """Return the processor time that the process has used, in seconds, or 0 if it is unknown."""
         try:
             return time.clock_gettime((~self._process.pid << 3) | 2)  # Linux's name for the clock of a process
         except (OSError, AttributeError):
             return 0.0
 
     def is_out_of_time(self) -> bool:
-        """Return True if it has used up its processor time and ignores the signal that says so."""
+        """Return True if the process has used up its processor time, and ignores the signal that the system sends for that."""
         return self.get_cpu_seconds() > self._most + 1
 
     def count_deleted_bytes(self) -> int:
-        """Return the bytes of open files that have been deleted, or 0 if they are unknown."""
+        """Return the bytes on disk of deleted files that the process still has open, or 0 if they are unknown."""
         if not self.alive:
             return 0
         own, sizes = {os.fstat(output).st_ino for output in self._outputs}, {}
@@ -297,14 +303,14 @@ class Worker:
         return sum(sizes.values())
 
     def count_threads(self) -> int:
-        """Return the number of threads, or 0 if it is unknown."""
+        """Return the number of the process's threads, or 0 if it is unknown."""
         try:
             return Path(f"/proc/{self._process.pid}/task").stat().st_nlink - 2
         except OSError:
             return 0
 
     def interrupt(self) -> None:
-        """Interrupt the code."""
+        """Interrupt the running code by SIGINT."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
@@ -317,7 +323,10 @@ class Worker:
                 os.killpg(self._process.pid, number)
 
     async def wait_until_dead(self) -> str:
-        """Wait until the process has died, and return the reason, in words that follow `the process`. No call may be running."""
+        """Wait until the process has died. Return the reason, as words that continue a sentence after `the process`.
+
+        No call may be running.
+        """
         code = await self._wait_for_exit()
         if self._is_broken:
             return "sent something that is no answer, and was killed"
@@ -327,9 +336,10 @@ class Worker:
         return "had no memory left to answer" if code == child.NO_MEMORY else f"ended itself with exit code {code}"
 
     async def _wait_for_exit(self) -> int:
-        """Return the exit code. An event loop reports the end of a process only after its pipes are read to their end.
+        """Wait for the end of the process, and return its exit code.
 
-        Without a sandbox, the process may have passed its pipe to a child that lives on, so the wait is limited.
+        The pipes are read to their end, because an event loop reports the end of a process only after that. Without a sandbox, a child
+        process may keep a pipe open, so the wait is limited. If it takes too long, the result is the exit code of a killed process.
         """
         try:
             async with asyncio.timeout(_DEATH_SECONDS):
@@ -350,9 +360,9 @@ class Worker:
 
 
 def _create_output() -> tuple[int, int]:
-    """Create a file without a name. Return a descriptor for reading it here and one for the process, which appends to it.
+    """Create a file without a name for output. Return a descriptor for this process, which reads, and one for the other, which appends.
 
-    It is opened twice, because the process could change the flags of a shared descriptor and disturb reading.
+    The file is opened twice, because the other process could change the flags of a shared descriptor and disturb the reader.
     """
     ours, path = tempfile.mkstemp()
     try:
@@ -367,7 +377,7 @@ def _close(outputs: tuple[int, int]) -> None:
 
 
 async def _spawn(folder: Path, interpreter: str, outputs: tuple[int, int]) -> asyncio.subprocess.Process:
-    """Start the process with two pipes and two output files, in its own session."""
+    """Start the process with two pipes and two output files, in an operating system session of its own."""
     return await asyncio.create_subprocess_exec(
         *(interpreter, "-I", "-B", "-X", "utf8", child.__file__, str(outputs[0])),
         stdin=asyncio.subprocess.PIPE,
@@ -406,7 +416,14 @@ def _make_environment(folder: Path) -> dict[str, str]:
 
 
 def _join_output(output: int, tail: bytes, seen: int, most: int) -> str:
-    """Join the content of a file and the tail of `seen` more bytes, shortened to about `most` bytes."""
+    """Return the output of a call as text, shortened to about `most` bytes.
+
+    Args:
+        output: descriptor of the file with the first bytes.
+        tail: the last of the bytes that are not in the file.
+        seen: number of all bytes that are not in the file.
+        most: maximum number of bytes, without the marker for missing bytes.
+    """
     size = os.fstat(output).st_size
     if size + seen <= most:
         return (os.pread(output, size, 0) + tail).decode("utf-8", "replace")
