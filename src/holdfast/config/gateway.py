@@ -192,7 +192,7 @@ class Jwt(Settings, frozen=True, kw_only=True):
     tenant: Text | None = None
     """Tenant of all tokens, without a claim; unset: the server's own tenant."""
     role_claim: Text | None = None
-    """Claim with `read`, `write` or `admin`, or a list that contains one of them."""
+    """Claim with `read`, `write` or `admin`; a token with another value or a list is rejected. Unset: `role`."""
     role: Role = "write"
     """Role of tokens without the claim."""
     leeway: Annotated[float, Meta(ge=0, le=600, extra={"form": "duration"})] = 30.0
