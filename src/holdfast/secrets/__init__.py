@@ -1,4 +1,4 @@
-"""Find secrets in text by rules, and replace them before the text is stored or sent. Pure: no store, no clock.
+"""Find secrets in text by rules, and replace them before the text is stored or sent. This package uses no store and no clock.
 
     redactor = make_redactor_for(config.redaction)  # None: redaction is off
     redactor.redacted("key sk-ant-…")               # "key [REDACTED:anthropic_key]"
@@ -6,12 +6,12 @@
     redactor.redacted_json('{"key":"…"}')           # JSON as text, which stays valid JSON
     redactor.hits                                   # Counter: replaced secrets, by rule
 
-A `Guard` does this to whole messages, as configured by `redaction` and `secret_guard`; `make_guard` creates it. All three `redacted…`
-methods leave text unchanged that they have processed before.
+A `Guard` does this for whole messages, as the configuration sections `redaction` and `secret_guard` say; `make_guard` creates it. If one
+of the three `redacted…` methods gets its own result, it returns it unchanged.
 
-rules     patterns: a library's, Holdfast's own, and the user's
-redactor  finding and replacing secrets in a text
-guard     messages, and the action for secrets
+rules     patterns of a library, of Holdfast, and of the user
+redactor  finds and replaces secrets in a text
+guard     applies redaction and the guard's action to messages
 """
 
 from holdfast.secrets.guard import Action, Finding, Guard, Sweep, make_guard

@@ -1,10 +1,10 @@
-"""Remove secrets from messages: every text passes through redaction first, and the result through the guard.
+"""Remove secrets from messages. Each text is first processed by redaction, and the result then by the guard.
 
-The guard's action is `redact`, `warn` (only log a warning), or `block`. Only what a client sends can be blocked: a user's message, a system
-message, a session's own fields. What a model said or a tool returned has already happened, and clients send it again with the next turn.
-There, a secret is redacted and a warning is logged.
+The guard's action is `redact`, `warn` (only log a warning), or `block`. Only text that a client writes can be blocked: user messages,
+system messages, and a session's own fields. Replies of models and results of tools cannot be blocked, because they exist already, and
+clients send them again with the next turn. In them, a secret is redacted in place of blocking, and a warning is logged.
 
-Ids (of sessions, users, tool calls, models) are compared byte for byte, so they are not searched. Media are not searched either.
+Ids (of sessions, users, tool calls and models) are not searched, because they are compared byte for byte. Media are not searched either.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from holdfast.secrets.rules import CREDENTIALS
 _log = logging.getLogger("holdfast.secrets")
 Action = Literal["block", "redact", "warn"]
 _BLOCKABLE: Final = frozenset({"user", "system", "developer"})
-"""Roles of messages that can be blocked."""
+"""Roles of the messages that can be blocked."""
 _STORED: Final = "a secret was stored"
 _FORCED: Final = "a secret that could not be blocked was redacted"
 
 
 class GuardSettings(Protocol):
-    """Settings of the guard in the configuration; see docs/secrets.md."""
+    """Settings of the guard in the configuration section `secret_guard`; see docs/secrets.md."""
 
     @property
     def enabled(self) -> bool:
-        """False: nothing is searched."""
+        """False: the guard is off."""
 
     @property
     def on_secret(self) -> Action:
-        """Action for secrets."""
+        """Action if a secret is found."""
 
     @property
     def rules(self) -> Sequence[str]:
@@ -56,27 +56,28 @@ class GuardSettings(Protocol):
 
 
 class Finding(NamedTuple):
-    """A secret that was found: its rule, the action, and the place; never its text."""
+    """Secrets of one rule that were found in one field: the rule, the action, and the path of the field. Never contains a secret."""
 
     rule: str
     action: Action
     place: str
+    """Path of the field, such as `messages[0].content`."""
     forced: bool = False
-    """True if it should have been blocked, but could not be."""
+    """True if the secrets should have been blocked, but could not be, and were redacted."""
     times: int = 1
-    """Number of secrets of this rule."""
+    """Number of secrets."""
 
 
 class Guard:
     """Applies redaction and the guard's action to messages and other values.
 
     Attributes:
-        counts: secrets in what was stored or blocked, by rule and action.
+        counts: number of secrets in text that was stored or blocked, by rule and action.
 
     Args:
-        redaction: replaces secrets before the guard searches; None: no redaction.
-        watch: finds the secrets to which `action` applies; None: none.
-        action: what to do with them.
+        redaction: replaces secrets before the guard's action applies; None: no redaction.
+        watch: finds the secrets to which `action` applies; None: the action applies to none.
+        action: the guard's action for the secrets that `watch` finds.
     """
 
     def __init__(
@@ -93,15 +94,15 @@ class Guard:
         return self.watch is not None and self.action == "block"
 
     def sweep(self) -> Sweep:
-        """Start processing a value."""
+        """Return a new `Sweep`, which processes the texts of one value."""
         return Sweep(self)
 
     def mask_messages(self, messages: Sequence[Message], *, place: str = "messages") -> tuple[Message, ...]:
-        """Return messages as a log would store them, so that they can be compared with a log. Nothing is counted.
+        """Return messages in the form in which a log would store them, so that they can be compared with a log. Nothing is counted.
 
         Args:
-            messages: of one request.
-            place: name of the list in errors.
+            messages: messages of one request.
+            place: name of the list of messages, for errors.
 
         Raises:
             SecretBlocked: a message that can be blocked contains a secret, and the action is `block`.
@@ -114,7 +115,13 @@ class Guard:
         return cleaned
 
     def mask_model_text(self, text: str, place: str, session_id: str) -> str:
-        """Return a model's text in the form in which it may be stored. Secrets are counted, and logged if necessary."""
+        """Return a model's text in the form in which it may be stored. Count its secrets, and log them as `record` does.
+
+        Args:
+            text: the text.
+            place: name of the text, for the log.
+            session_id: id of the session, for the log.
+        """
         sweep = self.sweep()
         cleaned = sweep.clean_text(text, place, sent=False)
         self.record(sweep.findings, session_id)
@@ -134,7 +141,7 @@ class Guard:
 
     @contextmanager
     def mask_errors(self) -> Iterator[None]:
-        """Mask secrets in errors that are raised in the block."""
+        """Mask secrets in the messages of errors that the `with` block raises."""
         try:
             yield
         except HoldfastError as exc:
@@ -145,7 +152,7 @@ class Guard:
             raise
 
     def record(self, findings: Sequence[Finding], session_id: str) -> None:
-        """Count the secrets in what was stored; log those that `warn` left in place, and those that could not be blocked."""
+        """Count secrets in a text that was stored. Log a warning for secrets that were stored (`warn`), or that could not be blocked."""
         for finding in findings:
             self.counts[finding.rule, finding.action] += finding.times
             if finding.action == "warn" or finding.forced:
@@ -155,10 +162,10 @@ class Guard:
 
 
 class Sweep:
-    """Processes the texts of one value, and collects what it finds.
+    """Applies a guard to the texts of one value, and collects the secrets that it finds.
 
     Attributes:
-        findings: secrets that were found.
+        findings: the secrets that were found.
     """
 
     def __init__(self, guard: Guard) -> None:
@@ -166,7 +173,7 @@ class Sweep:
         self._guard = guard
 
     def raise_if_blocked(self) -> None:
-        """Raise `SecretBlocked` if a secret was found that must be blocked."""
+        """Raise `SecretBlocked` if a secret was found to which the action `block` applies. Count these secrets."""
         blocked = [finding for finding in self.findings if finding.action == "block"]
         if blocked:
             for finding in blocked:
@@ -175,19 +182,30 @@ class Sweep:
 
     @staticmethod
     def can_block(message: Message) -> bool:
-        """Return True if a message can be blocked, because its sender wrote it."""
+        """Return True if a message can be blocked: a user or system message, which the client has written."""
         return message.role in _BLOCKABLE
 
     def clean_text(self, text: str, place: str, *, sent: bool) -> str:
-        """Return a text without secrets. Pass `sent=True` if it can be blocked."""
+        """Return a text without secrets.
+
+        With the action `warn`, the guard's secrets remain in the text.
+
+        Args:
+            text: the text.
+            place: path of the text, for findings.
+            sent: True if the text can be blocked, because the client has written it.
+        """
         return text and self._apply(Redactor.redacted, text, place, sent)
 
     def clean_json(self, text: str, place: str, *, sent: bool) -> str:
-        """Return a JSON text without secrets; invalid JSON is treated as text."""
+        """Return a JSON text without secrets, as `clean_text` does. Invalid JSON is treated as other text."""
         return text and self._apply(Redactor.redacted_json, text, place, sent)
 
     def clean_value(self, value: Any, place: str, *, sent: bool, media: bool = False) -> Any:
-        """Return a JSON value without secrets, or the same object if it has none."""
+        """Return a JSON value without secrets, as `clean_text` does. Return the same object if it has none.
+
+        `media` is True if the value may contain base64 media, which are not searched.
+        """
         if not value:
             return value
         return self._apply(partial(Redactor.redacted_value, media=media), value, place, sent)
@@ -235,7 +253,7 @@ class Sweep:
         return call if cleaned_call == call else cleaned_call
 
     def _apply(self, process: _Process, value: Any, place: str, sent: bool) -> Any:  # noqa: FBT001
-        """Apply `process` to a value, with redaction first and then the guard."""
+        """Apply a redactor's method (`process`) to a value: first that of redaction, then that of the guard."""
         guard = self._guard
         if guard.redaction is not None:
             value = self._process(process, guard.redaction, value, Finding("", "redact", place))
@@ -261,7 +279,7 @@ def _are_same(new: Sequence[object], old: Sequence[object]) -> bool:
 
 
 def make_guard(redaction: RedactionSettings | None, secret_guard: GuardSettings | None) -> Guard | None:
-    """Create the guard for the configuration. Return None if redaction and guard are off. Raise as `make_redactor`."""
+    """Create the guard for the configuration. Return None if redaction and the guard are both off. It raises as `make_redactor` does."""
     redaction_redactor, watch = make_redactor_for(redaction), None
     if secret_guard is not None and secret_guard.enabled:
         watch = make_redactor(

@@ -1,8 +1,8 @@
-"""Find secrets in a text, and replace them with `[REDACTED:label]`.
+"""Find secrets in a text, and replace each with the marker `[REDACTED:label]`.
 
-Everything that any rule finds is removed, to the last character. Overlapping and adjacent hits are merged under the name of the one that
-starts first (the longest of these). Existing markers are never part of a hit, and a text is searched again until nothing is found, so
-redacting twice has the same result as redacting once.
+Every character that any rule finds is removed. Overlapping and adjacent hits become one hit. Its label is that of the hit that starts
+first, or of the longest one if several start there. Existing markers are never part of a hit. A text is searched again until nothing is
+found. So redacting a text twice has the same result as redacting it once.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from holdfast.secrets.rules import (
 )
 
 _ROUNDS: Final = 16
-"""Maximum number of times that a text is searched again after a replacement."""
+"""Maximum number of searches of one text. It is searched again after each replacement."""
 _MIN_CHARS: Final = 7
-"""Minimum characters of a text in which a built-in rule can match."""
+"""Minimum number of characters of a text in which a built-in rule can match."""
 _NAMED_CHARS: Final = 4
-"""Minimum characters of a value that may be a secret because of its name; `on` or `12` is too short."""
+"""Minimum number of characters of a value that may be a secret because of its name. `on` and `12` are too short."""
 _NUMBER_CHARS: Final = 8
-"""Minimum characters of a number that may be a secret."""
+"""Minimum number of characters of a number that may be a secret."""
 _SECRET_NAMES: Final = re.compile(r"key|pwd|pw|pass|token|secret", re.IGNORECASE)
-"""Words in names by which built-in rules recognize a secret."""
+"""Parts of a value's name by which built-in rules recognize that the value is a secret."""
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]{7,}+', re.DOTALL)
-"""A string, or a number of at least eight characters, in JSON."""
+"""Pattern of a JSON string, or of a JSON number with at least eight characters."""
 _COLON: Final = re.compile(r"\s*+:")
 _DATA_URL: Final = re.compile(r"(?i:data:[^,\s]{0,200}?;base64,)[A-Za-z0-9+/=]*+")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/=\r\n]{256,}+")
-"""Media, which are not searched because they are not read as text."""
+"""Pattern of media in base64. Media are not searched, because no one reads them as text."""
 _MEDIA_NAMES: Final = frozenset({"data", "file_data", "b64_json"})
-"""Fields of parts that contain media without a URL around them."""
+"""Fields of message parts whose value is media in base64, without a data URL."""
 
 
 class Hit(NamedTuple):
-    """A secret in a text."""
+    """The position of a secret in a text, and the rule that found it."""
 
     rule: str
     start: int
@@ -55,15 +55,15 @@ class Hit(NamedTuple):
 
 
 class RedactionSettings(Protocol):
-    """Settings of redaction in the configuration; see docs/secrets.md."""
+    """Settings in the configuration section `redaction`; see docs/secrets.md."""
 
     @property
     def enabled(self) -> bool:
-        """False: nothing is searched."""
+        """False: redaction is off."""
 
     @property
     def use_builtins(self) -> bool:
-        """Use the built-in rules, too."""
+        """True: use built-in rules in addition to the user's patterns."""
 
     @property
     def patterns(self) -> Sequence[Any]:
@@ -85,7 +85,7 @@ class Redactor:
         hits: number of replacements so far, by label.
 
     Args:
-        rules: what to search for.
+        rules: rules that find secrets.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -99,7 +99,7 @@ class Redactor:
         self._min_chars = 1 if self._has_unknown_rule else _MIN_CHARS
 
     def find(self, text: str) -> list[Hit]:
-        """Return the secrets in a text, in order and without overlaps. Existing markers are not included."""
+        """Return the secrets in a text, in order and without overlaps. Existing markers are not part of them."""
         merged = _merge(self._find_all(text))
         if not merged:
             return []
@@ -111,8 +111,8 @@ class Redactor:
         """Replace every secret in a text with `[REDACTED:label]`.
 
         Args:
-            text: any text. The data of a base64 data URL is unchanged.
-            found: counts replacements by label, in addition to `hits`.
+            text: any text. If it is a base64 data URL, its data remain unchanged.
+            found: a counter to which the replacements are added, by label. They are also added to `hits`.
         """
         if is_media(text):
             head, comma, data = text.partition(",")
@@ -127,9 +127,9 @@ class Redactor:
         return text
 
     def redacted_json(self, text: str, found: Counter[str] | None = None) -> str:
-        """Replace the secrets in a JSON text. It stays valid JSON and is otherwise unchanged byte for byte. Other text is redacted as text.
+        """Replace the secrets in a JSON text. The result is valid JSON, and all other bytes are unchanged.
 
-        Each string and number is searched alone, and together with its name.
+        Each string and each number is searched alone, and together with its name. Text that is not valid JSON is redacted as other text.
         """
         try:
             msgspec.json.decode(text)
@@ -154,15 +154,15 @@ class Redactor:
     def redacted_value(
         self, value: Any, found: Counter[str] | None = None, *, name: str = "", media: bool = False
     ) -> Any:
-        """Replace the secrets in a JSON value, including keys. Return the same object if there are none.
+        """Replace the secrets in a JSON value, including the keys of its objects. Return the same object if there are none.
 
-        Keys that become equal are numbered, so that no value is lost.
+        If keys become equal, they are numbered, so that no value is lost.
 
         Args:
-            value: a JSON value, at most as deep as Python's stack. Other types are unchanged.
-            found: see `redacted`.
-            name: name of the value, which may identify it as a secret.
-            media: True if it may contain base64 media, as message parts do. Media are not searched.
+            value: a JSON value. Its depth is limited by Python's stack. Values of other types remain unchanged.
+            found: a counter to which the replacements are added, by label.
+            name: name of the value. It may show that the value is a secret.
+            media: True if the value may contain base64 media, as message parts do. Media are not searched.
         """
         if isinstance(value, str):
             if media and name in _MEDIA_NAMES and _BASE64.fullmatch(value):
@@ -192,7 +192,7 @@ class Redactor:
         return value if same else redacted
 
     def _redact_named(self, text: str, name: str, found: Counter[str] | None) -> str:
-        """Redact a text that has a name. If a rule only matches name and text together, the whole text is replaced."""
+        """Redact a text that has a name. If a rule matches only name and text together, replace the whole text."""
         redacted = self.redacted(text, found)
         if redacted != text or not name or len(text) < _NAMED_CHARS or is_media(text):
             return redacted
@@ -207,7 +207,7 @@ class Redactor:
         return make_marker(hits[0].rule)
 
     def _find_all(self, text: str) -> list[Hit]:
-        """Return the hits of all rules, unmerged."""
+        """Return the hits of all rules in a text. They may overlap, and are not in order."""
         if len(text) < self._min_chars:
             return []
         folded = text.lower()
@@ -236,7 +236,7 @@ def make_marker(label: str) -> str:
 
 
 def _merge(found: Iterable[Hit]) -> list[Hit]:
-    """Return hits in order, with overlapping and adjacent ones merged."""
+    """Return hits in order. Merge hits that overlap or are adjacent."""
     merged: list[Hit] = []
     for hit in sorted(found, key=lambda hit: (hit.start, -hit.end)):
         if merged and hit.start <= merged[-1].end:
@@ -247,7 +247,7 @@ def _merge(found: Iterable[Hit]) -> list[Hit]:
 
 
 def _exclude_markers(hits: Sequence[Hit], markers: Sequence[tuple[int, int]]) -> list[Hit]:
-    """Return the parts of hits outside of markers. Both arguments are in order."""
+    """Return the parts of hits that are outside of markers. Both arguments must be in order."""
     left: list[Hit] = []
     at = 0
     for hit in hits:
@@ -274,7 +274,13 @@ def _insert_markers(text: str, hits: Sequence[Hit]) -> str:
 
 
 def _make_unique(key: str, original: str, taken: set[str]) -> str:
-    """Return a key that contains a marker, numbered if the same key exists already."""
+    """Return the key of an object after redaction. If the key was changed and is already taken, add a number to it.
+
+    Args:
+        key: the key after redaction.
+        original: the key before redaction.
+        taken: keys that are taken. A changed key is added.
+    """
     if key == original:
         return key
     unique, number = key, 1
@@ -307,13 +313,13 @@ def make_redactor(
     """Create a redactor from built-in rules and the user's own patterns.
 
     Args:
-        patterns: the user's own, used regardless of `rules`.
-        rules: ids of built-in rules, or `all`; an empty list: none.
+        patterns: the user's own patterns. All of them are used.
+        rules: ids of built-in rules, or `all`; an empty list: no built-in rules.
         exclude_rules: ids of built-in rules that are not used.
-        everything: the ids that `all` includes.
+        everything: the ids that `all` stands for.
 
     Raises:
-        InvalidRequest: an id is unknown, or a pattern is not valid; the message says which.
+        InvalidRequest: an id is unknown, or a pattern is not valid. The message says which.
         MissingExtra: built-in rules need the extra `secrets`.
     """
     check_patterns(patterns)
@@ -322,7 +328,7 @@ def make_redactor(
 
 
 def make_redactor_for(settings: RedactionSettings | None) -> Redactor | None:
-    """Create the redactor for the configuration's `redaction`. Return None if it is off. Raise as `make_redactor`."""
+    """Create the redactor for the configuration section `redaction`. Return None if it is off. It raises as `make_redactor` does."""
     if settings is None or not settings.enabled:
         return None
     rules = settings.rules if settings.use_builtins else ()

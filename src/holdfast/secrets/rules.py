@@ -1,17 +1,18 @@
-"""Define the rules: patterns of `detect-secrets`, Holdfast's own, and the user's.
+"""Define the rules that find secrets. Their patterns come from the library `detect-secrets`, from Holdfast, and from the user.
 
-Holdfast's own patterns are used where that library has none, or finds only the start of a secret. The library's patterns are made to detect
-*that* a file contains a secret. Removing a secret requires more: it must be found completely, in time that is linear to the length of the
-text. So only those of its patterns are used for which both is true (a test checks each), and a hit is extended to the end of its word. For
-the rest (JSON web tokens, private keys, OpenAI's and npm's keys) Holdfast uses its own patterns under well-known names. The library's
-guesses by entropy and by names of variables are not used: in conversations they are wrong more often than not. A public IP address is not a
-secret.
+The library's patterns are made to detect *that* a file contains a secret. To remove a secret, a pattern must do more: it must find the
+secret completely, in time that is linear to the length of the text. Only those patterns of the library are used that do both (a test
+checks each), and a hit is extended to the end of its word. Where the library has no such pattern, Holdfast has its own. This is the case
+for JSON web tokens, private keys, and the keys of OpenAI and npm, for example. The ids of these rules are well-known names.
 
-To keep the search cheap, no pattern is tried on a text that contains none of its rule's `signs`.
+The library's guesses by entropy and by names of variables are not used, because in conversations most of them are wrong. A public IP
+address is not a secret.
 
-A user's pattern is checked when a process starts. It runs in the `regex` module, which can be stopped, because the running time of an
-expression cannot be predicted. A pattern that is slow on a handful of simple texts is rejected at once. If it is slow later on some text,
-it is stopped, and the whole text counts as a hit, because its content is unknown.
+To keep the search cheap, a pattern is only tried on texts that contain one of its rule's `signs`.
+
+A user's pattern is checked when a process starts. Its running time cannot be predicted. So it runs in the `regex` module, which can stop a
+search. A pattern that is slow on a few simple texts is rejected when it is checked. If it is slow on a later text, the search is stopped,
+and the whole text is treated as a secret, because the rest of it was not searched.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ EXTRA: Final = "secrets"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A kind of secret."""
+    """A rule that finds one kind of secret."""
 
     id: str
-    """Name of the rule, and label in its marker."""
+    """Id of the rule. It is also the label in the marker that replaces a secret."""
     spans: Callable[[str], Iterator[Span]]
-    """Returns the places of secrets in a text: not empty, in any order."""
+    """Yields the start and end of each secret in a text, in any order. No span is empty."""
     signs: tuple[str, ...] = ()
-    """Lowercase strings, one of which occurs in every text with a hit. Empty: every text is searched."""
+    """Lowercase strings. A text is only searched if it contains one of them in upper or lower case. Empty: every text is searched."""
     word: int = 0
-    """Minimum length of the longest run without white space in a text with a hit."""
+    """Minimum length of the longest word in a text, where words end at white space. A text with shorter words is not searched."""
 
 
 # -- Holdfast's own ------------------------------------------------------------
@@ -58,7 +59,7 @@ _AWS: Final = (
     r"(?i:aws[_-]?secret[_-]?access[_-]?key)[\"']?\s{0,8}+[:=]\s{0,8}+[\"']?"
     r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
 )
-# A key between its first and last line; without a last line, everything after the first that looks like base64.
+# A key from its first to its last line. If there is no last line: the first line, and the text after it that looks like base64.
 _PEM: Final = r"""
     -----BEGIN[ ](?:[A-Z0-9]{1,12}[ ]){0,4}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
     (?:
@@ -94,7 +95,7 @@ _OWN: Final[tuple[tuple[str, str, tuple[str, ...], int], ...]] = (
         0,
     ),
 )
-"""Id, pattern, signs, minimum word length. The secret is the group `secret`, or else the whole match."""
+"""Rules of Holdfast: id, pattern, signs, minimum word length. The secret is the pattern's group `secret`, or else the whole match."""
 
 # -- the library's rules ------------------------------------------------------------
 
@@ -120,23 +121,23 @@ LIBRARY_RULES: Final[tuple[tuple[str, str, tuple[int, ...], tuple[str, ...], int
     ("telegram_bot_token", "telegram_token.TelegramBotTokenDetector", (0,), (":",), 44),
     ("twilio_key", "twilio.TwilioKeyDetector", (0, 1), ("ac", "sk"), 34),
 )
-"""Id, module and class of its patterns, their indices, signs, word."""
+"""Rules of the library: id, module and class that contain the patterns, indices of the patterns, signs, minimum word length."""
 
 RULES: Final[tuple[str, ...]] = tuple(sorted({*(row[0] for row in _OWN), *(row[0] for row in LIBRARY_RULES)}))
 """Ids of all built-in rules."""
 PRIVATE: Final[tuple[str, ...]] = ("hex_token_64", "home_path")
-"""Ids of rules whose hits may not be secrets: a directory's name, a hash."""
+"""Ids of the built-in rules whose hits are often no secrets: hashes, and names of home directories."""
 CREDENTIALS: Final[tuple[str, ...]] = tuple(name for name in RULES if name not in PRIVATE)
-"""Ids of all other rules."""
+"""Ids of all other built-in rules."""
 
 
 def is_library_installed() -> bool:
-    """Return True if the library for built-in rules is installed."""
+    """Return True if the library `detect-secrets` is installed."""
     return find_spec("detect_secrets") is not None
 
 
 def load_builtin_rules(ids: tuple[str, ...]) -> list[Rule]:
-    """Return the built-in rules with these ids. Raise `MissingExtra` if the library is needed and not installed."""
+    """Return the built-in rules with these ids. Raise `MissingExtra` if one of them needs the library, and it is not installed."""
     own = [_make_own_rule(*row) for row in _OWN if row[0] in ids]
     return own + [_load_library_rule(*row) for row in LIBRARY_RULES if row[0] in ids]
 
@@ -157,19 +158,25 @@ def _load_library_rule(name: str, place: str, which: tuple[int, ...], signs: tup
 
 
 def _limit_spaces(pattern: re.Pattern[str]) -> re.Pattern[str]:
-    """Limit runs of spaces to eight. The library's `name = value` patterns try every split of such a run, three times over."""
+    """Return a pattern of the library that accepts at most eight spaces in a row.
+
+    On a long run of spaces, the library's `name = value` patterns try every way to split it, and they do so in three places.
+    """
     text = pattern.pattern.replace("(?: *)", "(?: {0,8})").replace("| +|", "| {1,8}|")
     return re.compile(text, pattern.flags)
 
 
 _BEFORE: Final = " \t\r\n=:\"'"
 _AFTER: Final = " \t\r\n\"'"
-"""Characters that patterns match next to a secret."""
+"""Characters that a pattern may match after a secret, and that are not part of it."""
 _WORD_END: Final = re.compile(rf"[{_TOKEN}]*+")
 
 
 def _find_whole_words(patterns: list[re.Pattern[str]], text: str) -> Iterator[Span]:
-    """Yield hits without surrounding characters, extended to the end of their word, because key formats get longer over the years."""
+    """Yield the spans of secrets in a text, without the characters around them.
+
+    Each span is extended to the end of its word, because key formats get longer over the years.
+    """
     for pattern in patterns:
         previous_end = 0
         for match in pattern.finditer(text):
@@ -184,7 +191,11 @@ def _find_whole_words(patterns: list[re.Pattern[str]], text: str) -> Iterator[Sp
 
 
 def _get_secret_span(match: re.Match[str]) -> Span:
-    """Return the secret in a match: its own group, or the last group that is not merely a prefix, or the whole match."""
+    """Return the span of the secret in a match.
+
+    It is the group `secret`, if the pattern has one. If not, it is the last group that is at least `_MIN_GROUP_CHARS` long or at the end of
+    the match; other groups are only prefixes. Without such a group, it is the whole match.
+    """
     names: Any = match.re.groupindex
     if "secret" in names:
         found = match.span("secret")
@@ -195,7 +206,7 @@ def _get_secret_span(match: re.Match[str]) -> Span:
 
 
 _MIN_GROUP_CHARS: Final = 16
-"""Minimum characters of a group that is the secret at any position. A shorter group must be the last."""
+"""Minimum number of characters of a group that can be the secret anywhere in a match. A shorter group must be at its end."""
 
 
 def _find_word_end(text: str, at: int) -> int:
@@ -206,20 +217,20 @@ def _find_word_end(text: str, at: int) -> int:
 ALL: Final = "all"
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PROBE_CHARS: Final = 1_000
-"""Characters of a text on which a new pattern is tried: enough to detect a search that is worse than quadratic."""
+"""Length in characters of the texts on which a new pattern is tried. It is enough to detect a search that is worse than quadratic."""
 _MAX_PROBE_CHARS: Final = 24
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """A user's rule. The secret is its group `secret`, or else the whole match."""
+    """A user's own pattern. The secret is the group `secret` of a match, or else the whole match."""
 
     regex: str
     label: str
-    """Letters, digits, `_`, `.`, `-`; at most 64."""
+    """Label in the marker that replaces a secret: 1 to 64 letters, digits, `_`, `.` and `-`."""
 
 
 def find_problems(pattern: str, label: str) -> list[tuple[str, str]]:
-    """Return the problems of a user's pattern as (field, message)."""
+    """Return the problems of a user's pattern as pairs of field and message. The list is empty if the pattern is valid."""
     found = []
     if not _LABEL.fullmatch(label):
         found.append(("label", "must be 1 to 64 letters, digits, '_', '.' or '-'"))
@@ -251,7 +262,7 @@ def _find_regex_problem(pattern: str) -> str | None:
 
 
 def _make_probes(pattern: str) -> Iterator[str]:
-    """Yield texts that are slow for patterns with excessive backtracking: the pattern's own characters, repeated."""
+    """Yield texts on which patterns with excessive backtracking are slow. Most of them repeat characters of the pattern itself."""
     yield ""
     yield "Word one, two: 3.14 /a-b_c@d.example \n\t \"x\" 'y' {z}"
     own = list(dict.fromkeys(char for char in pattern if char.isprintable()))
@@ -262,7 +273,12 @@ def _make_probes(pattern: str) -> Iterator[str]:
 
 
 def check_patterns(patterns: Sequence[Any], key: str = "patterns") -> None:
-    """Reject patterns that are not valid. Raise `InvalidRequest`, which names the first."""
+    """Raise `InvalidRequest` if a pattern is not valid. The error names the first such pattern.
+
+    Args:
+        patterns: the user's patterns.
+        key: name of the list of patterns, for the error.
+    """
     for at, pattern in enumerate(patterns):
         for field, message in find_problems(pattern.regex, pattern.label):
             place = f"{key}[{at}].{field}"
@@ -270,7 +286,7 @@ def check_patterns(patterns: Sequence[Any], key: str = "patterns") -> None:
 
 
 def make_rule(pattern: Any) -> Rule:
-    """Create the rule of a user's pattern that has been checked."""
+    """Create the rule for a user's pattern, which must have been checked before."""
     import regex
 
     compiled = regex.compile(pattern.regex)
@@ -278,7 +294,11 @@ def make_rule(pattern: Any) -> Rule:
 
 
 def find_matches(compiled: Any, text: str) -> Iterator[Span]:
-    """Yield the places of matches. A search that takes too long is repeated once, because the machine may have been busy."""
+    """Yield the spans of secrets that a user's pattern matches.
+
+    A search that takes too long is repeated once, because the machine may have been busy. If it takes too long again, the result is the
+    whole text.
+    """
     group = "secret" if "secret" in compiled.groupindex else 0
     seconds = PATTERN_SECONDS + PATTERN_SECONDS_A_MIB * len(text) / (1 << 20)
     for _ in range(2):
@@ -295,7 +315,7 @@ def find_matches(compiled: Any, text: str) -> Iterator[Span]:
 
 
 def find_unknown(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Return names that are not built-in rules, each with an error message."""
+    """Return the names that are not ids of built-in rules, each with an error message."""
     return [(name, _describe_unknown(name)) for name in names if name not in RULES and name != ALL]
 
 
@@ -307,12 +327,12 @@ def _describe_unknown(name: str) -> str:
 def choose_rules(
     rules: Sequence[str] | str, exclude: Sequence[str] = (), *, everything: Sequence[str] = CREDENTIALS
 ) -> tuple[str, ...]:
-    """Return the ids of the chosen built-in rules. Raise `InvalidRequest` if one does not exist.
+    """Return the ids of the built-in rules that a user chooses. Raise `InvalidRequest` if an id is unknown.
 
     Args:
-        rules: ids, or `all`.
-        exclude: ids to exclude.
-        everything: the ids that `all` includes.
+        rules: ids of rules, or `all`.
+        exclude: ids of rules to leave out.
+        everything: the ids that `all` stands for.
     """
     wanted = (rules,) if isinstance(rules, str) else tuple(rules)
     for key, names in (("rules", wanted), ("exclude_rules", exclude)):

@@ -49,8 +49,8 @@ class SearchQuery(Request, kw_only=True):
     until: Moment | None = None
     """Only messages before this time."""
     time: Literal["auto", "filter", "off"] = "auto"
-    """Effect of a time that the query names. `filter`: only messages from that time; `off`: none, its words are ordinary words; `auto`:
-    Holdfast decides."""
+    """Effect of a time that the query names. `auto`: messages from or about that time come first; `filter`: only messages from that time
+    are found; `off`: its words are ordinary words."""
     tz: str = "UTC"
     """IANA time zone of dates in the query, `since` and `until`; default: `UTC`."""
     neighbours: Annotated[
@@ -127,7 +127,11 @@ class SearchResults(Page[SearchHitObject, str], kw_only=True):
 
 @routes.add("GET", "/v1/search", "read", error_statuses=(*STORE, 404, 502))
 async def search(call: Call, query: SearchQuery) -> SearchResults:
-    """Search the messages of a user. A time in the query, such as "yesterday", limits the search to messages from that time."""
+    """Search the messages of a user.
+
+    If the query names a time, such as "yesterday", messages from that time come first; see `time`. A query that names only a time finds
+    all messages of that time.
+    """
     if not query.q.strip() or len(query.q) > QUERY_CHARS:
         raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters and not only white space", param="q")
     found = await call.hf.search(

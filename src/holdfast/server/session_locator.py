@@ -288,7 +288,7 @@ async def locate_session(
 
 
 def _check_results(incoming: Sequence[Message]) -> None:
-    """Raise `InvalidMessage` if there is a tool result for which the messages contain no tool call."""
+    """Raise `InvalidMessage` if the messages begin with a tool result, because a new session has no tool call for it."""
     unasked = find_unasked_result(None, incoming)
     if unasked is not None:
         raise make_result_error(unasked)
