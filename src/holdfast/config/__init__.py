@@ -1,15 +1,15 @@
-"""Load and check `holdfast.yaml`: a typed model of every key, a strict loader, and what the keys mean together.
+"""Load and check `holdfast.yaml`, and build a `Holdfast` from it.
 
-- `model`: every key; large sections are in `agents`, `gateway`, `hooks`, `llms` and `storage`
-- `loader`: from text, file, flags and environment to a `Config`, collecting every mistake
-- `yaml_tree`: YAML with line numbers and `${VAR}`
-- `aliases`: other systems' spelling of keys
-- `environment`: `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
-- `convert`: from the tree to the model
-- `resolve`: which model answers, which embedder, which store
-- `build`: a `Holdfast` and its parts
-- `check`, `show`: `holdfast config check` and `holdfast config show`
-- `reference`: the table of all keys, and the JSON Schema for editors
+- `model`: defines every key; large sections are in `agents`, `gateway`, `hooks`, `llms` and `storage`
+- `loader`: loads a `Config` from text, file, flags and environment, and collects every mistake
+- `yaml_tree`: parses YAML into a tree with line numbers, and fills in `${VAR}`
+- `aliases`: translates keys of files that were written for other systems
+- `environment`: reads `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
+- `convert`: converts the tree to the classes of `model`
+- `resolve`: finds the model that answers, an embedder, and the database of the sessions
+- `build`: creates a `Holdfast` and its parts
+- `check`, `show`: implement `holdfast config check` and `holdfast config show`
+- `reference`: generates the table of all keys, and the JSON Schema for editors
 """
 
 import importlib
@@ -50,7 +50,7 @@ _RENAMED: Final = {
     "store_url": "resolve.resolve_store_url",
     "upstream_of": "resolve.resolve_llm",
 }
-"""Names documented in 0.1, and their current functions; to be removed in 0.3."""
+"""Current module and function by the name in 0.1. The old names work until 0.3."""
 
 
 def __getattr__(name: str) -> Any:

@@ -32,18 +32,18 @@ _MODEL_KEYS: Final = (
 
 
 class Search(Settings, frozen=True, kw_only=True):
-    """An agent's search over past conversations."""
+    """Search of an agent over past conversations."""
 
     enabled: bool = False
     """Let the agent search past conversations."""
     max_results: Annotated[int, Meta(ge=1, le=100)] = 5
-    """Maximum number of hits."""
+    """Maximum number of search results."""
     inject: bool = True
-    """Add hits for the user's message to the prompt automatically; otherwise only the tool `search_conversations` finds them."""
+    """True: search for the user's message and add the results to the prompt. False: only the tool `search_conversations` searches."""
     budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
-    """Tokens of each prompt reserved for hits."""
+    """Tokens of each prompt that are reserved for search results."""
     tz: Text = "UTC"
-    """Time zone of the users, like `Europe/Berlin`, which decides what "yesterday" means."""
+    """Time zone of the users, for example `Europe/Berlin`. It decides what "yesterday" means."""
 
     def find_mistakes(self) -> list[Mistake]:
         try:
@@ -54,23 +54,23 @@ class Search(Settings, frozen=True, kw_only=True):
 
 
 class AgentMemory(Settings, frozen=True, kw_only=True):
-    """An agent's long-term memory."""
+    """Long-term memory of an agent."""
 
     enabled: bool = False
     """Let the agent remember across sessions, with the tool `memory`."""
     max_results: Annotated[int, Meta(ge=1, le=20)] = 5
-    """Maximum number of memories."""
+    """Maximum number of memories in a prompt or in a result of the tool."""
     inject: bool = True
-    """Add memories for the user's message to the prompt automatically; otherwise only the tool `memory` finds them."""
+    """True: search memories for the user's message and add them to the prompt. False: only the tool `memory` searches."""
     budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
-    """Tokens of each prompt reserved for memories."""
+    """Tokens of each prompt that are reserved for memories."""
 
 
 class Artifacts(Settings, frozen=True, kw_only=True):
-    """Access of agents to artifacts. `storage.artifacts` says where they are stored."""
+    """Access of agents to artifacts. `storage.artifacts` defines where artifacts are stored."""
 
     tools: bool = False
-    """Give artifact tools to all agents without a list of tools; otherwise only to agents that name them."""
+    """True: every agent without a list of tools has the artifact tools. False: only agents that list these tools have them."""
 
 
 class Agent(Settings, frozen=True, kw_only=True):
@@ -91,45 +91,47 @@ class Agent(Settings, frozen=True, kw_only=True):
     }
 
     llm: Text | None = None
-    """A name in `llms`, or a model's name; unset: `default`."""
+    """A name in `llms`, or the name of a model. Unset: `default`."""
     instruction: str | None = None
-    """System prompt: a template over the state."""
+    """System prompt: a template that is filled in from the session state."""
     global_instruction: str | None = None
-    """Text before its own instruction, and before that of every agent below it."""
+    """Text before the instruction of this agent, and before the instruction of every agent below it."""
     description: str | None = None
-    """Purpose of the agent, for agents that may transfer to it, and in `GET /v1/models`."""
+    """Purpose of the agent. Agents that may transfer to it read this text, and `GET /v1/models` shows it."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
-    """How chat requests to it that name a session are read, unless they say; unset: `gateway.session_mode`."""
+    """Default `session_mode` of chat requests to this agent that name a session. Unset: `gateway.session_mode`."""
     context: ContextSettings | None = None
-    """Unset: the top-level `context`. Without a `strategy`, its keys are added to those of the top level."""
+    """Strategy and budget of this agent. Unset: the top-level `context`. If `strategy` is not set, the keys are added to those of the
+    top-level `context`.
+    """
     tools: tuple[Text, ...] | None = None
-    """Server-side tools of the agent; unset: all."""
+    """Server-side tools of the agent. Unset: all of them."""
     sub_agents: tuple[Text, ...] = ()
-    """Agents to which it may transfer the conversation."""
+    """Agents to which this agent may transfer the conversation."""
     transfer_to_parent: bool = True
-    """Let it transfer the conversation back to its parent."""
+    """Allow this agent to transfer the conversation back to its parent."""
     transfer_to_peers: bool = True
-    """Let it transfer the conversation to other sub-agents of its parent."""
+    """Allow this agent to transfer the conversation to other sub-agents of its parent."""
     agent_tools: tuple[Text, ...] = ()
-    """Agents that it may call like tools, each call in its own session."""
+    """Agents that this agent may call like tools. Each call runs in its own session."""
     sequence: tuple[Text, ...] = ()
-    """Agents that answer in its place, one after the other."""
+    """Agents that answer in place of this agent, one after the other."""
     parallel: tuple[Text, ...] = ()
-    """Agents that answer in its place, in parallel."""
+    """Agents that answer in place of this agent, in parallel."""
     output_key: Text | None = None
-    """State key in which its replies are stored, with a scope's prefix, including `temp:`."""
+    """State key in which the agent's replies are stored. The key may have the prefix of a scope, including `temp:`."""
     state: Free = {}
-    """Initial state of sessions created for it; keys with the prefix of their scope, except `temp:`."""
+    """Initial state of sessions that are created for this agent. A key may have the prefix of a scope, except `temp:`."""
     greeting: Text | None = None
-    """First message in a session created for it."""
+    """First message of a session that is created for this agent."""
     failure_message: Text | None = None
-    """Message in place of a reply if no model answers; unset: an error is returned."""
+    """Reply to the user if no model answers. Unset: an error is returned."""
     silence_message: Text | None = None
-    """Message when the user has been silent for a while: `POST …/speak` with `source: silence`."""
+    """Message for a user who has been silent for a while. It is sent by `POST …/speak` with `source: silence`."""
     memory: AgentMemory | None = None
-    """Memory across sessions; keys that are not set are taken from the top level."""
+    """Memory across sessions. Keys that are not set are taken from the top-level `memory`."""
     search: Search | None = None
-    """Search over past conversations; keys that are not set are taken from the top level."""
+    """Search over past conversations. Keys that are not set are taken from the top-level `search`."""
 
     def find_mistakes(self) -> list[Mistake]:
         return [

@@ -1,7 +1,7 @@
-"""Translate files written for other systems: move their keys to the corresponding place in this model.
+"""Translate keys of files that were written for other systems: move them to the section where `config.model` defines them.
 
-Keys that only have another name are in `ALIASES` of the model's classes, and keys without effect in their `IGNORED`. This module handles
-keys that are in another place, or have another form.
+The classes of `config.model` list keys that only have another name in `ALIASES`, and keys without effect in `IGNORED`. This module handles
+keys that belong to another section, or have another form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVER: Final = {
     "port": ("gateway", "port"),
     "sessions": ("storage", "sessions"),
 }
-"""Keys of `server`, and their place in the model."""
+"""Path in `config.model` of each key of another system's section `server`."""
 SERVER_IGNORED: Final = {
     "tasks": "interrupted replies are stored with their session; nothing else needs to be stored",
     "transport": "HTTP is the only one",
@@ -38,14 +38,14 @@ MEMORY_KEYS: Final = {
     "summary_threshold": "threshold",
     "type": "strategy",
 }
-"""Keys of `working_memory`, and the corresponding ones of `context`."""
+"""Key of `context` for each key of another system's section `working_memory`."""
 DATABASE_KEYS: Final = {"max_conns": "pool", "ssl_mode": "sslmode"}
-"""Keys of a database that are options of its driver, and the options."""
+"""Other systems' keys of a database that are options of the driver here, each with the name of the option."""
 DATABASE_IGNORED: Final = {"max_idle": "connections of the pool are kept while the process runs"}
 
 
 def apply_aliases(tree: Section, problems: Problems) -> None:
-    """Move all keys to their place in the model, and record the file's spelling."""
+    """Move all translated keys of `tree` to their path in the model, and record in `problems` how the file spells them."""
     _move_server(tree, problems)
     _move_llm(tree, problems)
     for name, database in _list_sections(tree, "databases"):
@@ -59,7 +59,7 @@ def apply_aliases(tree: Section, problems: Problems) -> None:
 
 
 def _list_sections(tree: Section, key: str) -> list[tuple[str, Section]]:
-    """Return the mappings in a mapping of the top level, by name."""
+    """Return the entries of a top-level mapping that are mappings themselves, each with its name."""
     found = tree.get_section(key)
     return [(name, child) for name, child in found.entries.items() if isinstance(child, Section)] if found else []
 
@@ -92,7 +92,15 @@ def _move_llm(tree: Section, problems: Problems) -> None:
 
 
 def _put(tree: Section, path: tuple[str, ...], node: Node, spelt: str, problems: Problems) -> None:
-    """Put a value at a path that has none yet."""
+    """Set a value at a path, or report a mistake if the path has a value already.
+
+    Args:
+        tree: the top level of the file.
+        path: path in the model, key by key.
+        node: the value.
+        spelt: path of the value in the file.
+        problems: records the mistake, or the file's spelling of the path.
+    """
     section = tree
     for key in path[:-1]:
         inner = section.entries.get(key)
@@ -100,7 +108,7 @@ def _put(tree: Section, path: tuple[str, ...], node: Node, spelt: str, problems:
             inner = section.entries[key] = Section(node.line, {})
             problems.written[".".join(path[: path.index(key) + 1])] = spelt.partition(".")[0]
         if not isinstance(inner, Section):
-            return  # reported where it is
+            return  # the converter reports that this value is not a mapping
         section = inner
     if path[-1] in section.entries:
         first = section.entries[path[-1]].line
@@ -111,7 +119,10 @@ def _put(tree: Section, path: tuple[str, ...], node: Node, spelt: str, problems:
 
 
 def _translate_auth(node: Node, problems: Problems) -> Node:
-    """Translate `enabled`, `require_auth` and the three keys of a token to the section `auth`."""
+    """Return another system's `server.auth` as the section `auth`.
+
+    It translates `enabled` and `require_auth`, and moves `jwks_url`, `issuer` and `audience` to `jwt`.
+    """
     if not isinstance(node, Section) or not {"enabled", "require_auth", *_JWT} & node.entries.keys():
         return node
     given = dict(node.entries)
@@ -155,7 +166,10 @@ def _rename_database_keys(database: Section, path: str, problems: Problems) -> N
 
 
 def _move_to_options(database: Section, key: str, path: str, problems: Problems) -> None:
-    """Move a key to the options of the driver, if these are a mapping without it."""
+    """Move a key of a database to `options`, under its name there. Report a mistake if `options` has that name already.
+
+    If `options` is not a mapping, nothing is moved.
+    """
     option, options = DATABASE_KEYS[key], database.entries.get("options")
     if options is None or (isinstance(options, Scalar) and options.kind == "null"):
         options = database.entries["options"] = Section(database.line, {})

@@ -1,4 +1,4 @@
-"""Build a `Holdfast` from a configuration, for `holdfast.from_config`, `holdfast serve` and the other commands."""
+"""Create a `Holdfast` and its parts from a configuration, for `holdfast.from_config`, `holdfast serve` and the other commands."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ __all__ = ["build_life_settings", "build_roster", "create_holdfast", "from_confi
 T = TypeVar("T", Model, ProviderCounter)
 R = TypeVar("R", Search, AgentMemory)
 _CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
-"""Providers that accept `prompt_cache_key`; others may reject unknown fields."""
+"""Domains of providers that accept `prompt_cache_key`. Other providers may reject the field as unknown."""
 _LEAST_HALF_LIFE: Final = 1e-6
-"""Days that represent a half-life of 0."""
+"""Half-life in days that replaces a half-life of 0."""
 
 
 # -- creating a Holdfast ---------------------------------------------------------------------
@@ -63,12 +63,12 @@ def from_config(
 ) -> Holdfast:
     """Create a `Holdfast` from a configuration: `async with holdfast.from_config("holdfast.yaml") as hf`.
 
-    Agents, models, store, session lifetime, tools, hooks and redaction are those of `holdfast serve`. Keys that concern HTTP have no
-    effect, such as `gateway.host` and `auth`.
+    Agents, models, store, session lifetime, tools, hooks and redaction are configured as for `holdfast serve`. Keys that concern HTTP,
+    such as `gateway.host` and `auth`, have no effect.
 
     Args:
-        file: the configuration file; None: the one that `serve` would read, if any.
-        env: the environment; None: that of the process.
+        file: the configuration file. None: the file that `holdfast serve` would read; if there is none, the defaults apply.
+        env: the environment variables. None: those of the process.
         settings: settings of `Holdfast` that override the configuration, for example `tools` or `store`.
 
     Raises:
@@ -89,18 +89,22 @@ def from_config(
 
 
 def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
-    """Create a `Holdfast` as configured; it is not open yet.
+    """Create a `Holdfast` from loaded settings. The caller must open it.
 
     Args:
-        settings: see `load_settings`.
-        more: settings of `Holdfast` that replace the configuration's, which are then not evaluated.
+        settings: the result of `load_settings`.
+        more: settings of `Holdfast` that replace those of the configuration. A setting that is replaced is not built.
     """
     parts = {name: build(settings.config) for name, build in BUILDERS.items() if name not in more}
     return Holdfast(**{"url": settings.store, **parts, **more})
 
 
 def create_store_folder(url: str) -> None:
-    """Create the folder of an SQLite file. Raise `StoreUnavailable`."""
+    """Create the folder of the SQLite file that a store URL names. Do nothing for other stores.
+
+    Raises:
+        StoreUnavailable: the folder cannot be created.
+    """
     if not url.startswith("sqlite:") or (path := parse_path(url)) == MEMORY:
         return
     try:
@@ -113,11 +117,11 @@ def create_store_folder(url: str) -> None:
 
 
 def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
-    """Return the lifetime of sessions.
+    """Return the settings of the lifetime of sessions.
 
     Args:
         config: the configuration.
-        sweep: True for a server, which ends expired sessions of all tenants in the background.
+        sweep: True to end expired sessions of all tenants in the background, as a server does.
     """
     sessions = config.sessions
     return LifeSettings(
@@ -151,12 +155,12 @@ def build_memory_settings(config: Config) -> MemorySettings:
 
 
 def build_tool_limits(gateway: Gateway) -> ToolLimits:
-    """Return the limits of tools in a turn."""
+    """Return the limits of the tools of a turn."""
     return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
 
 
 def build_queue_settings(gateway: Gateway) -> QueueSettings:
-    """Return what happens to a turn while another turn of its session is running."""
+    """Return the settings for a turn that arrives while another turn of the same session is running."""
     return QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
 
 
@@ -173,8 +177,8 @@ def build_consolidation_settings(
     """Return the settings of consolidation.
 
     Args:
-        section: the section `consolidation`; None: the defaults.
-        half_lives: days by type of memory, as in `storage.memory.half_life`.
+        section: the section `consolidation`. None: the defaults.
+        half_lives: half-lives in days by type of memory, from `storage.memory.half_life`. A half-life of 0 becomes a tiny one.
     """
     given = section or Consolidation()
     names = ("min_recalls", "min_queries", "min_days", "min_score", "max_promotions")
@@ -194,10 +198,10 @@ def build_consolidation_settings(
 
 
 def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
-    """Return the configured hooks, transcripts first, because a webhook may be slow.
+    """Return the configured hooks. The hook that writes transcripts comes first, because a webhook may be slow.
 
     Raises:
-        MissingExtra: the built-in rules of a redaction need an extra.
+        MissingExtra: redaction uses built-in rules, whose package extra is not installed.
     """
     redactor, hooks = make_redactor_for(redaction), list[Hook]()
     if settings.transcripts_dir is not None:
@@ -214,9 +218,9 @@ def _build_webhook(settings: WebhookSettings, redactor: Redactor | None) -> Webh
 
 
 def build_index_settings(config: Config) -> IndexSettings | None:
-    """Return the index of conversations and memories, from `storage.index` and `storage.memory`, or None if it is disabled.
+    """Return the settings of the index of conversations and memories, or None if the index is disabled.
 
-    Both sections describe the same index. `storage.index` takes precedence.
+    `storage.index` and `storage.memory` describe the same index. `storage.index` takes precedence.
 
     Raises:
         ConfigError: an embedder or database does not exist, or the database cannot contain the index.
@@ -258,13 +262,23 @@ def _find_index_url(config: Config, name: str) -> str:
 
 
 class Clients:
-    """Clients by their settings. A client with unchanged settings keeps its connections and the health record of its upstream."""
+    """The clients of models and of count endpoints, by their settings.
+
+    When the configuration is loaded again, a client whose settings have not changed keeps its connections and the health record of its
+    upstream.
+    """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Model | ProviderCounter] = {}
 
     def get(self, what: str, settings: LLMSettings, create: Callable[[LLMSettings], T]) -> T:
-        """Return the client of a kind for these settings, creating it if missing."""
+        """Return the client for these settings. Create it if there is none.
+
+        Args:
+            what: kind of client, `model` or `counter`.
+            settings: settings of the model. Settings that do not concern the connection are ignored.
+            create: creates the client.
+        """
         same = msgspec.structs.replace(
             settings, name="", fallbacks=(), inputs=None, params={}, count="", max_tokens=None
         )
@@ -276,19 +290,20 @@ class Clients:
         return made
 
     def keep(self, roster: Roster) -> None:
-        """Remove clients that a roster does not use."""
+        """Remove the clients that `roster` does not use."""
         used = {id(llm.client) for llm in roster.llms.values()} | {id(llm.count) for llm in roster.llms.values()}
         self._known = {key: client for key, client in self._known.items() if id(client) in used}
 
 
 def build_roster(config: Config, clients: Clients | None = None) -> Roster:
-    """Build agents and models as configured.
+    """Return the configured agents and models.
 
     Args:
         config: the configuration.
-        clients: clients of an earlier roster, updated for this one; None: all are created.
+        clients: the clients of an earlier roster, which are used again where possible. New clients are added to this object, and clients
+            that are no longer used are removed from it. None: all clients are created.
     """
-    # An upstream is named after its first entry.
+    # The client of an upstream is named after the first entry of `llms` that uses it.
     names = [*config.llms, DEFAULT, *(agent.llm for agent in config.agents.values() if agent.llm)]
     names += [fallback for llm in config.llms.values() for fallback in llm.fallbacks]
     clients = clients or Clients()
@@ -306,7 +321,12 @@ def build_roster(config: Config, clients: Clients | None = None) -> Roster:
 
 
 def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKind, RecallSettings]:
-    """Return what an agent may recall, or a model without an agent."""
+    """Return the settings of recall by kind, for kinds that are enabled.
+
+    Args:
+        config: the configuration.
+        agent: name of the agent. None: a model that is called without an agent.
+    """
     found: dict[RecalledKind, RecallSettings] = {}
     search, memory = _merge(config, agent, "search", config.search), _merge(config, agent, "memory", config.memory)
     if search.enabled:
@@ -317,7 +337,7 @@ def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKin
 
 
 def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
-    """Return the top-level section with the keys that an agent sets itself."""
+    """Return the top-level section `search` or `memory`, overridden by the keys that the agent sets."""
     own = getattr(config.agents[agent], section) if agent is not None else None
     if own is None:
         return top
@@ -333,7 +353,7 @@ def _build_recall(given: Search | AgentMemory) -> RecallSettings:
 
 
 def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
-    """Build a model under one of its names. All names of an entry share its client, and so its limits."""
+    """Return a model under one of its names. All names of the same entry of `llms` share one client, and therefore its limits."""
     system_messages = parse_system_messages(list(settings.system_messages))
     if settings.provider == "offline":
         return msgspec.structs.replace(offline(), system_messages=system_messages)
@@ -366,7 +386,7 @@ def _create_client(settings: LLMSettings) -> Model:
     }
     client: Model
     if settings.provider == "anthropic":
-        # Anthropic requires a limit: the room that the prompt leaves for the reply, if a request sets none.
+        # Anthropic requires `max_tokens`. If a request sets none, it is the part of the context window that is reserved for the reply.
         reply = Budget.for_model(settings.model, context_window=settings.context_window).max_reply_tokens
         given = (settings.base_url, settings.api_key)
         client = AnthropicModel(*given, max_tokens=reply, headers=settings.headers, **options)
@@ -383,7 +403,11 @@ def _create_counter(settings: LLMSettings) -> ProviderCounter:
 
 
 def _should_send_cache_key(settings: LLMSettings) -> bool:
-    """Return `params.prompt_cache_key` if it is true or false, or else True if the provider is known to accept it."""
+    """Return True if requests should contain `prompt_cache_key`.
+
+    `params.prompt_cache_key` decides if it is true or false. If it is not set, the result is True if the provider is known to accept the
+    field. Anthropic's API does not have it.
+    """
     if settings.provider == "anthropic":
         return False
     wanted = settings.params.get("prompt_cache_key")
@@ -415,4 +439,4 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     ),
     "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
 }
-"""Functions that build a setting of `Holdfast` from a configuration, by the setting's name."""
+"""Function that builds a setting of `Holdfast` from a configuration, by the name of the setting."""

@@ -33,22 +33,22 @@ from holdfast.tools.tool import ELSEWHERE, PYTHON
 from holdfast.tools.workspace import TOOLS as WORKSPACE_TOOLS
 
 Findings = Iterator[tuple[str, str]]
-"""Yields paths and messages."""
+"""Pairs of the path of a key and a message."""
 _BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
-"""Built-in tools."""
+"""Names of the built-in tools."""
 
 
 # -- the report --------------------------------------------------------------------
 
 
 class Report(NamedTuple):
-    """Output and exit code of the command."""
+    """Output and exit code of `holdfast config check`."""
 
     exit_code: int
-    """0: it can be served, with or without warnings; 1: it cannot; 2: the file does not exist."""
+    """0: the configuration can be served, possibly with warnings. 1: it cannot be served. 2: the file does not exist."""
     text: str
     data: dict[str, Any]
-    """The output for `--json`."""
+    """Output of `--json`."""
 
 
 def check_config(
@@ -57,9 +57,9 @@ def check_config(
     """Run `holdfast config check [FILE]`.
 
     Args:
-        file: the file; None: the one that `serve` would read.
-        env: the environment.
-        prepare: builds what `serve` would run, without opening it; its errors are mistakes of the configuration.
+        file: the file to check. None: the file that `holdfast serve` would read.
+        env: the environment variables.
+        prepare: builds the server that `holdfast serve` would run, without opening it. Its errors are reported as mistakes.
     """
     found = examine_settings({"config": file}, env)
     settings, config = found.settings, found.settings.config
@@ -79,7 +79,7 @@ def check_config(
 
 
 def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
-    """Return why the server cannot be built; empty if it can."""
+    """Return the errors of `prepare`; an empty list if there are none."""
     try:
         prepare(settings)
     except ConfigError as exc:
@@ -90,19 +90,22 @@ def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerS
 
 
 def _can_load(found: ExaminedSettings) -> bool:
-    """Return True if nothing is wrong, or only that the store does not exist."""
+    """Return True if there is no mistake, or if the only mistake is that the sessions have no usable database."""
     mistake = find_store_mistake(found.settings.config)
     return all(mistake is not None and line.endswith(mistake[1]) for line in found.problems)
 
 
 def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
-    """Return why `serve` rejects the configuration, without consequences of mistakes that are already reported."""
+    """Return the reasons why `serve` rejects the configuration, except consequences of mistakes that are already reported."""
     found = find_refusals(config)
     return format_lines(config, [(path, message) for path, message in found if not _is_consequence(path, wrong)])
 
 
 def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
-    """Return the warnings, without those that refer to a section that is wrong as a whole."""
+    """Return the warnings. Leave out those that may only be consequences of the mistakes in `wrong`.
+
+    If a top-level section is wrong as a whole, only keys without effect are listed.
+    """
     if any("." not in path and "[" not in path for path in wrong):
         return list_ignored(config)
     found = [(path, message) for path, message in find_doubts(config) if not _is_consequence(path, wrong)]
@@ -110,7 +113,7 @@ def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
 
 
 def _is_consequence(path: str, wrong: Collection[str]) -> bool:
-    """Return True if a message about a key may be a consequence of another mistake."""
+    """Return True if a message about the key `path` may be a consequence of a mistake at one of the paths in `wrong`."""
     causes = {"gateway.host": "auth", "storage.sessions.database": "databases", "storage.sessions.backend": "databases"}
     return any(_is_related(path, other) or (path in causes and _is_related(causes[path], other)) for other in wrong)
 
@@ -146,24 +149,27 @@ def _report_loaded(settings: ServerSettings, problems: list[str], warnings: list
 
 
 def list_warnings(config: Config) -> list[str]:
-    """Return settings that load but will not work as intended: one line each, with its place, in the order of the file."""
+    """Return one line for each setting that loads but will not work as intended, in the order of the file.
+
+    Each line begins with the place of the setting, such as `holdfast.yaml:3`.
+    """
     return format_lines(config, [*find_refusals(config), *find_doubts(config)])
 
 
 def format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
-    """Return lines that begin with their place, in the order of the file, each once."""
+    """Format findings as lines, in the order of the file and without duplicates. Each line begins with its place in the file."""
     lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
     return [f"{config.format_place(path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
 
 
 def list_ignored(config: Config) -> list[str]:
-    """Return keys of other systems that have no effect, with their places."""
+    """Return one line for each key of another system that has no effect, in the order of the file."""
     lines = [(line, f"{path}: has no effect: {why}") for line, path, why in config.ignored]
     return [f"{config.source}:{line}: {text}" for line, text in sorted(lines)]
 
 
 def find_refusals(config: Config) -> list[tuple[str, str]]:
-    """Return what loads, but is rejected by `serve`."""
+    """Return the findings that make `serve` reject a configuration that loads."""
     mistake = find_store_mistake(config)
     exposed = _find_exposed(config) if config.auth.required is False else ()
     return [*([mistake] if mistake else []), *exposed, *_find_missing_rules(config), *_find_mcp_mistakes(config)]
@@ -215,7 +221,7 @@ def _find_unknown_names(config: Config) -> Findings:
 
 
 def _find_unknown_agents(agents: Mapping[str, Agent]) -> Findings:
-    """Yield names of agents that do not exist. Turns of the agents that name them are rejected."""
+    """Yield a warning for each agent that another agent names but that does not exist. Turns of the agent that names it are rejected."""
     for name, agent in agents.items():
         for key in (*BELOW, CALLED):
             for other in (other for other in getattr(agent, key) if other not in agents):
@@ -224,7 +230,7 @@ def _find_unknown_agents(agents: Mapping[str, Agent]) -> Findings:
 
 
 def _find_unknown_tools(config: Config) -> Findings:
-    """Yield tools that are not built in. A program may register them, which is unknown here."""
+    """Yield a warning for each tool that is disabled or not built in. A program may still register a tool by that name."""
     for name, agent in config.agents.items():
         path = f"agents.{name}.tools"
         for tool in agent.tools or ():
@@ -240,7 +246,10 @@ def _find_unknown_tools(config: Config) -> Findings:
 
 
 def _can_be_server_tool(config: Config, tool: str) -> bool:
-    """Return True if a name may be that of an MCP server or of its tools, which are only known when it runs."""
+    """Return True if `tool` is the name of an MCP server, or may be one of its tools.
+
+    The tools of an MCP server are only known while it runs, so only the prefix of the name is compared.
+    """
     named = config.mcp_servers.items()
     return any(tool == name or tool.startswith(get_tool_prefix(name, one.prefix)) for name, one in named)
 
@@ -264,7 +273,10 @@ def _find_unknown_models(config: Config) -> Findings:
 
 
 def _find_fallbacks(config: Config) -> Findings:
-    """Yield fallbacks that will not be used, or not as intended. Two models may name each other, because fallbacks of fallbacks are not used."""
+    """Yield a warning for each fallback that will not be used, or will not work as intended.
+
+    Two models may name each other as fallbacks, because fallbacks of fallbacks are not used.
+    """
     for name, llm in config.llms.items():
         own, path = resolve_llm(config, name), f"llms.{name}.fallbacks"
         seen = {(own.origin, own.model)}
@@ -308,7 +320,7 @@ def _find_missing_rules(config: Config) -> Findings:
 
 
 def _uses_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Return True if a built-in rule is used. Unknown names are reported separately."""
+    """Return True if at least one built-in rule is used. Return False if a name is unknown, which is reported separately."""
     return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 
 

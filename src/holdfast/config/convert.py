@@ -17,49 +17,49 @@ from holdfast.durations import format_duration, parse_duration
 from holdfast.settings import Settings, format_size, get_fields, parse_size, unwrap_type
 
 FAILED: Final[Any] = object()
-"""Replaces a value whose mistake was reported; never leaves this module."""
+"""Result of converting a value whose mistake was reported. It is only used inside this module."""
 _TEXT_KEYS: Final = {"strategy"} | {
     name for strategy in strategies.STRATEGIES.values() for name, key in strategy.keys.items() if key.kind == "text"
 }
 
 
 def find_nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that was probably meant, ignoring case and dashes."""
+    """Return the known name that is most similar to `name`, ignoring case and dashes, or None if no known name is similar."""
     plain = {item.replace("_", "").lower(): item for item in known}
     near = difflib.get_close_matches(name.replace("_", "").replace("-", "").lower(), plain, n=1)
     return plain[near[0]] if near else None
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Return `; did you mean 'x'?` for the end of a message, or an empty string if no known name is similar."""
+    """Return `; did you mean 'x'?` with the most similar known name, or an empty string if no known name is similar."""
     near = find_nearest(name, known)
     return f"; did you mean {near!r}?" if near else ""
 
 
 def describe_unknown(key: str, known: Collection[str]) -> str:
-    """Return the message for an unknown key."""
+    """Return the message for an unknown key, with a suggestion or the list of known keys."""
     return "unknown key" + (suggest(key, known) or f"; known: {', '.join(known)}")
 
 
 def join_path(path: str, key: str) -> str:
-    """Return the path of a key in a section. The path of the top level is empty."""
+    """Return the path of the key `key` in the section at `path`. The path of the top level is empty."""
     return f"{path}.{key}" if path else key
 
 
 class Converter:
-    """Converts one document, and keeps the lines of its keys.
+    """Converts the tree of one document to an instance of the model, and records the line of each key.
 
-    Wrong values are left out and the rest is converted, so that every mistake is found at once.
+    Wrong values are left out and all other values are converted, so that every mistake is found at once.
     """
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
         self._base: ContextSettings | None = ContextSettings()
         self.lines: dict[str, int] = {}
-        """Lines by path in the model and in the file; 0: not in the file."""
+        """Line of each key, by its path in the model and by its path in the file. 0: the key is not in the file."""
 
     def convert_section(self, cls: type[Settings], node: Node, path: str) -> Any:
-        """Return an instance of `cls` without wrong values, or FAILED if the node is not a mapping."""
+        """Return an instance of `cls` without the wrong values of the mapping `node`, or FAILED if `node` is not a mapping."""
         if not isinstance(node, Section):
             return self._report_wrong(node, path, "a mapping")
         fields = get_fields(cls)
@@ -82,7 +82,7 @@ class Converter:
         )
 
     def _collect_given(self, cls: type[Settings], node: Section, path: str) -> dict[str, Node]:
-        """Return the values that are set, by the model's names."""
+        """Return the values that a mapping sets, by the names in the model. Report unknown keys and keys that are given twice."""
         fields, spell = get_fields(cls), self._problems.spell
         given: dict[str, Node] = {}
         spelt: dict[str, str] = {}
@@ -105,7 +105,15 @@ class Converter:
     def _create(
         self, cls: type[Settings], values: dict[str, Any], wrong: set[str], path: str, lines: Mapping[str, int]
     ) -> Any:
-        """Create an instance, and report mistakes in the combination of its values."""
+        """Return an instance of `cls`, and report mistakes in the combination of its values.
+
+        Args:
+            cls: the class to create.
+            values: the valid values, by name.
+            wrong: names of values whose mistakes were reported.
+            path: path of the section in the model.
+            lines: lines by name; the line of the section has the key `""`.
+        """
         info = get_fields(cls)
         needed = {
             name: _make_samples(info[name].type)[0] for name in info if info[name].required and name not in values
@@ -182,7 +190,7 @@ class Converter:
         for key, child in node.entries.items():
             self._note_line(path, key, child)
         if self._base is None and "strategy" not in given:
-            return FAILED  # the strategy is unknown, which was reported
+            return FAILED  # the top-level strategy is unknown, which was reported
         found, problems = strategies.examine(given, base=self._base)
         broken = node.entries.keys() - sound.keys()
         for key, message in problems:
@@ -216,7 +224,11 @@ class Converter:
 
 
 def _read_option(node: Node, key: str) -> Any:
-    """Return a key of a strategy as plain data. An invalid value of a variable is kept as written, because it will be shown."""
+    """Return the value of a strategy's key as plain data.
+
+    A value with variables is returned as written in the file if its filled-in text cannot be valid. Messages show the value, and must not
+    reveal the value of a variable.
+    """
     if isinstance(node, Section):
         return {name: _read_option(child, name) for name, child in node.entries.items()}
     if not isinstance(node, Scalar) or not node.variables:
@@ -227,7 +239,7 @@ def _read_option(node: Node, key: str) -> Any:
 
 
 def _is_unset(node: Node, field: inspect.Field) -> bool:
-    """Return True for an empty key, and for an empty variable if the key is optional."""
+    """Return True if a key has no value, or if it is optional and its value is a single variable that is empty."""
     if not isinstance(node, Scalar) or node.is_broken:
         return False
     return node.is_empty or (node.is_loose and node.text == "" and not field.required and field.default is None)
@@ -253,7 +265,7 @@ def _show(node: Node, *, is_secret: bool) -> str:
 
 
 def _make_reader(info: inspect.Type, form: str | None) -> tuple[str, Callable[[Scalar], Any]]:  # noqa: PLR0911 - one return a type
-    """Return the expectation in words, and a function that reads the value or returns FAILED."""
+    """Return a description of the expected value, and a function that reads a scalar and returns its value or FAILED."""
     match info:
         case inspect.LiteralType(values=values):
             # as text: `off` and `none` are names here, not booleans
@@ -286,7 +298,7 @@ def _make_reader(info: inspect.Type, form: str | None) -> tuple[str, Callable[[S
 
 
 def _is(node: Scalar, *kinds: str) -> bool:
-    """Return True if the text is of one of the kinds. Quotes make it a string, unless it is a single variable."""
+    """Return True if the text of a scalar is of one of the kinds. A text in quotes is a string, unless it is a single variable."""
     return (node.is_loose or node.kind in kinds) and find_kind(node.text) in kinds
 
 
@@ -298,7 +310,7 @@ def _check_range(value: float | None, info: inspect.FloatType | inspect.IntType)
 
 
 def _make_samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
-    """Return possible values of a type: all of them if there are few, otherwise one."""
+    """Return sample values of a type: all possible values of booleans and literals, otherwise at most two."""
     info, form = unwrap_type(info)
     match info:
         case inspect.LiteralType(values=values):

@@ -1,8 +1,8 @@
 """Read settings from the environment and from `.env` files.
 
-`HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, overriding the file. Two underscores separate levels. Lists are separated by commas;
-`HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read; it is not YAML, and
-variables in it are not filled in. Variables of `.env` files are only visible to the configuration.
+`HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, overriding the file. Two underscores separate levels. Items of a list are separated by
+commas. `HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read. A value is
+not parsed as YAML, and variables in it are not filled in. Variables of `.env` files are only visible to the configuration.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class Variables(dict[str, str]):
-    """The environment with variables from `.env` files.
+    """The environment variables, extended by variables from `.env` files.
 
     Attributes:
-        places: where variables from files are set: `.env:3`, by name.
-        mistakes: invalid lines of the files, each with its place.
+        places: for each variable from a file, by name: file and line, for example `.env:3`.
+        mistakes: one message for each invalid line of the files, beginning with file and line.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -49,7 +49,7 @@ class Variables(dict[str, str]):
         self.mistakes: list[str] = []
 
     def add_file(self, path: Path) -> None:
-        """Add variables of a file that are not set yet. A missing file adds none."""
+        """Add the variables of a `.env` file that are not set yet. A missing file is not a mistake."""
         if not path.is_file():
             return
         try:
@@ -74,7 +74,11 @@ class Variables(dict[str, str]):
 
 
 def load_variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables:
-    """Return the environment with the `.env` file of each folder. The environment wins, then the first folder."""
+    """Return the environment variables, extended by the `.env` file of each folder.
+
+    If a variable is set several times, the environment takes precedence, then the first folder. If `env` was extended by this function
+    before, it is returned unchanged.
+    """
     if isinstance(env, Variables):
         return env
     found = Variables(env)
@@ -84,13 +88,16 @@ def load_variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables
 
 
 def parse_dotenv(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int, str]]]:
-    """Return the variables of a `.env` file with their lines, the last one of each name, and the mistakes.
+    """Return the variables of a `.env` file, and its mistakes.
 
         >>> parse_dotenv("export A=1  # one")[0]
         {'A': (1, '1')}
 
-    A line is `NAME=value`. In double quotes, a backslash escapes as in Python, and a value may have several lines; in single quotes, every
+    A line is `NAME=value`. In double quotes, a backslash escapes as in Python, and a value may have several lines. In single quotes, every
     character is literal. `#` after a space starts a comment. Variables in values are not filled in.
+
+    Returns:
+        Line and value of each variable, by name, and the line and message of each mistake. If a name is set twice, the last value counts.
     """
     found: dict[str, tuple[int, str]] = {}
     mistakes = []
@@ -110,7 +117,7 @@ def parse_dotenv(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int,
 
 
 def _parse_variable(text: str, at: int) -> tuple[str, str, int] | None:
-    """Return name, value and the start of the next line of the variable at a position."""
+    """Parse the variable that starts at position `at`. Return its name, its value and the position of the next line, or None if invalid."""
     name = _NAME.match(text, at)
     if name is None:
         return None
@@ -144,26 +151,26 @@ _CONTEXT_LISTS: Final = {key for one in STRATEGIES.values() for key, what in one
 
 
 class _NoKeyError(Exception):
-    """A variable does not name a key; the message says why."""
+    """An environment variable cannot be used as a key of the configuration. The message says why."""
 
 
 class _Step(NamedTuple):
-    """A place in the tree, on the path to a key."""
+    """A mapping or list of the tree that was reached by the first parts of a variable's name."""
 
     node: Section | Listing
     info: inspect.Type
     path: str
     parts: tuple[str, ...]
-    """Parts of the variable's name up to here."""
+    """The parts of the variable's name that lead to this node."""
     problems: Problems
 
     def join(self, key: str) -> str:
-        """Return the path of a key below this place."""
+        """Return the path of a key in this mapping, or of an item of this list."""
         return f"{self.path}[{key}]" if isinstance(self.node, Listing) else join_path(self.path, key)
 
 
 def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -> None:
-    """Put values from the environment into the tree."""
+    """Set the values of `HOLDFAST_…` variables in the tree. Mistakes are added to `problems`."""
     scalars = (inspect.LiteralType, inspect.StrType, inspect.IntType, inspect.BoolType, inspect.FloatType)
     top = [name for name, field in get_fields(Document).items() if isinstance(unwrap_type(field.type)[0], scalars)]
     taken: dict[str, str] = {}
@@ -187,7 +194,10 @@ def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -
 
 
 def _reject_slip(rest: str) -> None:
-    """Reject a single underscore in place of two. Other variables with the prefix have a different purpose."""
+    """Raise `_NoKeyError` for a name that seems to mean a key but has one underscore instead of two, or names only a section.
+
+    Other variables with the prefix `HOLDFAST_` have a different purpose and are accepted.
+    """
     for section in sorted((*get_fields(Document), *Document.ALIASES), key=len, reverse=True):
         if rest.lower() == section:
             raise _NoKeyError(f"is a mapping: name a key in it, like {PREFIX}{section.upper()}{STEP}…")
@@ -196,7 +206,15 @@ def _reject_slip(rest: str) -> None:
 
 
 def _set_value(tree: Section, parts: tuple[str, ...], text: str, problems: Problems, place: str) -> str:
-    """Set the value of a variable, and return its path."""
+    """Set the value of a variable in the tree, and return the path of its key.
+
+    Args:
+        tree: the top level of the configuration.
+        parts: parts of the variable's name, without the prefix.
+        text: value of the variable.
+        problems: records the variable as the origin of the key.
+        place: name of the variable, and its place if a `.env` file sets it.
+    """
     if len(parts) > CONFIG_DEPTH:
         raise _NoKeyError(f"nested more than {CONFIG_DEPTH} deep")
     step = _Step(tree, inspect.type_info(Document), "", (), problems)
@@ -212,7 +230,7 @@ def _set_value(tree: Section, parts: tuple[str, ...], text: str, problems: Probl
 
 
 def _find_key(step: _Step, part: str) -> tuple[str, inspect.Type]:
-    """Return the key that a part of a name means, and its type."""
+    """Return the key that a part of a variable's name means, and the type of this key."""
     info, _ = unwrap_type(step.info)
     if isinstance(step.node, Listing):
         assert isinstance(info, inspect.VarTupleType)
@@ -244,7 +262,11 @@ def _find_field(step: _Step, node: Section, cls: type[Settings], part: str) -> t
 
 
 def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> str:
-    """Return the name of an entry, ignoring case and punctuation; a new name, unless it looks like a misspelling."""
+    """Return the entry of a mapping with free names that a part of a variable's name means, ignoring case and punctuation.
+
+    A name without an entry is returned as a new one in lower case. With `is_strict`, a name that is similar to an existing entry is
+    rejected as a misspelling instead.
+    """
     known = {_NOT_A_WORD.sub("_", name.lower()): name for name in node.entries}
     wanted = _NOT_A_WORD.sub("_", part.lower())
     if wanted in known:
@@ -260,7 +282,7 @@ def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> st
 
 
 def _open_inner(node: Section | Listing, key: str, info: inspect.Type, path: str) -> Section | Listing:
-    """Return the mapping or list under a key, creating it if missing."""
+    """Return the mapping or list under a key. Create it if there is none."""
     info, _ = unwrap_type(info)
     if isinstance(node, Section):
         found = node.entries.get(key)
@@ -286,7 +308,7 @@ def _put(node: Section | Listing, key: str, value: Node) -> None:
 
 
 def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...]) -> Node:
-    """Convert a value to the form of its key's type."""
+    """Return the value of a variable as a list or scalar, depending on the type of its key."""
     if mistake := check_text(text):
         raise _NoKeyError(mistake)
     info, _ = unwrap_type(info)

@@ -1,4 +1,4 @@
-"""Define the keys `gateway` and `auth`: how the server listens, and who may call it."""
+"""Define the keys `gateway` and `auth`: settings of the HTTP server and of authentication."""
 
 from __future__ import annotations
 
@@ -28,104 +28,108 @@ from holdfast.stores.keys import Role
 
 
 class Timeouts(Settings, frozen=True, kw_only=True):
-    """Time limits of an upstream. A plain duration instead of the mapping is `total`."""
+    """Time limits for calls of an upstream. A plain duration in place of the mapping sets `total`."""
 
     connect: Timeout = 10.0
-    """Seconds to connect."""
+    """Maximum seconds for connecting."""
     read: Timeout = 300.0
-    """Seconds without data, before the first token or between two."""
+    """Maximum seconds without data, before the first token or between two tokens."""
     total: Timeout = 1800.0
-    """Seconds for the whole call."""
+    """Maximum seconds for the whole call."""
 
 
 _LIMITS: Final = Limits()
 
 
 PRESETS: Final = {"mistralrs": {"single_user": True, "session_mode": "transcript"}}
-"""Keys that a preset sets, by its name."""
+"""Keys of `gateway` that a preset sets, by the name of the preset."""
 
 
 class Gateway(Settings, frozen=True, kw_only=True):
     """The HTTP server."""
 
     host: Text = "127.0.0.1"
-    """Address to listen on."""
+    """Address on which the server listens."""
     port: Port = 8377
-    """Port; 0: any free port."""
+    """Port on which the server listens. 0: any free port."""
     max_body: Size = _LIMITS.body
     """Maximum bytes of a request."""
     max_message: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.message
     """Maximum bytes of a message."""
     max_messages: Most = _LIMITS.messages
-    """Maximum messages of a request."""
+    """Maximum number of messages of a request."""
     max_parts: Most = _LIMITS.parts
-    """Maximum parts of a message's content."""
+    """Maximum number of parts of a message's content."""
     max_tool_calls: Most = _LIMITS.tool_calls
-    """Maximum tool calls of a message."""
+    """Maximum number of tool calls of a message."""
     max_tools: Most = _LIMITS.tools
-    """Maximum tools of a request."""
+    """Maximum number of tools of a request."""
     max_media: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.media
     """Maximum bytes of an image, recording, video or file in a message."""
     max_media_count: Most = _LIMITS.media_count
-    """Maximum number of media in a request."""
+    """Maximum number of images, recordings, videos and files in a request."""
     max_pixels: Annotated[int, Meta(ge=1, le=10**10)] = _LIMITS.pixels
-    """Maximum width times height of an image, according to its header."""
+    """Maximum number of pixels of an image: width times height, according to its header."""
     max_speech: Annotated[int, Meta(ge=1, le=1 << 20, extra={"form": "size"})] = _LIMITS.speech
     """Maximum bytes of a text for `POST …/speak`."""
     body_timeout: Timeout = _LIMITS.body_timeout
-    """Seconds in which a request's body must arrive."""
+    """Maximum seconds until the body of a request has arrived."""
     upstream_timeout: Timeouts = Timeouts()
-    """Time limits of every llm without a `timeout`."""
+    """Time limits for calls of every llm without a `timeout` of its own."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of log messages."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
-    """Seconds that running turns get at shutdown."""
+    """Maximum seconds that the server waits for running turns at shutdown."""
     keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0
-    """Seconds without an event after which a stream sends a keep-alive; 0: never."""
+    """Seconds without an event after which a stream sends a keep-alive. 0: never."""
     on_disconnect: Literal["cut", "finish"] = "cut"
-    """What to do with a reply when its client disconnects: cut it and mark it, or finish it. It is stored either way."""
+    """If the client disconnects during a reply, `cut` stops the reply and marks it as cut, and `finish` completes it. Both store the reply."""
     send_timeout: Timeout = 60.0
-    """Seconds that a client may leave data unread before it counts as disconnected."""
+    """Maximum seconds that a client may leave data unread. After that, the client is treated as disconnected."""
     upstream_auth: Literal["server", "passthrough"] = "server"
-    """Key for calls of the upstream: the server's own, or the client's bearer token."""
+    """Key for calls of the upstream: the server's own key (`server`), or the client's bearer token (`passthrough`)."""
     match: Literal["on", "off"] = "on"
-    """Match requests without a session id to sessions by their content; `session_match` of a request overrides it."""
+    """Find the session of a request without a session id by its messages. The field `session_match` of a request overrides this key."""
     match_system: Literal["rank", "strict"] = "rank"
-    """Effect of a different system prompt on matching: a lower rank, or no match."""
+    """A session with a different system prompt matches with a lower rank (`rank`), or does not match (`strict`)."""
     user_headers: Names = ()
-    """Headers that name the user of a chat request that names none itself, for a trusted proxy or chat UI. Anyone who reaches the server
-    can send them.
+    """Headers that name the user of a chat request whose body names no user. Use them only behind a trusted proxy or chat UI, because anyone
+    who reaches the server can send them.
     """
     session_headers: Names = ()
     """Headers that name the session, in addition to `X-Session-Id`."""
     require_user: bool = False
-    """Reject chat requests without a user, which would belong to the user `default`."""
+    """Reject chat requests that name no user. If false, such requests belong to the user `default`."""
     single_user: bool = False
-    """All requests without a user come from one person: the user `default` counts as identified."""
+    """True if all requests that name no user come from one person. The user `default` is then treated as an identified user."""
     session_mode: Literal["auto", "transcript", "delta"] = "auto"
-    """How the messages of a request that names a session are read: as the whole conversation (`transcript`), as new messages (`delta`),
-    or detected (`auto`).
+    """Meaning of the messages of a request that names a session. `transcript`: they are the whole conversation. `delta`: they are new
+    messages. `auto`: Holdfast detects which of the two applies.
     """
     pass_fields: Names = ()
-    """Fields of a chat request that are passed to the provider without a warning, whatever their names."""
+    """Names of fields of a chat request that are passed to the provider without a warning."""
     allowed_strategies: Names = FREE_STRATEGIES
-    """Strategies that a chat request may name in addition to its agent's own; unset: those that call no model."""
+    """Strategies that a chat request may name, in addition to the strategy of its agent. Unset: those that call no model."""
     session_queue: Literal["queue", "reject", "interrupt"] = "queue"
-    """What happens to a request while a turn of its session is running: it waits, is rejected, or ends that turn."""
+    """A request that arrives while a turn of its session is running waits (`queue`), is rejected (`reject`), or ends that turn
+    (`interrupt`).
+    """
     queue_timeout: Timeout = 300.0
-    """Maximum seconds that a request waits for its session's turn."""
+    """Maximum seconds that a request waits for another turn of its session to end."""
     max_tool_rounds: Annotated[int, Meta(ge=0, le=1000)] = 25
-    """Model calls in a turn with server-side tools, after which the model answers without them; 0: no tools run."""
+    """Maximum number of model calls in a turn that may use server-side tools. The model then answers without these tools. 0: no
+    server-side tools run.
+    """
     max_tool_result: Size = 64 * 1024
-    """Maximum bytes of a tool's result; of a longer one the model gets the head and the tail."""
+    """Maximum bytes of a tool's result. If a result is longer, the model gets its beginning and its end."""
     tool_timeout: Timeout = 60.0
     """Maximum seconds of a tool call."""
     allowed_hosts: Names = ()
-    """Host names under which this server may be called, in addition to loopback. Unset: any if keys are required. `GET /healthz` and
-    `GET /readyz` are answered under any name.
+    """Host names under which clients may call this server, in addition to loopback names. Unset: any host name if keys are required,
+    otherwise only loopback names. `GET /healthz` and `GET /readyz` are answered under any name.
     """
     cors_origins: Names = ()
-    """Origins of web pages that may call the server, like `https://app.example.com`."""
+    """Origins of web pages that may call the server, for example `https://app.example.com`."""
 
     def find_mistakes(self) -> list[Mistake]:
         names = {"user_headers": self.user_headers, "session_headers": self.session_headers}
@@ -136,7 +140,7 @@ class Gateway(Settings, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """Limits of a request."""
+        """Limits of a request, as configured by the keys `max_…` and `body_timeout`."""
         return Limits(
             body=self.max_body,
             message=self.max_message,
@@ -158,7 +162,7 @@ def is_loopback(host: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a name: its DNS decides where it leads
+    except ValueError:  # a host name; only DNS knows which machine it means
         return False
 
 
@@ -169,34 +173,34 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "ES256K"),
     "EdDSA",
 )
-"""Supported signatures of tokens: by a key that only the issuer has. Algorithms with a shared secret are excluded."""
+"""Supported signature algorithms of tokens. They use a private key that only the issuer has; algorithms with a shared secret are excluded."""
 
 
 class Jwt(Settings, frozen=True, kw_only=True):
-    """Tokens of another issuer that are accepted in addition to API keys."""
+    """JSON Web Tokens of another issuer that the server accepts in addition to API keys."""
 
     jwks_url: Url | None = None
     """URL of the issuer's public keys."""
     jwks_file: Text | None = None
     """File with the issuer's public keys."""
     issuer: Text
-    """Required value of `iss`."""
+    """Required value of the claim `iss`."""
     audience: Names
-    """Required value of `aud`, or one of its values."""
+    """Accepted audiences. The claim `aud` must contain at least one of them."""
     algorithms: Names = ("RS256", "ES256", "EdDSA")
-    """Accepted signatures of tokens; also RS384, RS512, PS256, PS384, PS512, ES384, ES512, ES256K."""
+    """Accepted signature algorithms. RS384, RS512, PS256, PS384, PS512, ES384, ES512 and ES256K are also supported."""
     user_claim: Text = "sub"
-    """Claim with the user; a token without it is rejected."""
+    """Claim that contains the user. A token without this claim is rejected."""
     tenant_claim: Text | None = None
-    """Claim with the tenant; a token without it is rejected. Unset: `tenant`."""
+    """Claim that contains the tenant. A token without this claim is rejected. Unset: the key `tenant` applies."""
     tenant: Text | None = None
-    """Tenant of all tokens, without a claim; unset: the server's own tenant."""
+    """Tenant of all tokens if `tenant_claim` is not set. Unset: the server's own tenant."""
     role_claim: Text | None = None
-    """Claim with `read`, `write` or `admin`; a token with another value or a list is rejected. Unset: `role`."""
+    """Claim that contains the role: `read`, `write` or `admin`. A token with another value or a list is rejected. Unset: `role` applies."""
     role: Role = "write"
-    """Role of tokens without the claim."""
+    """Role of tokens without the claim `role_claim`."""
     leeway: Annotated[float, Meta(ge=0, le=600, extra={"form": "duration"})] = 30.0
-    """Maximum seconds by which clocks may differ."""
+    """Maximum difference in seconds between the clocks of issuer and server."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = check_url("jwks_url", self.jwks_url)
@@ -221,16 +225,16 @@ class Auth(Settings, frozen=True, kw_only=True):
     """Authentication and rate limits."""
 
     required: bool | None = None
-    """Require a key or a token; unset: as soon as the store has a key, or `jwt` is set."""
+    """True if requests need a key or a token. Unset: they do if the store contains a key or `jwt` is set."""
     rate: Count = 0
-    """Requests per minute of one key, or of one user of `jwt`; 0: no limit. A key may have its own rate."""
+    """Maximum requests per minute of one key, or of one user of `jwt`. 0: no limit. A key may have its own limit."""
     burst: Count = 0
-    """Requests that may arrive at once; 0: those of a quarter of a minute."""
+    """Maximum requests that may arrive at once. 0: a quarter of `rate`."""
     jwt: Jwt | None = None
 
     @property
     def kind(self) -> Literal["never", "always", "keys"]:
-        """When authentication is required; `keys`: as soon as there is a key."""
+        """When authentication is required. `keys`: as soon as the store contains a key."""
         if self.required is not None:
             return "always" if self.required else "never"
         return "keys" if self.jwt is None else "always"

@@ -15,48 +15,48 @@ from holdfast.settings import Mistake, Most, Names, Secret, Settings, Text, Time
 
 
 class SecretPattern(Settings, frozen=True, kw_only=True):
-    """A user's rule: what matches is a secret."""
+    """A custom rule: text that matches the regular expression is a secret."""
 
     regex: Secret
     """Regular expression. If it has a group `secret`, only that group is the secret."""
     label: str
-    """Label in the replacement: `[REDACTED:label]`."""
+    """Label in the text that replaces the secret: `[REDACTED:label]`."""
 
     def find_mistakes(self) -> list[Mistake]:
         return find_problems(self.regex, self.label)
 
 
 class Redaction(Settings, frozen=True, kw_only=True):
-    """Replaces secrets before anything is stored."""
+    """Redaction of secrets before anything is stored."""
 
     ALIASES: ClassVar[dict[str, str]] = {"extra_patterns": "patterns"}
 
     enabled: bool = False
     """Replace secrets."""
     use_builtins: bool = True
-    """Use the built-in rules, too."""
+    """Use built-in rules in addition to `patterns`."""
     patterns: tuple[SecretPattern, ...] = ()
     """Your own rules."""
     rules: Names = (ALL,)
-    """Built-in rules; `all`: every one."""
+    """Names of the built-in rules to use. `all`: every built-in rule."""
     exclude_rules: Names = ()
-    """Built-in rules to exclude."""
+    """Names of built-in rules that are not used."""
 
     def find_mistakes(self) -> list[Mistake]:
         return _find_rule_mistakes(self)
 
 
 class SecretGuard(Settings, frozen=True, kw_only=True):
-    """Treatment of secrets that redaction leaves."""
+    """Treatment of secrets that `redaction` has not replaced."""
 
     enabled: bool = True
     """Search for secrets."""
     on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - an action, not a password
-    """Action for secrets: block the request, redact the secret, or only log a warning."""
+    """Action if a secret is found: block the request (`block`), redact the secret (`redact`), or only log a warning (`warn`)."""
     rules: Names = (ALL,)
-    """Built-in rules; `all`: every rule that finds credentials."""
+    """Names of the built-in rules to use. `all`: every built-in rule that finds credentials."""
     exclude_rules: Names = ()
-    """Built-in rules to exclude."""
+    """Names of built-in rules that are not used."""
     patterns: tuple[SecretPattern, ...] = ()
     """Your own rules."""
 
@@ -76,9 +76,9 @@ class WorkspaceGit(Settings, frozen=True, kw_only=True):
     """A folder with a git repository for each agent."""
 
     enabled: bool = True
-    """False: no workspaces. The key alone, or `true` in place of the mapping, enables them."""
+    """False: agents have no workspaces. `workspace_git: true` in place of the mapping enables workspaces."""
     path: Text = "workspaces"
-    """Folder of the workspaces."""
+    """Folder that contains the workspaces."""
     on_secret: Literal["block", "warn"] = "block"  # noqa: S105 - an action, not a password
     """Reject a commit that contains a secret (`block`), or only log a warning (`warn`)."""
 
@@ -87,37 +87,37 @@ class WorkspaceGit(Settings, frozen=True, kw_only=True):
 
 
 Ends = Annotated[tuple[Literal["ttl", "cap", "delete", "close", "shutdown"], ...], Meta(extra={"form": "names"})]
-"""Reasons why a session ended; a single one needs no list."""
+"""Reasons why a session ended. A single reason may be written without a list."""
 
 
 class TranscriptSettings(Settings, frozen=True, kw_only=True):
-    """Writing of transcripts."""
+    """Settings of the transcripts that are written to `transcripts_dir`."""
 
     fsync: Literal["never", "end", "always"] = "end"
-    """When to sync to disk: never, at the end of a session, or after every write."""
+    """When to sync a transcript to disk: never, at the end of the session, or after every write."""
     redaction: Redaction | None = None
-    """Unset: the top-level `redaction`."""
+    """Redaction of transcripts. Unset: the top-level `redaction`."""
 
 
 class WebhookSettings(Settings, frozen=True, kw_only=True):
     """A receiver of the conversation when a session ends."""
 
     url: Url
-    """URL to which it is posted."""
+    """URL to which the conversation is posted."""
     secret: Secret
-    """Key for signatures."""
+    """Secret key with which calls are signed."""
     events: Ends = ("ttl", "cap", "close", "delete")
-    """Reasons of session ends that are posted."""
+    """Reasons for the end of a session for which the conversation is posted."""
     include_sha1: bool = False
-    """Also send `Agora-Signature`."""
+    """True: also send the header `Agora-Signature`, a signature with SHA-1."""
     timeout: Timeout = TIMEOUT
     """Maximum seconds of the whole call."""
     max_history: Most | None = None
-    """Number of newest messages to send; unset: all."""
+    """Maximum number of messages to send; the newest are sent. Unset: all messages."""
     headers: dict[str, Secret] = {}
     """Headers of every call."""
     name: Text | None = None
-    """Name under which pending calls are stored; unset: derived from the URL."""
+    """Name under which pending calls are stored. Unset: a name derived from the URL."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = check_headers(self.headers)
@@ -131,13 +131,13 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
 
 
 class Hooks(Settings, frozen=True, kw_only=True):
-    """Actions on events of sessions."""
+    """Actions after a turn or at the end of a session: transcripts, workspaces and webhooks."""
 
     transcripts_dir: Text | None = None
-    """Folder of transcripts; unset: none are written."""
+    """Folder of the transcripts. Unset: no transcripts are written."""
     transcripts: TranscriptSettings = TranscriptSettings()
     workspace_git: WorkspaceGit | None = None
-    """Unset: agents have no workspaces."""
+    """Workspaces of agents. Unset: agents have no workspaces."""
     webhooks: tuple[WebhookSettings, ...] = ()
 
     def find_mistakes(self) -> list[Mistake]:
@@ -145,7 +145,7 @@ class Hooks(Settings, frozen=True, kw_only=True):
         found = [("webhooks", "several have the same URL or name; give each its own `name`")] * any(
             count > 1 for count in names.values()
         )
-        # Programs may register further hooks.
+        # Programs may register hooks, too, so the file may use only half of the allowed number.
         most = HOOKS // 2
         return found + [("webhooks", f"{len(self.webhooks)} are too many; at most {most} are allowed")] * (
             len(self.webhooks) > most

@@ -28,56 +28,58 @@ from holdfast.wire.exports import parse_system_messages
 Inputs = Annotated[
     tuple[Literal["text", "image", "audio", "video", "file"], ...], Meta(min_length=1, extra={"form": "names"})
 ]
-"""Kinds of content; a single one needs no list."""
+"""Kinds of content. A single kind may be written without a list."""
 Messages = Annotated[tuple[Any, ...], Meta(extra={"form": "names"})]
-"""System messages; a single text needs no list."""
+"""System messages. A single text may be written without a list."""
 _OWN_KEYS: Final = ("max_tokens", "model", "temperature", "top_p")
 _REQUEST_KEYS: Final = ("messages", "stream")
 
 
 class LLM(Settings, frozen=True, kw_only=True):
-    """A model at one address."""
+    """A model that Holdfast can call, and the address of its provider."""
 
     ALIASES: ClassVar[dict[str, str]] = {"vendor": "provider"}
 
     provider: Literal["openai", "anthropic", "custom", "offline"] = "openai"
-    """`openai`: any service with OpenAI's Chat Completions; `anthropic`: Anthropic's Messages; `custom`: like `openai`, but it
-    receives voice records (docs/voice.md); `offline`: built in.
+    """`openai`: any service with OpenAI's Chat Completions API. `anthropic`: Anthropic's Messages API. `custom`: like `openai`, but the
+    service receives messages as voice records (docs/voice.md). `offline`: the built-in model.
     """
     model: Text | None = None
-    """Name of the model upstream; unset: the name of this entry."""
+    """Name of the model at the provider. Unset: the name of this entry."""
     base_url: Url | None = None
-    """URL up to and including `/v1`, which is optional for `anthropic`; unset: `OPENAI_BASE_URL`, or OpenAI's; for `anthropic`,
-    `ANTHROPIC_BASE_URL`, or Anthropic's.
+    """URL of the API up to and including `/v1`, which is optional for `anthropic`. Unset: the variable `OPENAI_BASE_URL`, or else OpenAI's
+    API; for `anthropic`, `ANTHROPIC_BASE_URL`, or else Anthropic's API.
     """
     api_key: Secret | None = None
-    """Unset: `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, but only if `base_url` is also unset."""
+    """API key of the provider. Unset: the variable `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, but only if `base_url` is also unset."""
     context_window: Tokens | None = None
-    """Tokens; unset: the known window of the model."""
+    """Size of the context window in tokens. Unset: the size that Holdfast knows for this model."""
     count: Literal["local", "provider"] = "local"
-    """How prompts are counted: by Holdfast only, or also by the provider's count endpoint."""
+    """Token counting of prompts: by Holdfast only (`local`), or also by the provider's count endpoint (`provider`)."""
     max_tokens: Tokens | None = None
-    """Maximum tokens of a reply; unset: the upstream's own limit."""
+    """Maximum tokens of a reply. Unset: the provider's own limit."""
     inputs: Inputs | None = None
-    """Content that the model accepts; other media are described in words. Unset: all."""
+    """Kinds of content that the model accepts. Content of other kinds is described in words. Unset: all kinds."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """Unset: the upstream's default."""
+    """Sampling temperature. Unset: the provider's default."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Unset: the upstream's default."""
+    """Probability mass of nucleus sampling. Unset: the provider's default."""
     timeout: Timeouts | None = None
-    """Unset: `gateway.upstream_timeout`."""
+    """Time limits of calls. Unset: `gateway.upstream_timeout`."""
     headers: dict[str, Secret] = {}
     """Headers of every call."""
     params: Free = {}
-    """Fields of the body of every call that does not set them itself."""
+    """Default fields of the body of every call. Fields of the request take precedence."""
     system_messages: Messages = ()
-    """Start of every prompt, before the agent's instruction: texts, or messages of role `system` or `developer`."""
+    """Messages at the start of every prompt, before the agent's instruction: texts, or messages of role `system` or `developer`."""
     fallbacks: Names = ()
-    """Names in `llms`, or models' names, that are called in this order if this model does not answer; their own fallbacks are not used."""
+    """Models that are called in this order if this model does not answer: names in `llms`, or names of models. The fallbacks of a fallback
+    are not used.
+    """
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
-    """Maximum concurrent connections."""
+    """Maximum number of concurrent connections."""
     max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    """Maximum concurrent calls; further ones wait. 0: no limit."""
+    """Maximum number of concurrent calls. Other calls wait. 0: no limit."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
@@ -100,13 +102,13 @@ class LLM(Settings, frozen=True, kw_only=True):
 
 
 class LLMSettings(LLM, frozen=True, kw_only=True):
-    """A model to call, with all names resolved; `temperature` and `top_p` are in `params`."""
+    """A model to call, after defaults and names have been resolved. `temperature` and `top_p` are moved to `params`."""
 
     name: str
-    """Name by which it was requested."""
+    """Name by which the model was requested."""
     origin: str
-    """Origin: `llms.fast`, `environment` or `built-in`."""
+    """Source of these settings: an entry of the configuration such as `llms.fast`, `environment` or `built-in`."""
     model: str
     base_url: str
-    """Without a trailing slash; empty for `offline`."""
+    """URL of the API without a trailing slash; empty for `offline`."""
     timeout: Timeouts = Timeouts()

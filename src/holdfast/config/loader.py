@@ -1,4 +1,4 @@
-"""Load a configuration from text or a file, with `.env` files, environment, flags and presets, and collect every mistake."""
+"""Load a configuration from text or a file, apply `.env` files, environment, flags and presets, and collect every mistake."""
 
 from __future__ import annotations
 
@@ -24,23 +24,27 @@ from holdfast.lifecycle.settings import PRESETS
 from holdfast.limits import CONFIG_BYTES
 
 DEFAULT_FILE: Final = "holdfast.yaml"
-"""File that is read if it exists and no other is named."""
+"""File that is read if no other file is named and this file exists."""
 
 
 class ExaminedConfig(NamedTuple):
-    """A configuration that was read, and the mistakes in it."""
+    """A configuration that was read, and the mistakes that were found in it."""
 
     config: Config
-    """The configuration without wrong values."""
+    """The configuration without the wrong values."""
     problems: list[str]
-    """Every mistake, in the order of their lines; if empty, the configuration can be used."""
+    """One message for each mistake, in the order of the file. If the list is empty, the configuration can be used."""
     wrong: frozenset[str] = frozenset()
-    """Paths with mistakes."""
+    """Paths of the keys with mistakes."""
     is_missing: bool = False
     """True if the file does not exist."""
 
     def unwrap(self) -> Config:
-        """Return the configuration. Raise `ConfigError` if it has mistakes."""
+        """Return the configuration.
+
+        Raises:
+            ConfigError: the configuration has mistakes.
+        """
         if self.problems:
             raise ConfigError(self.problems)
         return self.config
@@ -57,27 +61,27 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
 
     Args:
         text: the YAML; at most 1 MiB.
-        env: values of `${VAR}`; variables like `HOLDFAST_GATEWAY__PORT`, which override the text; and `OPENAI_BASE_URL`, `OPENAI_API_KEY`
-            and the same of `ANTHROPIC`.
-        source: name of the text, for messages.
+        env: the environment variables. They fill in `${VAR}`. Variables such as `HOLDFAST_GATEWAY__PORT` override the text.
+            `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY` are read, too.
+        source: name of the text in messages.
 
     Raises:
-        ConfigError: with every mistake, in the order of their lines.
+        ConfigError: with every mistake, in the order of the text.
     """
     return examine_text(text, env=env, source=source).unwrap()
 
 
 def load_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Config:
-    """Load a configuration from a UTF-8 file, with the `.env` files in its folder and in the current folder.
+    """Load a configuration from a UTF-8 file, with variables of `.env` files in the folder of the file and in the current folder.
 
     Raises:
-        ConfigError: it cannot be read, or has mistakes.
+        ConfigError: the file cannot be read, or has mistakes.
     """
     return examine_file(path, env).unwrap()
 
 
 def load_default(env: Mapping[str, str]) -> Config:
-    """Load the configuration without a file: SQLite in the current folder, and the model that the environment names.
+    """Return the configuration that applies without a file: SQLite in the current folder, and the provider that the environment names.
 
     Raises:
         ConfigError: a variable is not valid.
@@ -86,7 +90,7 @@ def load_default(env: Mapping[str, str]) -> Config:
 
 
 def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> ExaminedConfig:
-    """Load a configuration from YAML together with its mistakes; see `load`."""
+    """Load a configuration from YAML, and return it together with its mistakes. The arguments are those of `load`."""
     problems = Problems(source)
     tree = parse_yaml(text, env=env, problems=problems) or Section(1, {})
     apply_aliases(tree, problems)
@@ -116,7 +120,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
 
 
 def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> ExaminedConfig:
-    """Load a configuration from a file together with its mistakes; see `load_file`."""
+    """Load a configuration from a file, and return it together with its mistakes. The arguments are those of `load_file`."""
     env, source = load_variables(env, (Path(path).parent, Path())), str(path)
     try:
         with Path(path).open("rb") as file:
@@ -138,7 +142,7 @@ def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examin
 
 
 def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[str, str]:
-    """Return the variables in values, and where they are set, by path: `DB_USER from environment`."""
+    """Return the variables that were filled in and where each is set, for example `DB_USER from environment`, by path of the value."""
     match node:
         case Section(entries=entries):
             below = [(child, f"{path}.{name}" if path else name) for name, child in entries.items()]
@@ -152,7 +156,7 @@ def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[
 
 
 def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
-    """Return the document with the preset's values for keys that it does not set."""
+    """Return the document with the values of its preset for keys that the document itself does not set."""
     if found.preset is None:
         return found
     life = {
@@ -178,7 +182,7 @@ def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
 
 
 def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal["openai", "anthropic"]) -> LLM:
-    """Return the upstream of a provider that the environment names, without address and key if it names none."""
+    """Return address and API key of a provider from environment variables such as `OPENAI_BASE_URL`. Both are None if they are not set."""
     prefix = provider.upper()
     # Keys that are read from a file often end with a line break, which would break the header.
     base_url, api_key = (env.get(f"{prefix}_{name}", "").strip() or None for name in ("BASE_URL", "API_KEY"))
@@ -192,11 +196,11 @@ def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal
 
 
 class ServerSettings(NamedTuple):
-    """Settings with which `holdfast serve` runs."""
+    """The settings of a server, as `holdfast serve` uses them."""
 
     config: Config
     file: str | None
-    """The file that was read, if any."""
+    """The file that was read, or None."""
     host: str
     port: int
     store: str
@@ -204,32 +208,35 @@ class ServerSettings(NamedTuple):
 
 
 class ExaminedSettings(NamedTuple):
-    """Settings with which `serve` would run, and the mistakes in them."""
+    """The settings of a server, and the mistakes that were found in them."""
 
     settings: ServerSettings
-    """The settings without wrong values."""
+    """The settings without the wrong values."""
     problems: list[str]
-    """Every mistake of file, environment and flags; if empty, they can be used."""
+    """One message for each mistake of file, environment and flags. If the list is empty, the settings can be used."""
     wrong: frozenset[str]
-    """Paths with mistakes."""
+    """Paths of the keys with mistakes."""
     is_missing: bool
     """True if the file does not exist."""
 
 
 def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
-    """Return the file to read: the flag's, or `HOLDFAST_CONFIG`, or `holdfast.yaml` if it exists, or None."""
+    """Return the configuration file to read, or None if there is none.
+
+    The first of these applies: the flag `--config`, the variable `HOLDFAST_CONFIG`, the file `holdfast.yaml` if it exists.
+    """
     named = flag or env.get("HOLDFAST_CONFIG")
     return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
 
 
 def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
-    """Load the settings of a server: flags override the environment, then `.env`, the file and the defaults.
+    """Load the settings of a server. Highest precedence first, they come from flags, environment, `.env` files, file and defaults.
 
     Args:
-        flags: `config`, `host`, `port`, `store`, `model`; None or missing: not given.
-        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, variables like `HOLDFAST_GATEWAY__PORT`, and variables
-            that the file names; empty ones count as not given. Variables of `.env` files next to the file and in the current folder are
-            added.
+        flags: values of the flags `config`, `host`, `port`, `store` and `model`. A value that is None or missing is not set.
+        env: the environment variables. `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, variables such as
+            `HOLDFAST_GATEWAY__PORT` and variables that the file names are read. An empty variable is not set. Variables of `.env` files in
+            the folder of the file and in the current folder are added.
 
     Raises:
         ConfigError: with all mistakes of the file, the flags and the environment.
@@ -241,7 +248,7 @@ def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSet
 
 
 def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ExaminedSettings:
-    """Load the settings of a server together with their mistakes; see `load_settings`."""
+    """Load the settings of a server, and return them together with their mistakes. The arguments are those of `load_settings`."""
     here = load_variables(env, (Path(),))
     file = find_file(flags.get("config"), here)
     env = load_variables(env, (Path(file).parent, Path())) if file else here
@@ -263,7 +270,7 @@ def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Examin
 
 
 def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
-    """Return the value of a flag or its variable, and which of the two it is."""
+    """Return the value of a flag, or of its variable `HOLDFAST_…`, together with the name of the flag or variable. None if neither is set."""
     flag, name = flags.get(key), f"HOLDFAST_{key.upper()}"
     if flag is not None and flag != "":
         return flag, f"--{key}"
@@ -271,7 +278,7 @@ def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> t
 
 
 def _has_store_mistake(config: Config, wrong: Collection[str]) -> bool:
-    """Return True if a mistake was reported in a key that the store depends on."""
+    """Return True if a mistake was reported in a key that decides where sessions are stored."""
     sections = ("databases", "storage", "storage.sessions", "storage.sessions.backend", "storage.sessions.database")
     near = f"databases.{find_store_name(config)}"
     return any(path in sections or path == near or path.startswith(f"{near}.") for path in wrong)

@@ -1,7 +1,8 @@
 """Define every key of `holdfast.yaml`: its type, range, default and description.
 
-Large sections are in the modules imported here. Constraints that a type cannot express are checked by `find_mistakes()`. Keys of later
-versions are included, so that a file written for them loads; `NOT_USED_YET` lists them, and `holdfast config check` warns about them.
+Large sections are in the modules that this module imports. The method `find_mistakes()` checks constraints that a type cannot express.
+Keys that only later versions use are included, so that files with these keys load. `NOT_USED_YET` lists the keys, and
+`holdfast config check` warns about them.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from holdfast.tools.mcp.settings import McpServer
 from holdfast.tools.python.settings import PythonLimits
 
 NOT_USED_YET: Final = ("telemetry",)
-"""Top-level keys that load, but have no effect yet."""
+"""Top-level keys that are accepted, but have no effect yet."""
 BUILT_IN: Final = ("default", "main")
-"""Names that need no entry: they fall back to the built-in one."""
+"""Names of models, embedders and databases that need no entry in the file. Without an entry, they mean the built-in one."""
 OFFLINE: Final = "offline"
-"""The built-in model that needs no network, and no entry either."""
+"""Name of the built-in model that needs no network. It needs no entry in the file."""
 
 
 class Python(PythonLimits, frozen=True, kw_only=True):
     """The tool `python`."""
 
     enabled: bool = False
-    """Enable the tool. It runs a model's code on this machine: docs/python.md describes the sandbox."""
+    """Enable the tool. It runs code written by a model on this machine. docs/python.md describes the sandbox."""
 
     def find_mistakes(self) -> list[Mistake]:
         return [
@@ -51,29 +52,31 @@ _Least = Annotated[int, Meta(ge=1, le=200)]
 
 
 class Consolidation(Settings, frozen=True, kw_only=True):
-    """Consolidation: sweeps that promote memories which were recalled often, with good scores and by different questions."""
+    """Consolidation of memory: a background job, the sweep, promotes memories that were recalled often and by different questions."""
 
     enabled: bool = True
-    """Run sweeps in the background. A sweep can be requested in any case."""
+    """True: sweeps run in the background. False: a sweep runs only on request."""
     interval: Duration = 86_400.0
     """Time between two sweeps over the memories of an owner; at least a minute."""
     weights: PromotionWeights = PromotionWeights()
     min_recalls: _Least = 3
-    """Recalls that a memory needs to be promoted. Recalls in one session on one day count once."""
+    """Minimum number of recalls of a memory that is promoted. All recalls in one session on one day count as one."""
     min_queries: _Least = 2
-    """Different questions that a memory needs to be promoted."""
+    """Minimum number of different questions that recalled a memory before it is promoted."""
     min_days: _Least = 1
-    """Different days (UTC) that a memory needs to be promoted."""
+    """Minimum number of different days (UTC) on which a memory was recalled before it is promoted."""
     min_score: Share = 0.35
-    """Score that a memory needs to be promoted."""
+    """Minimum score of a memory that is promoted."""
     max_promotions: Annotated[int, Meta(ge=0, le=MEMORIES_AT_ONCE)] = 20
-    """Maximum number of promotions in one sweep, best scores first."""
+    """Maximum number of promotions in one sweep. Memories with the best scores are promoted."""
     signals_kept: Duration = 15_552_000.0
-    """How long a recall counts; at least a day."""
+    """Time after which a recall no longer counts; at least a day."""
     inject_budget: Annotated[int, Meta(ge=0, le=32_000)] = 800
-    """Tokens of promoted memories at the start of a session, for agents with memory; 0: none."""
+    """Maximum tokens of promoted memories at the start of a session, for agents with memory. 0: none are added."""
     model: Annotated[str, Meta(min_length=1)] | None = None
-    """An llm, or the name of a model, that finds promoted memories which say the same, and proposes merges for review; null: none."""
+    """Model that finds promoted memories with the same meaning, and proposes merges for review: a name in `llms`, or the name of a model.
+    Unset: no merges are proposed.
+    """
 
     def find_mistakes(self) -> list[Mistake]:
         short = self.interval * 1000 < LEAST_INTERVAL
@@ -84,30 +87,30 @@ class Consolidation(Settings, frozen=True, kw_only=True):
 
 
 class Sessions(Settings, frozen=True, kw_only=True):
-    """When sessions end, and how much of them a strategy sees."""
+    """Limits of sessions: when they end, and the number of messages that a strategy sees."""
 
     ALIASES: ClassVar[dict[str, str]] = {"session_ttl": "ttl", "max_history_turns": "max_messages"}
 
     ttl: Duration = 86_400.0
-    """Idle time after which a session ends; 0: never."""
+    """Idle time after which a session ends. 0: never."""
     max_sessions: Count = 10_000
-    """Maximum number of active sessions of a tenant. When there are more, the one that was idle longest ends. 0: no limit."""
+    """Maximum number of active sessions of a tenant. If there are more, the session that has been idle longest ends. 0: no limit."""
     max_messages: Annotated[int, Meta(ge=0, le=HISTORY_TURNS)] = 0
-    """Maximum number of messages that a strategy sees, the newest; 0: all."""
+    """Maximum number of messages of a session that a strategy sees. It sees the newest. 0: all messages."""
 
     @property
     def session_ttl(self) -> float:
-        """Name of `ttl` in 0.1. Removed in 0.3."""
+        """Value of `ttl`, by its name in 0.1. The name will be removed in 0.3."""
         return self.ttl
 
     @property
     def max_history_turns(self) -> int:
-        """Name of `max_messages` in 0.1. Removed in 0.3."""
+        """Value of `max_messages`, by its name in 0.1. The name will be removed in 0.3."""
         return self.max_messages
 
 
 class Document(Settings, frozen=True, kw_only=True):
-    """Every key of a file."""
+    """The top level of `holdfast.yaml`."""
 
     ALIASES: ClassVar[dict[str, str]] = {"short_term": "sessions", "dreaming": "consolidation"}
     IGNORED: ClassVar[dict[str, str]] = {
@@ -117,14 +120,14 @@ class Document(Settings, frozen=True, kw_only=True):
     }
 
     context: ContextSettings = ContextSettings()
-    """Strategy and budget of all agents that have no `context` of their own."""
+    """Strategy and budget of every agent without a `context` of its own."""
     llms: dict[str, LLM] = {}
     databases: dict[str, Database] = {}
     storage: Storage = Storage()
     sessions: Sessions = Sessions()
     agents: dict[str, Agent] = {}
     mcp_servers: dict[str, McpServer] = {}
-    """Servers whose tools agents can use, by name."""
+    """MCP servers whose tools agents can use, by name."""
     artifacts: Artifacts = Artifacts()
     gateway: Gateway = Gateway()
     python: Python = Python()
@@ -141,49 +144,56 @@ class Document(Settings, frozen=True, kw_only=True):
     telemetry: Hidden | None = None
     """Reserved for a later version."""
     preset: Literal["mistralrs"] | None = None
-    """Defaults of `sessions`, `storage.sessions` and `gateway` for users of another system. Keys in the file override them."""
+    """Name of a set of defaults of `sessions`, `storage.sessions` and `gateway` that behaves like another system. Keys in the file override
+    these defaults.
+    """
 
     @property
     def short_term(self) -> Sessions:
-        """Name of `sessions` in 0.1. Removed in 0.3."""
+        """Value of `sessions`, by its name in 0.1. The name will be removed in 0.3."""
         return self.sessions
 
     @property
     def dreaming(self) -> Consolidation:
-        """Name of `consolidation` in 0.1. Removed in 0.3."""
+        """Value of `consolidation`, by its name in 0.1. The name will be removed in 0.3."""
         return self.consolidation
 
 
 class Config(Document, frozen=True, kw_only=True):
-    """A configuration that was loaded without mistakes."""
+    """A loaded configuration, and where its values come from."""
 
     source: str = "defaults"
-    """Name of its file, for messages."""
+    """Name of the file in messages."""
     lines: dict[str, int] = {}
-    """Line of each given key, by its path here and in the file; 0: given elsewhere."""
+    """Line of each key that is set, by its path in the model and by its path in the file. 0: the key is set outside the file."""
     spelt: dict[str, str] = {}
-    """The file's spelling of a key that differs, by its path here."""
+    """Path in the file of each key that the file spells differently, by its path in the model."""
     origins: dict[str, str] = {}
-    """The variable that provides a value outside the file, by path."""
+    """Variable or flag that sets a value outside the file, by path."""
     variables: dict[str, str] = {}
-    """Variables in a value of the file, and where they are set, by path."""
+    """Variables that a value in the file contains, and where they are set, by path."""
     ignored: tuple[tuple[int, str, str], ...] = ()
-    """Keys of other systems without effect: line, path, reason."""
+    """Line, path and reason of each key of another system that has no effect."""
     fallback: LLM = LLM(provider="offline")
-    """The built-in `default` model: OpenAI's API if the environment names it, or Anthropic's, or `offline`."""
+    """Model `default` if no entry defines it: OpenAI's API if environment variables configure it, or else Anthropic's API, or else
+    `offline`.
+    """
     environment: LLM = LLM()
-    """`base_url` and `api_key` from the environment, for entries without both."""
+    """`base_url` and `api_key` from the environment. They apply to entries of `llms` without these keys."""
     anthropic: LLM = LLM(provider="anthropic")
-    """The same for entries of provider `anthropic`."""
+    """`base_url` and `api_key` from the environment for entries of provider `anthropic`."""
     model: str | None = None
-    """`--model`: an llm or a model that replaces `default`."""
+    """Value of the flag `--model`: an entry of `llms`, or the name of a model, that replaces `default`."""
 
     def format_place(self, path: str) -> str:
-        """Return the place of a key for messages: file and line, or the variable; and the key in the file's spelling."""
+        """Format the place of a key for messages.
+
+        The text consists of file and line, or of the variable that sets the key, followed by the key as the file spells it.
+        """
         line = self.lines.get(path, 0)
         place = f"{self.source}:{line}" if line else self.origins.get(path, self.source)
         return f"{place}: {self.spelt.get(path, path)}"
 
     def format_mistake(self, path: str, message: str) -> str:
-        """Format a mistake in a key, starting with its place."""
+        """Format a message about a mistake, beginning with the place of the key."""
         return f"{self.format_place(path)}: {message}"

@@ -1,6 +1,7 @@
-"""Describe the model: the table of all keys in `docs/configuration-keys.md`, and a JSON Schema for editors.
+"""Generate the table of all configuration keys in `docs/configuration-keys.md`, and a JSON Schema for editors.
 
-The schema cannot express everything, such as keys that exclude each other or names that must exist: `holdfast config check` can.
+The schema cannot express every rule, for example that two keys exclude each other, or that a name must exist. `holdfast config check`
+checks these rules.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from holdfast.settings import Settings, format_size, get_fields, unwrap_type
 
 @cache
 def read_field_docs(cls: type[Settings]) -> dict[str, str]:
-    """Return the docstrings of a class's fields, including inherited ones, by field."""
+    """Return the docstring of each field of a class, by the name of the field. Inherited fields are included."""
     base = cls.__bases__[0]
     found = dict(read_field_docs(base)) if base is not Settings else {}
     [body] = (node for node in ast.parse(source_inspect.getsource(cls)).body if isinstance(node, ast.ClassDef))
@@ -40,17 +41,17 @@ def read_field_docs(cls: type[Settings]) -> dict[str, str]:
 
 
 class Row(NamedTuple):
-    """A key in the table."""
+    """A row of the table: one key."""
 
     key: str
-    """Path of the key; `NAME` stands for the name of an entry, `[]` for each item of a list."""
+    """Path of the key. `NAME` represents the name of an entry, and `[]` any item of a list."""
     type: str
     default: str
     about: str
 
 
 def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
-    """Yield every key of the model that has a value, in the order of the model."""
+    """Yield a row for every key of a class and of its sections, in the order of the model. Sections themselves have no row."""
     about = read_field_docs(cls)
     for name, field in get_fields(cls).items():
         key = join_path(path, name)
@@ -66,7 +67,7 @@ def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
 
 
 def _list_strategy_rows(path: str) -> Iterator[Row]:
-    """Yield rows for the name of the strategy, and for all keys of strategies. Another page has their table."""
+    """Yield a row for the name of the strategy, and one row for all keys of strategies. Another page has the table of these keys."""
     where = "[Strategies](strategies.md#keys-and-defaults)"
     yield Row(
         f"{path}.strategy",
@@ -78,7 +79,7 @@ def _list_strategy_rows(path: str) -> Iterator[Row]:
 
 
 def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:
-    """Return the class of a nested mapping, and the suffix of its path, or None if there is none."""
+    """Return the class of a section that a type contains, and the suffix of its path (empty, `.NAME` or `[]`), or None."""
     match info:
         case inspect.StructType(cls=cls) if issubclass(cls, Settings):
             return cls, ""
@@ -90,7 +91,7 @@ def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:
 
 
 def describe_type(info: inspect.Type, form: str | None = None) -> str:  # noqa: PLR0911 - one return a type
-    """Describe a type for readers."""
+    """Describe a type in the words of the table, for example `1 to 100` or `list of strings`."""
     match info:
         case inspect.StructType(cls=cls) if cls is ContextSettings:
             return "as `context`"
@@ -121,7 +122,7 @@ def _format_least(value: float | None, written: Any) -> str:
 
 
 def _format_default(field: inspect.Field, form: str | None) -> str:
-    """Format the default value; empty if the description says it."""
+    """Format the default value. The result is empty if there is none, or `needed` if the key is required."""
     if field.required:
         return "needed"
     value = field.default if field.default is not NODEFAULT else field.default_factory()
@@ -142,7 +143,7 @@ def _format_number(value: float, form: str | None) -> str:
 
 
 def format_table() -> str:
-    """Return every key as a Markdown table."""
+    """Return the Markdown table of all keys."""
     lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for row in list_rows():
         about = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row.about)
@@ -164,7 +165,7 @@ _Schema = dict[str, Any]
 
 
 def build_json_schema() -> _Schema:
-    """Return the JSON Schema, draft 2020-12."""
+    """Return the JSON Schema (draft 2020-12) of the configuration."""
     definitions: dict[str, _Schema] = {
         "variable": {"type": "string", "pattern": WHOLE_VARIABLE, "description": "Filled in from the environment."},
     }
@@ -176,7 +177,7 @@ def build_json_schema() -> _Schema:
 
 
 def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Schema:
-    """Build the schema of a mapping that has only these keys."""
+    """Build the schema of a section: a mapping that may have only the keys of `cls`, their aliases and ignored keys."""
     fields, about = get_fields(cls), read_field_docs(cls)
     properties: dict[str, _Schema] = {}
     for name, field in fields.items():
@@ -196,7 +197,7 @@ def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Sch
 
 
 def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
-    """Build the schema of a value. Optional values may be null."""
+    """Build the schema of a type. The schemas of sections are added to `definitions`. Null is allowed, because it means an unset key."""
     info, form = unwrap_type(info)
     match info:
         case inspect.StructType(cls=cls) if cls is ContextSettings:
@@ -204,7 +205,7 @@ def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
             return {"$ref": "#/$defs/context"}
         case inspect.StructType(cls=cls) if issubclass(cls, Settings):
             if cls.__name__ not in definitions:
-                definitions[cls.__name__] = {}  # ends the recursion for a class that contains itself
+                definitions[cls.__name__] = {}  # stops the recursion for a class that contains itself
                 definitions[cls.__name__] = _build_section(cls, definitions)
             named: _Schema = {"$ref": f"#/$defs/{cls.__name__}"}
             return {"anyOf": [named, _build_type(get_fields(Timeouts)["total"].type, {})]} if cls is Timeouts else named
@@ -252,7 +253,11 @@ def _add_range(schema: _Schema, info: inspect.IntType | inspect.FloatType) -> _S
 
 
 def _build_context() -> _Schema:
-    """Build the schema of `context`: the keys of its strategy, or of all strategies if none is named, since the top level may name it."""
+    """Build the schema of `context`.
+
+    If it names a strategy, it may have only the keys of this strategy. If it names none, it may have the keys of all strategies, because
+    the top-level `context` may name the strategy.
+    """
     every: dict[str, _Schema] = {}
     for name, strategy in STRATEGIES.items():
         for key, what in strategy.keys.items():
@@ -269,7 +274,7 @@ def _build_context() -> _Schema:
 
 
 def _build_working_memory() -> _Schema:
-    """Build the same schema with another system's keys, which the loader renames."""
+    """Build the schema of `working_memory`: the keys of `context`, and another system's names of these keys, which the loader renames."""
     own = _build_context()["properties"]
     words = _allow_variable({"enum": ["all", *STRATEGIES, None]})
     renamed = {key: {**own[name], "description": f"The same as `{name}`."} for key, name in MEMORY_KEYS.items()}
@@ -279,7 +284,7 @@ def _build_working_memory() -> _Schema:
 
 
 def _restrict_to(name: str) -> _Schema:
-    """Build the rule for the keys of a strategy."""
+    """Build the schema that allows only the keys of a strategy if `strategy` names it."""
     named = {"properties": {"strategy": {"const": name}}, "required": ["strategy"]}
     return {"if": named, "then": {"propertyNames": {"enum": ["strategy", *STRATEGIES[name].keys]}}}
 
@@ -326,7 +331,7 @@ def _build_server(definitions: dict[str, _Schema]) -> _Schema:
 
 
 def _add_database_aliases(properties: Mapping[str, _Schema]) -> dict[str, _Schema]:
-    """Build the keys of a database that `aliases` translates."""
+    """Build the schemas of the keys of a database that `config.aliases` translates."""
     drivers = properties["driver"]["anyOf"][0]["enum"]
     number = _allow_variable({"type": ["integer", "null"], "minimum": 1})
     return {

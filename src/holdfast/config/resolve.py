@@ -1,4 +1,4 @@
-"""Resolve names: the model that answers, the embedder, and the database of the sessions."""
+"""Resolve names in the configuration to settings: of the model that answers, of an embedder, and of the database of the sessions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from holdfast.settings import Mistake
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"
 DEFAULT_MODEL: Final = "gpt-4o-mini"
-"""Model used if neither configuration nor request names one."""
+"""Model of OpenAI's API that is used if neither configuration nor request names a model."""
 DEFAULT_CLAUDE: Final = "claude-haiku-4-5"
-"""The same for Anthropic."""
+"""Model of Anthropic's API that is used if neither configuration nor request names a model."""
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 
 
@@ -34,10 +34,15 @@ DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 
 
 def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
-    """Return the model that answers for an agent, an llm of the configuration, or a model's name.
+    """Return the settings of the model that answers a request.
 
-    For an agent, its `llm` is looked up. `default`, `main` and None mean, in this order: `--model`; `llms.default`;
-    `llms.main`; the only entry of `llms`; the built-in one. Any other name is a model's name, called at the address of `default`.
+    `default`, `main` and None mean the first of these that exists: the flag `--model`; `llms.default`; `llms.main`; the only entry of
+    `llms`; the built-in model.
+
+    Args:
+        config: the configuration.
+        name: an agent, an entry of `llms`, or the name of a model. For an agent, the model is the one that its key `llm` names. A name of a
+            model is called at the address of `default`.
     """
     agent = config.agents.get(name or "")
     wanted = (agent.llm if agent else name) or BUILT_IN[0]
@@ -52,7 +57,7 @@ def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
     default = _resolve_default(config, name or wanted)
     if default.provider == "offline":
         return default
-    # Use the same address and key, but not the numbers, which belong to the other model.
+    # Use address and key of the default model, but not its token limits and parameters.
     return msgspec.structs.replace(default, model=wanted, context_window=None, max_tokens=None, params={})
 
 
@@ -90,7 +95,10 @@ def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSetting
 
 
 def resolve_context(config: Config, agent: str | None = None) -> ContextSettings:
-    """Return the context settings of an agent, or those of the top level for None and for an agent that is unknown or has none."""
+    """Return the context settings of an agent.
+
+    The result is the top-level `context` if `agent` is None or unknown, or has no `context`.
+    """
     found = config.agents.get(agent or "")
     return found.context if found and found.context else config.context
 
@@ -101,7 +109,8 @@ def resolve_context(config: Config, agent: str | None = None) -> ContextSettings
 def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
     """Return the settings of an embedder.
 
-    `default` and `main` need no entry: they mean OpenAI's if the environment names OpenAI, or else the local one.
+    `default` and `main` need no entry in the file. Without one, they mean OpenAI's embedder if the environment configures OpenAI's API, or
+    else the local embedder.
 
     Raises:
         ConfigError: the embedder does not exist.
@@ -129,12 +138,13 @@ def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
 
 
 def resolve_store_url(config: Config) -> str:
-    """Return the URL of the sessions' database. It contains the password: show only `mask_url` of it.
+    """Return the URL of the database in which sessions are stored.
 
-    User, password and database are percent-encoded; a SQLite path is unchanged.
+    The URL contains the password. To show the URL, use `mask_url`. User, password and name of the database are percent-encoded; the path
+    of an SQLite file is unchanged.
 
     Raises:
-        ConfigError: `storage.sessions` names a database that does not exist, or that its backend cannot use.
+        ConfigError: `storage.sessions` names a database that does not exist, or that the backend cannot use.
     """
     mistake = find_store_mistake(config)
     if mistake:
@@ -146,7 +156,7 @@ def resolve_store_url(config: Config) -> str:
 
 
 def find_store_mistake(config: Config) -> Mistake | None:
-    """Return the mistake that leaves sessions without a store, as key and message; None if they have a store."""
+    """Return key and message of the mistake because of which sessions cannot be stored, or None if there is no such mistake."""
     sessions, name = config.storage.sessions, find_store_name(config)
     database = config.databases.get(name)
     if sessions.backend == "inmemory":
@@ -162,6 +172,9 @@ def find_store_mistake(config: Config) -> Mistake | None:
 
 
 def find_store_name(config: Config) -> str:
-    """Return the name of the sessions' database: as configured, or `main`, or `default`."""
+    """Return the name of the database in which sessions are stored.
+
+    The first of these applies: `storage.sessions.database`; `main` or `default` if `databases` has such an entry; `main`.
+    """
     known = [name for name in reversed(BUILT_IN) if name in config.databases]
     return config.storage.sessions.database or [*known, "main"][0]

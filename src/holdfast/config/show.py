@@ -1,4 +1,4 @@
-"""Show the configuration as loaded, without secrets: as a whole, and value by value with its source."""
+"""Describe a loaded configuration without secrets: as one mapping, or as a list of values, each with its source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT: Final = "default"
 
 
 def describe(config: Config) -> dict[str, Any]:
-    """Return the configuration as plain data in the file's spelling, including defaults, without secrets."""
+    """Return the configuration as plain data, with values written as in a file. Defaults are included, and secrets are masked."""
     return _describe_section(config, Document)
 
 
@@ -65,7 +65,7 @@ def _describe_leaf(value: Any, form: str | None, name: str) -> Any:
 
 
 def _mask(value: Any, *, name: str) -> Any:
-    """Mask values whose names suggest a secret, at any depth, in data without a schema."""
+    """Return data of any structure in which every value whose name suggests a secret is masked, at any depth."""
     if isinstance(value, dict):
         return {key: _mask(item, name=name if is_secret_name(name) else key) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -78,18 +78,21 @@ def _mask(value: Any, *, name: str) -> Any:
 
 
 class ShownValue(NamedTuple):
-    """A value with its source."""
+    """A value of the configuration with its source."""
 
     key: str
-    """Path: `gateway.port`, `hooks.webhooks[0].url`."""
+    """Path of the key, for example `gateway.port` or `hooks.webhooks[0].url`."""
     value: Any
-    """Value as in the file; a secret is `***`."""
+    """The value as a file would contain it. A secret is `***`."""
     source: str
-    """`holdfast.yaml:3`, a variable's name, `.env:2: NAME`, `--port`, `preset NAME` or `default`."""
+    """Where the value is set, for example `holdfast.yaml:3`, the name of a variable, `.env:2: NAME`, `--port`, `preset NAME` or `default`."""
 
 
 def show_config(file: str | None, env: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
-    """Run `holdfast config show [FILE]`: return a line for each value with its source, and the same as data.
+    """Run `holdfast config show [FILE]`.
+
+    Returns:
+        A text with one line for each value and its source, and the same values as data.
 
     Raises:
         ConfigError: with every mistake of file and environment.
@@ -107,7 +110,7 @@ def _format_line(value: ShownValue) -> str:
 
 
 def list_values(settings: ServerSettings) -> Iterator[ShownValue]:
-    """Yield every value in the order of the model, starting with the model that answers and the store."""
+    """Yield every value with its source: first the language model that answers and the URL of the store, then all keys in their order."""
     config = settings.config
     model = resolve_llm(config)
     yield ShownValue("model", model.model, f"--model {config.model}" if config.model else model.origin)
@@ -150,7 +153,10 @@ def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> I
 
 
 def _find_source(config: Config, path: str) -> str:
-    """Return the source of a value; if the value has none, that of its section."""
+    """Return where the value at a path is set; the result is `default` if it is set nowhere.
+
+    An inner value of a free mapping, such as `params`, has the source of the mapping.
+    """
     if path in config.origins:
         return config.origins[path]
     if line := config.lines.get(path):
@@ -167,7 +173,7 @@ def _find_source(config: Config, path: str) -> str:
 
 
 def _list_preset_paths(config: Config) -> set[str]:
-    """Return the paths that the preset may have set."""
+    """Return the paths of keys that the preset sets unless the file sets them."""
     if config.preset is None:
         return set()
     gateway = (f"gateway.{name}" for name in GATEWAY_PRESETS[config.preset])

@@ -1,4 +1,4 @@
-"""Define the keys `databases` and `storage`: where data is stored."""
+"""Define the keys `databases` and `storage`, which configure where data is stored."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _SERVER_KEYS: Final = ("host", "port", "database", "user", "password")
 
 
 class Database(Settings, frozen=True, kw_only=True):
-    """A database: a `driver` with its keys, or a `url`."""
+    """A database, described by a `driver` and its keys, or by a `url`."""
 
     ALIASES: ClassVar[dict[str, str]] = {"username": "user"}
 
     driver: Literal["sqlite", "postgres", "mysql", "redis"] | None = None
-    """Unset: derived from `url`."""
+    """Kind of database. Unset: derived from `url`."""
     path: Text | None = None
-    """SQLite: the file, relative to the working directory; `:memory:`: no file."""
+    """File of an SQLite database, relative to the working directory. `:memory:`: the database is kept in memory, without a file."""
     host: Text | None = None
-    """Required except for SQLite."""
+    """Host of the database server; required unless the driver is SQLite."""
     port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
-    """Unset: the driver's default."""
+    """Port of the database server. Unset: the driver's default."""
     database: Text | None = None
-    """Name of the database; number for Redis."""
+    """Name of the database; its number for Redis."""
     user: Text | None = None
-    """May contain any characters: they are encoded automatically."""
+    """User name. It may contain any characters, because it is encoded automatically."""
     password: Secret | None = None
-    """May contain any characters: they are encoded automatically."""
+    """Password. It may contain any characters, because it is encoded automatically."""
     url: Url | None = None
-    """Replaces all other keys except `driver`."""
+    """URL of the database, in place of all other keys except `driver`."""
     options: Free = {}
-    """Query of the URL: options of the driver, for example `sslmode`."""
+    """Options of the driver, for example `sslmode`. They become the query of the URL."""
 
     @property
     def kind(self) -> str | None:
-        """The driver, from `driver` or `url`."""
+        """The kind of database, from `driver` or `url`; None if both are missing or the scheme of `url` is unknown."""
         scheme = (self.url or "").partition("://")[0]
         return self.driver or next((driver for driver, schemes in SCHEMES.items() if scheme in schemes), None)
 
@@ -82,7 +82,7 @@ class Database(Settings, frozen=True, kw_only=True):
 
 
 def make_database_url(database: Database) -> str:
-    """Return the URL of a database."""
+    """Return the URL of a database, including user and password."""
     if database.url is not None:
         return database.url
     options = {key: str(value).lower() if isinstance(value, bool) else value for key, value in database.options.items()}
@@ -106,13 +106,15 @@ class SessionStorage(Settings, frozen=True, kw_only=True):
     """Storage of sessions."""
 
     backend: Literal["inmemory", "sql", "redis"] | None = None
-    """Unset: derived from `database`."""
+    """Kind of storage. Unset: derived from `database`."""
     database: Text | None = None
-    """A name in `databases`; unset: `main`."""
+    """A name in `databases`. Unset: `main`."""
     retention: Duration = 0.0
-    """Seconds after which a closed session is deleted; 0: never."""
+    """Seconds after which a closed session is deleted. 0: never."""
     cache_bytes: Size = CACHE_BYTES
-    """Size of the cache for sessions in memory, so that they are not read again each turn; one tenant fills at most half of it."""
+    """Maximum size of the sessions that are cached in memory, so that they are not read again in each turn. One tenant uses at most half of
+    this size.
+    """
 
     def find_mistakes(self) -> list[Mistake]:
         if self.backend == "inmemory" and self.database:
@@ -126,21 +128,23 @@ class Chromem(Settings, frozen=True, kw_only=True):
     """The embedded vector index."""
 
     persist_path: Text | None = None
-    """Folder of the index file `holdfast.index.db`; unset: next to the sessions."""
+    """Folder of the index file, which is then called `holdfast.index.db`. Unset: the index is a file next to the sessions' SQLite file. For
+    sessions in PostgreSQL or MySQL, it is in the same database; for Redis, it is a file in the working directory.
+    """
     compress: bool = False
-    """Store vectors in half the space; vector search takes longer."""
+    """Store vectors in half of the disk space. Vector search takes longer."""
 
 
 class VectorProvider(Settings, frozen=True, kw_only=True):
-    """Storage of vectors."""
+    """Storage of the vectors of the search index."""
 
     type: Literal["chromem"] = "chromem"
-    """The built-in index."""
+    """Kind of vector storage. `chromem` is the built-in index."""
     chromem: Chromem | None = None
 
     @property
     def path(self) -> str | None:
-        """Folder of the index, if set."""
+        """Folder of the index file, or None if it is not set."""
         return self.chromem.persist_path if self.chromem else None
 
 
@@ -148,13 +152,13 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
     """Storage of long-term memory."""
 
     backend: Literal["keyword", "vector", "hybrid"] = "keyword"
-    """How memories are searched."""
+    """Search of memories: by words (`keyword`), by meaning (`vector`), or by both (`hybrid`)."""
     embedder: Text | None = None
-    """A name in `embedders`; required except for `keyword`."""
+    """A name in `embedders`; required if `backend` is `vector` or `hybrid`."""
     vector_provider: VectorProvider | None = None
     half_life: dict[MemoryType, Duration] = {}
-    """Age at which a memory counts half, by type; 0: only new ones count. Defaults: 365 days for `feedback`, 90 for `project` and
-    `episodic`, 10,000 for others.
+    """Age at which the score of a memory is halved, by type of memory. 0: only new memories count. Defaults: 365 days for `feedback`, 90 days
+    for `project` and `episodic`, 10,000 days for other types.
     """
 
     def find_mistakes(self) -> list[Mistake]:
@@ -168,15 +172,17 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
     enabled: bool = True
     """False: there is no index, and search is unavailable."""
     type: Literal["keyword", "vector", "hybrid"] | None = None
-    """How past conversations are searched; unset: as `storage.memory.backend`, or else `keyword`."""
+    """Search of past conversations: by words (`keyword`), by meaning (`vector`), or by both (`hybrid`). Unset: `storage.memory.backend`,
+    which is `keyword` by default.
+    """
     embedder: Text | None = None
-    """A name in `embedders`; required except for `keyword`. Unset: that of `storage.memory`."""
+    """A name in `embedders`; required if `type` is `vector` or `hybrid`. Unset: `storage.memory.embedder`."""
     database: Text | None = None
-    """A name in `databases`, except Redis; unset: next to the sessions."""
+    """Database of the index: a name in `databases`, except a Redis database. Unset: the index is stored next to the sessions."""
     vector_provider: VectorProvider | None = None
-    """Unset: that of `storage.memory`."""
+    """Storage of vectors. Unset: `storage.memory.vector_provider`."""
     rerank: Rerank | None = None
-    """Unset: hits keep the order of the ranking."""
+    """Reranking of search results. Unset: results keep the order of the ranking."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [("embedder", f"missing; type {self.type!r} needs one")] if self._lacks_embedder else []

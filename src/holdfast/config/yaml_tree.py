@@ -1,6 +1,6 @@
 """Parse YAML into a tree with line numbers, fill in `${VAR}`, and collect every mistake with its place.
 
-Scalars stay text until their type is known. Only YAML 1.2's plain forms count: `true` and `false` are the booleans, and `012` is twelve.
+Scalars stay text until their type is known. The rules of YAML 1.2 apply: only `true` and `false` are booleans, and `012` is twelve.
 Variables are filled in after parsing, so that a value from the environment can never become a key or a list.
 """
 
@@ -39,7 +39,7 @@ _READERS: Final[dict[Kind, Callable[[str], Any]]] = {
     "number": float,
     "string": str,
 }
-# `$${` is a literal `${`; otherwise up to the first `}`, or unterminated.
+# Matches `$${`, which is a literal `${`; or `${…}` up to the first `}`; or `${` without a `}`.
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.ASCII | re.DOTALL)
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
@@ -50,25 +50,25 @@ _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value."""
+    """A single value of the file or of the environment."""
 
     line: int
-    """Line of the value's key, or of a list's item; 0: not in the file."""
+    """Line of the key that has this value, or of the item of a list. 0: the value is not in the file."""
     kind: Kind
     text: str
-    """Text with variables filled in."""
+    """Text of the value, with variables filled in."""
     written: str
-    """The text as written in the file. Messages show this text, so that they never reveal the value of a variable."""
+    """Text of the value as written in the file. Messages show this text, so that they never reveal the value of a variable."""
     is_loose: bool = False
-    """True for a single `${VAR}`, which may have any type."""
+    """True if the value is a single `${VAR}` or comes from the environment. Such a value may have any type."""
     is_broken: bool = False
-    """True if its mistake was reported already."""
+    """True if a mistake in the value was reported already."""
     variables: tuple[str, ...] = ()
     """Names of the variables that were filled in."""
 
     @property
     def is_empty(self) -> bool:
-        """True for a key without a value, or with `null`."""
+        """True if the key has no value, or the value `null`."""
         return self.kind == "null" and not self.is_broken
 
 
@@ -88,7 +88,7 @@ class Section:
     entries: dict[str, Node]
 
     def get_section(self, key: str) -> Section | None:
-        """Return the mapping under a key, or None."""
+        """Return the value of a key if it is a mapping, or else None."""
         found = self.entries.get(key)
         return found if isinstance(found, Section) else None
 
@@ -97,23 +97,26 @@ Node = Scalar | Listing | Section
 
 
 def is_broken(node: Node) -> bool:
-    """Return True if the node's mistake was reported already."""
+    """Return True if the node is a scalar whose mistake was reported already."""
     return isinstance(node, Scalar) and node.is_broken
 
 
 def find_kind(text: str) -> Kind:
-    """Return the kind of a plain scalar with this text."""
+    """Return the kind of value that a text without quotes has in YAML."""
     return next((kind for kind, pattern in _PATTERNS.items() if pattern.fullmatch(text)), "string")
 
 
 def check_text(text: str) -> str | None:
-    """Return why a string can be neither sent nor stored, or None. Bytes of a variable that are not UTF-8 appear as lone surrogates."""
+    """Return what is wrong with a string that can be neither sent nor stored, or None if nothing is wrong.
+
+    Lone surrogates are wrong. Python uses them for bytes of an environment variable that are not UTF-8.
+    """
     broken = "contains bytes that are not UTF-8, or half of a surrogate pair"
     return broken if _SURROGATE.search(text) else None
 
 
 def to_plain(node: Node) -> Any:
-    """Return the tree as ordinary Python data, for keys without a type."""
+    """Return a node as ordinary Python data. It is used for keys whose values have no defined type."""
     match node:
         case Section(entries=entries):
             return {name: to_plain(child) for name, child in entries.items()}
@@ -121,28 +124,34 @@ def to_plain(node: Node) -> Any:
             return [to_plain(item) for item in items]
         case Scalar(text=text):
             kind = find_kind(text) if node.is_loose else node.kind
-            # `!!int x`: the mistake is reported when the value is converted to its type.
+            # A tag such as `!!int x` may not fit the text. The mistake is reported when the value is converted to its type.
             fits = kind not in _PATTERNS or _PATTERNS[kind].fullmatch(text)
             return _READERS[kind](text) if fits else text
 
 
 @dataclass(slots=True)
 class Problems:
-    """All mistakes found so far, and the origin of values that the file spells differently or does not have."""
+    """The mistakes found so far, the origin of values that are not in the file, and the file's spelling of keys where it differs."""
 
     source: str
     written: dict[str, str] = field(default_factory=dict)
-    """The file's spelling of a key, by its path in the model, where it differs."""
+    """Path in the file of each key that the file spells differently, by its path in the model."""
     origins: dict[str, str] = field(default_factory=dict)
-    """The variable that a value comes from, by path, for values that are not in the file."""
+    """Name of the variable that sets a value outside the file, by path."""
     ignored: list[tuple[int, str, str]] = field(default_factory=list)
-    """Keys of other systems that have no effect: line, path, why."""
+    """Line, path and reason of each key of another system that has no effect."""
     paths: set[str] = field(default_factory=set)
-    """The model's paths with mistakes."""
+    """Paths in the model of keys with mistakes."""
     _found: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, line: int, path: str, message: str) -> None:
-        """Record a mistake: `holdfast.yaml:12: agents.a.llm: message`. Line 0: not in the file."""
+        """Record a mistake, for example as `holdfast.yaml:12: agents.a.llm: message`.
+
+        Args:
+            line: line in the file. 0: the value is not in the file.
+            path: path of the key in the model; empty for the whole file.
+            message: what is wrong.
+        """
         origin = None if line else self.find_origin(path)
         place = origin or (f"{self.source}:{line}" if line else self.source)
         order = math.inf if origin else line
@@ -150,11 +159,11 @@ class Problems:
         self.paths.add(path)
 
     def add_variable(self, place: str, message: str) -> None:
-        """Record a mistake in a variable: `HOLDFAST_X: message`."""
+        """Record a mistake in an environment variable, for example as `HOLDFAST_X: message`."""
         self._found.append((math.inf, f"{place}: {message}"))
 
     def find_origin(self, path: str) -> str | None:
-        """Return the variable that provides a value or its section, or None if it is in the file."""
+        """Return the name of the variable that sets a value or a section around it, or None if no variable does."""
         while path:
             if path in self.origins:
                 return self.origins[path]
@@ -162,7 +171,7 @@ class Problems:
         return None
 
     def spell(self, path: str) -> str:
-        """Return a path of the model in the file's spelling."""
+        """Return the path in the file that corresponds to a path in the model."""
         above = path
         while above:
             if above in self.written:
@@ -174,12 +183,12 @@ class Problems:
         return len(self._found)
 
     def list_lines(self) -> list[str]:
-        """Return the mistakes in the order of their lines, followed by those of variables."""
+        """Return the messages in the order of the file, followed by the messages about variables."""
         return [text for _, text in sorted(self._found, key=lambda found: found[0])]
 
 
 def _get_parent(path: str) -> str:
-    """Return `hooks.webhooks` for `hooks.webhooks[0]`; empty at the top."""
+    """Return the path of the section or list around a key: `hooks.webhooks` for `hooks.webhooks[0]`, empty for a top-level key."""
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 
 
@@ -187,7 +196,13 @@ def _get_parent(path: str) -> str:
 
 
 def parse_yaml(text: str, *, env: Mapping[str, str], problems: Problems) -> Section | None:
-    """Return the tree of a YAML document, or None if it is not valid YAML or too large. Mistakes are added to `problems`."""
+    """Return the tree of a YAML document, or None if the document is not a mapping, not valid YAML, or too large.
+
+    Args:
+        text: the document.
+        env: the environment variables that fill in `${VAR}`.
+        problems: mistakes are added to it.
+    """
     try:
         tree = _build_tree(text, _Builder(env, problems))
     except _TooLarge as error:
@@ -223,7 +238,7 @@ class _TooLarge(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, used up to its node tree, with YAML 1.2's plain scalars and a limit on nesting."""
+    """PyYAML's safe loader with the scalar types of YAML 1.2 and a limit on nesting. Only its tree of nodes is used."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -241,7 +256,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-# None: tried for any first character, in the same order as in `find_kind`.
+# `None` as the first character makes PyYAML try every pattern, in the same order as `find_kind`.
 for _tag, _kind in _KINDS.items():
     if _kind in _PATTERNS:
         _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_PATTERNS[_kind].pattern})\Z", re.ASCII), None)
@@ -309,7 +324,13 @@ class _Builder:
         return Scalar(line, "string", text, written, is_loose, is_broken=bool(mistakes), variables=used)
 
     def _expand(self, found: re.Match[str], mistakes: list[str], names: list[str]) -> str:
-        """Return the value of one `${…}`, and record its mistakes and the variable's name."""
+        """Return the text that replaces one `${…}`.
+
+        Args:
+            found: the match of `_VARIABLE`.
+            mistakes: what is wrong is added to it.
+            names: the name of the variable is added to it if its value is used.
+        """
         if found[0] == "$${":
             return "${"
         if found[1] is None:
