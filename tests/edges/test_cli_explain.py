@@ -111,6 +111,14 @@ def test_prompt_is_explained_without_a_message() -> None:
     text = explain_output("trip")
     assert "digest of messages 1 to " in text
     assert "\nmessage " not in text
+    decisions = json.loads(explain_output("trip", "--json"))["decisions"]
+    assert [decisions[0]["from"], decisions[-1]["to"]] == [0, 39]
+    rows = [row.split() for row in text.splitlines()[2:]]
+    assert [row[1] for row in rows] == [one["decision"] for one in decisions]
+    assert rows[0] == ["0", "anchored", str(decisions[0]["tokens"]), "tokens", "the", "task"]
+    assert json.loads(explain_output("trip", "--seq", "4", "--json"))["decisions"] == []
+    chat = CliRunner().invoke(commands, ["chat", "--session", "trip"], prog_name="holdfast", input="/explain\n")
+    assert text in chat.stdout
 
 
 @pytest.mark.usefixtures("trip")

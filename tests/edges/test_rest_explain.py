@@ -122,6 +122,8 @@ async def test_prompt_is_described_without_a_message() -> None:
     async with server_with_talk() as served:
         answer = await explained(served)
         assert (answer["messages"], answer["has_more"], answer["strategy"]) == ([], False, "digest")
+        context = (await served.http.post("/v1/sessions/trip/context", json={"explain": True})).json()
+        assert answer["decisions"] == context["decisions"]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def explain(
 
     Shows the block of the prompt that contains them, or when they left the prompt and what would bring them back.
 
-    With neither --seq nor --text, only the prompt is described.
+    With neither --seq nor --text, lists which messages are in the prompt, and why.
     """
     agent, model = query.pop("agent"), query.pop("model")
 

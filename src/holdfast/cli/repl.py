@@ -98,11 +98,8 @@ class ChatSession:
         return [f"{head}, plus {overhead:,} outside the conversation", *map(_format_message, built.messages)]
 
     async def _show_explanation(self, rest: str) -> Iterable[str]:
-        if rest:
-            explanation = await self.handle.explain(seq=_parse_number(rest, "/explain N"))
-            return sanitize(str(explanation)).splitlines()
-        built = await self.handle.context()
-        return [f"{built.tokens:,} of {built.budget:,} tokens", *map(_format_run, built.decisions)]
+        seq = _parse_number(rest, "/explain N") if rest else None
+        return sanitize(str(await self.handle.explain(seq=seq))).splitlines()
 
     async def _show_history(self, rest: str) -> Iterable[str]:
         from holdfast.cli.sessions import format_transcript
@@ -193,11 +190,6 @@ def _format_message(message: dict[str, Any]) -> str:
     calls = [str((call.get("function") or {}).get("name")) for call in message.get("tool_calls") or ()]
     called = f" -> {', '.join(calls)}" if calls else ""
     return f"  {message['role']:<9}  {format_line(text + called, MAX_WIDTH)}"
-
-
-def _format_run(run: Run) -> str:
-    place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
-    return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7,} tokens  {run.reason}"
 
 
 # -- budget gauge ----------------------------------------------------------------

@@ -20,7 +20,7 @@ from holdfast.context.window import Compaction, Window
 _NONE: Mapping[int, str] = MappingProxyType({})
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
+class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last": "to"}):
     """The decision about consecutive entries of the log, such as `kept` or `evicted`, and its reason."""
 
     first: int
@@ -29,6 +29,10 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     reason: str
     tokens: int
     """Stored tokens of the entries; for a cut or cleared message, the tokens that are sent."""
+
+    def __str__(self) -> str:
+        place = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{place:>11}  {self.decision:<9}  {self.tokens:>7,} tokens  {self.reason}"
 
     def to_wire(self) -> dict[str, Any]:
         """Return the run as the API shows it."""

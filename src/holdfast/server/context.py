@@ -324,8 +324,8 @@ async def explain(call: Call, query: ExplainQuery) -> Explanation:
     """Explain which messages are in the prompt, and why.
 
     For each message, the response says whether the prompt contains it completely, in part or not at all, where, why, and since when. It
-    also says what brings a missing message back. `seq` selects one message, and `q` all messages that contain a text. Without both, only
-    the prompt is described.
+    also says what brings a missing message back. `seq` selects one message, and `q` all messages that contain a text. Without both,
+    `decisions` lists what the prompt does with all messages.
 
     `turn` selects the prompt of the last model call of that turn; the default is the next prompt.
     """

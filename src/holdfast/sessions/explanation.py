@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.context.explain import CompactionSize
+from holdfast.context.explain import CompactionSize, Run
 from holdfast.context.presence import Departure, Excerpt, State
 from holdfast.context.recalled import format_time
 
@@ -81,6 +81,8 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     frontier: int
     """`seq` of the first message that is in the prompt because it is recent."""
     compactions: tuple[CompactionSize, ...]
+    decisions: tuple[Run, ...] = ()
+    """What the prompt does with each message of the session, as ranges. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
     before: int | None = None
     """After a search for text: pass this as `before` to get earlier messages; None: there are none."""
@@ -105,6 +107,8 @@ def _format_explanation(explanation: Explanation) -> Iterator[str]:
         yield f"session {explanation.session_id}, {which}: {used}"
     for one in explanation.compactions:
         yield f"  {one}"
+    for run in explanation.decisions:
+        yield f"  {run}"
     for message in explanation.messages:
         yield ""
         yield from _format_message(message)

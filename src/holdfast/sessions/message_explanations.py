@@ -61,7 +61,7 @@ class ExplainedSession:
         """Explain if messages are in the prompt whole, in part or not at all.
 
         The result says where they are and why, when they left the prompt, and what would bring them back. Without `seq` and
-        `text`, it only describes the prompt. Print the result to read it.
+        `text`, it says which messages the prompt contains, as ranges with the reason. Print the result to read it.
 
         Args:
             seq: the message.
@@ -127,9 +127,13 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     found = await rebuild_context(engine, ref, look)
     is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
     with_budget = wanted.seq is not None and is_short
+    with_decisions = wanted.seq is None and wanted.text is None
     make = partial(_build_explanation, engine, ref, responder, found, entries, with_budget=with_budget)
     explanation = msgspec.structs.replace(
-        await run_cpu(make), turn=wanted.turn, before=before, has_more=before is not None
+        await run_cpu(partial(make, with_decisions=with_decisions)),
+        turn=wanted.turn,
+        before=before,
+        has_more=before is not None,
     )
     key = found.call.view if found.call else responder.view_key
     messages = await _add_departures(engine, ref, key, wanted, explanation.messages)
@@ -185,6 +189,7 @@ def _build_explanation(
     entries: Sequence[Entry],
     *,
     with_budget: bool,
+    with_decisions: bool,
 ) -> Explanation:
     """Describe a prompt, and explain how it contains each of `entries`.
 
@@ -195,6 +200,7 @@ def _build_explanation(
         found: the prompt.
         entries: the messages to explain.
         with_budget: True searches for a budget that would keep a message.
+        with_decisions: True lists what the prompt does with all messages.
     """
     call, built = found.call, found.built
     contents = PromptContents(built, _find_recalled(found.record, ref))
@@ -213,6 +219,7 @@ def _build_explanation(
         budget=built.budget,
         frontier=built.window.units[0].first if built.window.units else 0,
         compactions=tuple(built.list_compactions()),
+        decisions=tuple(built.list_decisions()) if with_decisions else (),
         messages=tuple(messages),
     )
 

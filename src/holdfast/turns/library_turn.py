@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.context.build import WorkingSet
-from holdfast.context.explain import Run
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
@@ -265,7 +264,7 @@ class OpenTurn:
                     recalled_line,
                     missed,
                     broke,
-                    *(_format_run(run) for run in built.list_decisions()),
+                    *(f"  {run}" for run in built.list_decisions()),
                 ],
             )
         )
@@ -286,8 +285,3 @@ async def get_prompt(turn: Turn) -> list[dict[str, Any]]:
     """Return the working set of a turn, ready to send."""
     built = turn.working_set
     return await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built) if built else []
-
-
-def _format_run(run: Run) -> str:
-    place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
-    return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7} tokens  {run.reason}"
