@@ -119,6 +119,17 @@ async def test_banner_says_how_to_create_the_first_key(tmp_path: Path, config: s
     assert f"\n  access  {access}\n" in banner
 
 
+async def test_banner_warns_about_models_without_a_key(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.yaml").write_text("llms: {default: {provider: openai, model: gpt-4o}}")
+    for env, expected in (({}, 1), ({"OPENAI_API_KEY": "k"}, 0)):
+        settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env=env)
+        async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
+            banner = make_banner(settings, hf, 1, requires_key=False)
+        assert (
+            banner.count("holdfast.yaml:1: llms.default: no API key: https://api.openai.com/v1 will refuse") == expected
+        )
+
+
 async def test_banner_lists_agents_and_an_example(tmp_path: Path) -> None:
     """A request without an agent uses none of them, and recalls nothing."""
     (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')

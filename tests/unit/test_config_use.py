@@ -153,6 +153,39 @@ def test_the_environment_key_is_not_sent_to_a_configured_url() -> None:
     assert config.resolve_llm(found, "a").api_key is None
 
 
+KEYLESS = "llms: {default: {provider: openai, model: gpt-4o}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (KEYLESS, "set api_key or OPENAI_API_KEY"),
+        ("llms: {c: {provider: anthropic, model: claude-haiku-4-5}}", "set api_key or ANTHROPIC_API_KEY"),
+        ("llms: {c: {model: gpt-4o, base_url: 'https://api.openai.com/v1/'}}", "set api_key"),
+    ],
+)
+def test_an_llm_of_a_provider_without_a_key_is_a_warning(text: str, fix: str) -> None:
+    (warning,) = config.list_warnings(load(text))
+    assert "no API key: https://api." in warning
+    assert warning.endswith(f"will refuse every call; {fix}")
+
+
+@pytest.mark.parametrize(
+    ("text", "env"),
+    [
+        (KEYLESS, {"OPENAI_API_KEY": "k"}),
+        (KEYLESS, {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1"}),
+        (f"{KEYLESS}\ngateway: {{upstream_auth: passthrough}}", {}),
+        ("llms: {default: {model: gpt-4o, api_key: k}}", {}),
+        ("llms: {default: {model: gpt-4o, headers: {Authorization: Bearer k}}}", {}),
+        ("llms: {default: {model: gpt-4o, base_url: 'http://127.0.0.1:8000/v1'}}", {}),
+        ("llms: {default: {provider: offline}}", {}),
+    ],
+)
+def test_an_llm_that_needs_no_key_of_its_own_is_no_warning(text: str, env: dict[str, str]) -> None:
+    assert config.list_warnings(load(text, **env)) == []
+
+
 def test_the_only_llm_is_the_default() -> None:
     assert config.resolve_llm(load("llms: {mine: {model: m}}")).model == "m"
     assert config.resolve_llm(load("llms: {a: {}, b: {}}")).provider == "offline"

@@ -15,7 +15,7 @@ from holdfast.config.convert import suggest
 from holdfast.config.gateway import is_loopback
 from holdfast.config.loader import ExaminedSettings, ServerSettings, examine_settings
 from holdfast.config.model import BUILT_IN, NOT_USED_YET, OFFLINE, Config
-from holdfast.config.resolve import find_store_mistake, resolve_context, resolve_llm
+from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL, find_store_mistake, resolve_context, resolve_llm
 from holdfast.config.show import describe
 from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
@@ -36,6 +36,8 @@ Findings = Iterator[tuple[str, str]]
 """Pairs of the path of a key and a message."""
 _BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
 """Names of the built-in tools."""
+_KEY_HEADERS = ("authorization", "x-api-key")
+"""Headers that may have the key, in lower case."""
 
 
 # -- the report --------------------------------------------------------------------
@@ -184,6 +186,7 @@ def find_doubts(config: Config) -> Findings:
     yield from _find_unknown_models(config)
     yield from _find_fallbacks(config)
     yield from _find_windows(config)
+    yield from _find_missing_keys(config)
     for key in ("patterns", "rules", "exclude_rules", "use_builtins"):
         if f"redaction.{key}" in config.lines and not config.redaction.enabled:
             yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
@@ -304,6 +307,23 @@ def _find_windows(config: Config) -> Findings:
             note = describe_unknown_window(resolve_llm(config, name).model)
             if note:
                 yield f"llms.{name}", note
+
+
+def list_missing_keys(config: Config) -> list[str]:
+    """Return llms of OpenAI or Anthropic without an API key, with their places."""
+    return format_lines(config, _find_missing_keys(config))
+
+
+def _find_missing_keys(config: Config) -> Findings:
+    """Yield llms whose provider refuses every call. With `passthrough` clients send their own keys."""
+    if config.gateway.upstream_auth == "passthrough":
+        return
+    for name, entry in config.llms.items():
+        llm = resolve_llm(config, name)
+        has_key = llm.api_key or any(header.lower() in _KEY_HEADERS for header in llm.headers)
+        if llm.base_url in (OPENAI_URL, ANTHROPIC_URL) and not has_key:
+            variable = "" if entry.base_url else f" or {llm.provider.upper()}_API_KEY"
+            yield f"llms.{name}", f"no API key: {llm.base_url} will refuse every call; set api_key{variable}"
 
 
 def _find_missing_rules(config: Config) -> Findings:

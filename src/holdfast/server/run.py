@@ -27,6 +27,7 @@ from starlette.applications import Starlette
 from holdfast.agents import DEFAULT
 from holdfast.config import Config, ServerSettings, load_settings, resolve_llm
 from holdfast.config.build import Clients, build_roster, create_holdfast, create_store_folder
+from holdfast.config.check import list_missing_keys
 from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.context.strategies import StrategyFunction, forget_strategies, register_strategies
 from holdfast.errors import ConfigError
@@ -395,6 +396,7 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
         [
             f"Holdfast listens on {address}",
             f"  model   {llm.model}{where}",
+            *(f"  warning {line}" for line in list_missing_keys(settings.config)),
             *([f"  agents  {', '.join(agents)}  (select one with `model`)"] if agents else []),
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
