@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -227,6 +228,32 @@ def test_the_environment_overrides_dotenv_files(here: Path, tmp_path: Path) -> N
     assert (found.host, found.port, found.file) == ("127.0.0.7", 7, f"{beside}/own.yaml")
     assert env == {"A": "process"}
     assert config.load_file(beside / "own.yaml", env).agents["a"].instruction == "process beside here"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are of POSIX")
+@pytest.mark.parametrize(
+    ("mode", "text", "warns"),
+    [
+        (0o644, f"PORT=1\nOPENAI_API_KEY={SECRET}\n", True),
+        (0o604, f"STORE=postgresql://ada:{SECRET}@db/chat\n", True),
+        (0o600, f"OPENAI_API_KEY={SECRET}\n", False),
+        (0o640, f"OPENAI_API_KEY={SECRET}\n", False),
+        (0o644, "PORT=8000\nOPENAI_API_KEY=\n", False),
+    ],
+)
+def test_a_dotenv_file_with_secrets_that_others_can_read_is_a_warning(
+    here: Path, mode: int, text: str, *, warns: bool
+) -> None:
+    """It is reported once, even if it is both next to the file and in the working directory."""
+    (here / ".env").write_text(text)
+    (here / ".env").chmod(mode)
+    (here / "holdfast.yaml").write_text("")
+    report = config.check_config(str(here / "holdfast.yaml"), {})
+    warnings = [line for line in report.data["warnings"] if ".env: every user of this machine can read it" in line]
+    assert len(warnings) == warns
+    assert all(f"chmod 600 {here}/.env" in line for line in warnings)
+    assert SECRET not in report.text
+    assert report.exit_code == 0
 
 
 def test_a_folder_named_dotenv_is_ignored(here: Path) -> None:

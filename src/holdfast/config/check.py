@@ -71,7 +71,7 @@ def check_config(
         return Report(2, "\n".join(found.problems), data)
     further = [line for line in _list_refusals(config, found.wrong) if line not in found.problems]
     problems = [*found.problems, *further]
-    warnings = [line for line in _list_warnings(config, found.wrong) if line not in problems]
+    warnings = [line for line in [*_list_warnings(config, found.wrong), *found.exposed] if line not in problems]
     if not _can_load(found):
         return _report_mistakes(name, settings.file, problems, warnings)
     if not problems:

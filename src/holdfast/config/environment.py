@@ -8,7 +8,9 @@ not parsed as YAML, and variables in it are not filled in. Variables of `.env` f
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +23,7 @@ from holdfast.config.model import Document
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, check_text
 from holdfast.context.settings import CLEARING, STRATEGIES, ContextSettings
 from holdfast.limits import CONFIG_DEPTH, DOTENV_BYTES
-from holdfast.settings import Settings, get_fields, unwrap_type
+from holdfast.settings import Settings, get_fields, is_secret_name, mask_url, unwrap_type
 
 # -- .env files --------------------------------------------------------------------
 
@@ -41,12 +43,14 @@ class Variables(dict[str, str]):
     Attributes:
         places: for each variable from a file, by name: file and line, for example `.env:3`.
         mistakes: one message for each invalid line of the files, beginning with file and line.
+        exposed: files with secrets that every user of the machine can read, one message each, by resolved path.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         super().__init__(env)
         self.places: dict[str, str] = {}
         self.mistakes: list[str] = []
+        self.exposed: dict[Path, str] = {}
 
     def add_file(self, path: Path) -> None:
         """Add the variables of a `.env` file that are not set yet. A missing file is not a mistake."""
@@ -71,6 +75,18 @@ class Variables(dict[str, str]):
             if name not in self:
                 self[name] = value
                 self.places[name] = f"{path}:{line}"
+        if secrets := [name for name, (_, value) in found.items() if value and _is_secret(name, value)]:
+            self._check_mode(path, secrets)
+
+    def _check_mode(self, path: Path, secrets: list[str]) -> None:
+        """Note a file with secrets that other users can read. Its group may read it: that can be the server's own."""
+        if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
+            message = f"every user of this machine can read it, and it contains {secrets[0]}: chmod 600 {path}"
+            self.exposed.setdefault(path.resolve(), f"{path}: {message}")
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return is_secret_name(name) or mask_url(value) != value
 
 
 def load_variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables:

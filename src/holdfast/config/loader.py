@@ -218,6 +218,8 @@ class ExaminedSettings(NamedTuple):
     """Paths of the keys with mistakes."""
     is_missing: bool
     """True if the file does not exist."""
+    exposed: list[str]
+    """`.env` files with secrets that every user of the machine can read, one message each."""
 
 
 def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
@@ -266,7 +268,7 @@ def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Examin
         problems += [config.format_mistake(*mistake)] if mistake and not is_unsure else []
         store = DEFAULT_STORE if mistake or is_unsure else resolve_store_url(config)
     settings = ServerSettings(config, file, str(host), config.gateway.port if port is None else port, str(store))
-    return ExaminedSettings(settings, problems, found.wrong, found.is_missing)
+    return ExaminedSettings(settings, problems, found.wrong, found.is_missing, list(env.exposed.values()))
 
 
 def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
