@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from holdfast.agents import Agent
@@ -292,6 +293,27 @@ async def test_recalled_ids_are_in_the_response_and_in_the_preview() -> None:
             assert "harbour#0" in turn.explain()
             assert len(blocks(turn.messages)) == 1
             turn.add({"role": "assistant", "content": "4711"})
+
+
+async def test_explanation_names_what_was_recalled() -> None:
+    """The recalled text is not recorded, so the rebuilt prompt does not have it."""
+    async with open_talks() as at:
+        await at.add_messages("harbour", SECRET, "Noted.", SECRET)
+        session = await at.hf.session("new", user_id="ada", agent="finder")
+        await session.send("What was the gate code again?")
+        record = await last_record(at, session.ref)
+        found = await session.explain(turn=0)
+        assert (found.exact, found.recalled, found.recalled_tokens) == (False, record.recalled, record.recalled_tokens)
+        listed = ", ".join(record.recalled)
+        assert f"\n  recalled from other sessions: {listed} ({record.recalled_tokens} tokens); not rebuilt" in str(
+            found
+        )
+        assert (await session.explain()).recalled == ()
+        mixed = msgspec.structs.replace(found, recalled=("new#0", "mem_1", "harbour#0"), recalled_tokens=1234)
+        parts = "from this session: new#0; from memories: mem_1; from other sessions: harbour#0 (1,234 tokens); not"
+        assert f"  recalled {parts}" in str(mixed)
+        own = msgspec.structs.replace(mixed, recalled=("new#0",))
+        assert "  recalled from this session: new#0 (1,234 tokens)\n" in str(own)
 
 
 async def test_hostile_text_stays_quoted_data() -> None:

@@ -81,6 +81,10 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     frontier: int
     """`seq` of the first message that is in the prompt because it is recent."""
     compactions: tuple[CompactionSize, ...]
+    recalled: tuple[str, ...] = ()
+    """What was recalled in the prompt: `session#seq` of messages, ids of memories."""
+    recalled_tokens: int = 0
+    """Tokens of the recalled block. They are not part of `tokens`."""
     decisions: tuple[Run, ...] = ()
     """What the prompt does with each message of the session, as ranges. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
@@ -107,6 +111,8 @@ def _format_explanation(explanation: Explanation) -> Iterator[str]:
         yield f"session {explanation.session_id}, {which}: {used}"
     for one in explanation.compactions:
         yield f"  {one}"
+    if explanation.recalled:
+        yield f"  {_format_recalled(explanation)}"
     for run in explanation.decisions:
         yield f"  {run}"
     for message in explanation.messages:
@@ -115,6 +121,18 @@ def _format_explanation(explanation: Explanation) -> Iterator[str]:
     if explanation.before is not None:
         yield ""
         yield f"There may be more before message {explanation.before}."
+
+
+def _format_recalled(explanation: Explanation) -> str:
+    """Return one line with the ids of everything that was recalled, and where it is from."""
+    own, groups = "from this session", dict[str, list[str]]()
+    for one in explanation.recalled:
+        session_id, mark, _ = one.rpartition("#")
+        group = own if session_id == explanation.session_id else "from other sessions" if mark else "from memories"
+        groups.setdefault(group, []).append(one)
+    listed = "; ".join(f"{where}: {', '.join(ids)}" for where, ids in groups.items())
+    missing = "" if groups.keys() == {own} else "; not rebuilt, because its text is not recorded"
+    return f"recalled {listed} ({explanation.recalled_tokens:,} tokens){missing}"
 
 
 def _format_message(one: MessageExplanation) -> Iterator[str]:

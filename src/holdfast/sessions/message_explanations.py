@@ -219,6 +219,8 @@ def _build_explanation(
         budget=built.budget,
         frontier=built.window.units[0].first if built.window.units else 0,
         compactions=tuple(built.list_compactions()),
+        recalled=found.record.recalled if found.record else built.recalled.ids if built.recalled else (),
+        recalled_tokens=found.record.recalled_tokens if found.record else built.recalled_tokens,
         decisions=tuple(built.list_decisions()) if with_decisions else (),
         messages=tuple(messages),
     )
