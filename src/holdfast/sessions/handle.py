@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Literal, get_args
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial, wraps
+from inspect import signature
+from typing import Any, Final, Literal, ParamSpec, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,7 +40,7 @@ from holdfast.stores.log import Append, Appended
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.verify import verify
 from holdfast.turns.interruptions import SentMessages, separate_heard
-from holdfast.turns.library_turn import LibraryTurn
+from holdfast.turns.library_turn import LibraryTurn, OpenTurn
 from holdfast.turns.prompt import build_instruction, introduce_memories, make_request
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
@@ -49,7 +50,29 @@ from holdfast.wire.request_fields import check_keywords
 from holdfast.wire.sendable import Sendable, check_text, get_own_fields, to_messages
 from holdfast.wire.voice import make_attributed_records, make_plain_records
 
+P = ParamSpec("P")
 _MODES: Final[tuple[str, ...]] = get_args(Mode)
+
+
+def _without_block(turn: Callable[P, LibraryTurn]) -> Callable[P, Coroutine[Any, Any, OpenTurn]]:
+    """Return the method `begin_turn`, with the parameters of the method `turn`."""
+
+    @wraps(turn, assigned=("__module__", "__annotations__"))
+    async def begin_turn(*args: P.args, **kwargs: P.kwargs) -> OpenTurn:
+        """Open a turn without a block. The parameters and errors are those of `turn`.
+
+        Call `end` or `abort` of the returned turn, in this task or another: until then, other turns of the session wait.
+        A turn that is garbage-collected without either is ended with a `ResourceWarning`.
+
+            turn = await session.begin_turn("Where is my order?")
+            turn.add(await call_model(turn.messages))
+            await turn.end()
+        """
+        return await turn(*args, **kwargs).begin()
+
+    begin_turn.__qualname__ = "SessionHandle.begin_turn"
+    begin_turn.__signature__ = signature(turn).replace(return_annotation="OpenTurn")  # type: ignore[attr-defined]  # PEP 362
+    return begin_turn
 
 
 class SessionHandle(ExplainedSession):
@@ -289,6 +312,8 @@ class SessionHandle(ExplainedSession):
             return self._begin(messages, mode, session_queue, interrupt, body, strategy, budget, recall)
 
         return LibraryTurn(begin)
+
+    begin_turn = _without_block(turn)
 
     def _begin(
         self,

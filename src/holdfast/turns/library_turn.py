@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
@@ -29,36 +32,35 @@ class LibraryTurn:
     The messages of the turn are in the log before the block begins.
     """
 
-    def __init__(self, begin: Callable[[], Turn]) -> None:
-        self._begin = begin
-        self._scope: TurnScope
+    def __init__(self, make: Callable[[], Turn]) -> None:
+        self._make = make
         self._open: OpenTurn
 
     async def __aenter__(self) -> OpenTurn:
         """Open the turn, and build its first prompt."""
-        turn = self._begin()
-        self._scope = TurnScope(turn, revive=True)
-        await self._scope.__aenter__()
+        turn = self._make()
+        scope = TurnScope(turn, revive=True)
+        await scope.__aenter__()
         try:
             await turn.engine.life.record_use(turn.session)
             await turn.lock.run_interruptibly(partial(build_prompt, turn))
-            self._open = OpenTurn(turn, await get_prompt(turn))
+            self._open = OpenTurn(turn, scope, await get_prompt(turn))
         except BaseException as exc:
-            await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
+            await scope.__aexit__(type(exc), exc, exc.__traceback__)
             raise
         return self._open
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the added messages, even if the caller is cancelled, and end the turn."""
-        try:
-            self._open.end()
-            await self._open.settle()
-        except BaseException as exc:
-            await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
-            raise
-        await self._scope.__aexit__(kind, error, trace)
+        """End the turn; see `OpenTurn.end`."""
+        await self._open.abort(error)
+
+    async def begin(self) -> OpenTurn:
+        """Open the turn without a block; see `SessionHandle.begin_turn`."""
+        opened = await self.__aenter__()
+        opened.watch()
+        return opened
 
 
 class OpenTurn:
@@ -71,8 +73,10 @@ class OpenTurn:
             preparation.
     """
 
-    def __init__(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
+    def __init__(self, turn: Turn, scope: TurnScope, messages: list[dict[str, Any]]) -> None:
         self._turn = turn
+        self._scope = scope
+        self._watch: weakref.finalize[[TurnScope, asyncio.AbstractEventLoop, str], OpenTurn] | None = None
         self._added: list[Message] = []
         self._usage: Any = None
         self._called: WorkingSet | None = None
@@ -163,19 +167,48 @@ class OpenTurn:
         self.messages = await get_prompt(self._turn)
         return self.messages
 
-    def end(self) -> None:
-        """Mark the turn as ended. Nothing can be added afterwards."""
+    async def end(self) -> None:
+        """Write the added messages, even if the caller is cancelled, and end the turn.
+
+        A block calls this at its end; after `begin_turn`, the program must. It may be called in another task than the one that
+        began the turn. A second call does nothing.
+
+        Raises:
+            InvalidRequest: the store refuses the changes of `state`. The messages are in the log without them.
+            TurnLost: another server took the session over. Messages that were not written yet are lost.
+        """
+        await self.abort(None)
+
+    async def abort(self, error: BaseException | None = None) -> None:
+        """End the turn because of an error, as if it was raised in a block: messages that were added are written.
+
+        Args:
+            error: the reason; it is not raised here. A turn whose task was cancelled does not wait for its last write.
+
+        Raises the errors of `end`.
+        """
+        if self._ended:
+            return
         self._ended = True
         self.state.seal()
+        if self._watch is not None:
+            self._watch.detach()
+        try:
+            await self._turn.settle(self.flush(last=True))
+        except BaseException as exc:
+            await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
+            raise
+        await self._scope.__aexit__(None if error is None else type(error), error, None)
+
+    def watch(self) -> None:
+        """If this object is garbage-collected before the turn has ended, end the turn with a warning."""
+        self._watch = weakref.finalize(self, _end_abandoned, self._scope, asyncio.get_running_loop(), repr(self))
+        self._watch.atexit = False
 
     @property
     def interrupted(self) -> bool:
         """True if another turn waits for this one to stop. From then on, `add` and `next` raise errors."""
         return self._turn.lock.interrupted
-
-    async def settle(self) -> None:
-        """Write everything that is not written yet, even if the caller is cancelled. Raises the errors of `flush`."""
-        await self._turn.settle(self.flush(last=True))
 
     async def flush(self, *, last: bool = False) -> None:
         """Write added messages and state changes.
@@ -279,6 +312,14 @@ class OpenTurn:
         assert built is not None, "a turn begins with a working set"
         counted = built.describe_count(self._turn.provider_count).to_wire()
         return {**built.explain(), "counted": counted, "decisions": [run.to_wire() for run in built.list_decisions()]}
+
+
+def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    """Release the session of a turn that nothing can end any more. Messages that were added and not written are lost."""
+    scope.disown()
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: loop.create_task(scope.__aexit__(None, None, None)))
+    warnings.warn(f"{name} was neither ended nor aborted", ResourceWarning, stacklevel=2)
 
 
 async def get_prompt(turn: Turn) -> list[dict[str, Any]]:

@@ -73,6 +73,10 @@ class TurnScope:
         finally:
             await turn.lock.__aexit__(kind, error, trace)
 
+    def disown(self) -> None:
+        """Let the task that opened the turn begin another one, which then waits for this one to end."""
+        self._turn.lock.task = None
+
 
 def index(turn: Turn) -> None:
     """Schedule the indexing of the turn's messages, in the background."""
