@@ -1,1 +1,1 @@
-"""Consolidation: promote memories that were recalled often, well and by different questions, and explain it in a diary."""
+"""Consolidation: promote memories that were recalled often, with good scores and by different questions, and record why in a diary."""

@@ -1,16 +1,15 @@
-"""Decide which memories a sweep promotes, and which themes they share. Pure functions.
+"""Decide which memories a sweep promotes, and group recalled memories into themes. Pure functions.
 
-The score weighs how often, how well and by how different questions a memory was recalled:
+A sweep is a consolidation of the memories of one owner. Each memory gets a score from its recalls, which is a weighted sum:
 
     .24 frequency + .30 relevance + .15 recency + .15 diversity + .10 consolidation
 
-A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, regardless of the questions; recalls
-in a session that the memory was made from count only from the day after its creation. So no session can promote anything by
-repeating it within a day.
+A session cannot promote a memory by repeating it within a day, for two reasons. Recalls within one session and one day (UTC) count as one,
+whatever their questions. And recalls in a session from which the memory was made count only from the day after the memory's creation.
 
-For themes, a memory is represented by its terms, weighted by their rarity among the memories. Starting with the most recalled
-memory, each memory joins the first theme whose sum is similar enough (cosine). The same memories and recalls yield the same
-themes.
+To find themes, each memory is represented as a vector of its terms, weighted by their rarity among the memories. Memories are added in
+order, the most recalled first. Each joins the theme whose sum of vectors is most similar (cosine), or begins a new theme if none is
+similar enough. The same memories and recalls always give the same themes.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ _ENOUGH_QUERIES: Final = 5
 _ENOUGH_DAYS: Final = 5
 
 Verdict = Literal["promoted", "already", "held", "over", "gated"]
-"""`already`: promoted before. `held`: held for review because of its origin. `over`: good enough, but the sweep reached its limit
-with better ones. `gated`: not good enough; the gates say why."""
+"""Decision about a memory. `promoted`: it is promoted now. `already`: it was promoted before. `held`: it is held for review because of its
+origin. `over`: it is good enough, but the sweep promoted better memories up to its limit. `gated`: it does not meet the requirements."""
 
 
 class PromotionWeights(Settings, frozen=True, kw_only=True):
-    """Weights of the figures of a memory's recalls."""
+    """Weights of the figures in the score of a memory. The figures describe the memory's recalls."""
 
     frequency: Share = 0.24
-    """How often the memory was recalled, on a logarithmic scale up to six times."""
+    """Weight of the number of recalls, which counts on a logarithmic scale up to six."""
     relevance: Share = 0.30
-    """How well the memory answered the questions."""
+    """Weight of the average score with which the memory was recalled."""
     recency: Share = 0.15
-    """How recent the last recall was, by the half-life of the memory's type."""
+    """Weight of the age of the last recall, which counts by the half-life of the memory's type."""
     diversity: Share = 0.15
-    """Number of different questions, up to five."""
+    """Weight of the number of different questions, which counts up to five."""
     consolidation: Share = 0.10
-    """Number of days with recalls, up to five."""
+    """Weight of the number of days with recalls, which counts up to five."""
 
     def find_mistakes(self) -> list[Mistake]:
         return (
@@ -62,7 +61,7 @@ class PromotionWeights(Settings, frozen=True, kw_only=True):
 
 
 class Weights(PromotionWeights, frozen=True, kw_only=True):
-    """Validated weights.
+    """Weights that are checked when they are created.
 
     Raises:
         InvalidRequest: a weight is not a number from 0 to 1, or all are 0.
@@ -75,7 +74,7 @@ class Weights(PromotionWeights, frozen=True, kw_only=True):
 
 
 class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Requirements for a promotion.
+    """Requirements that a memory must meet to be promoted.
 
     Raises:
         InvalidRequest: a setting is invalid.
@@ -87,13 +86,13 @@ class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_queries: int = 2
     """Minimum number of questions that differ in their terms."""
     min_days: int = 1
-    """Minimum number of days, UTC."""
+    """Minimum number of days (UTC) with recalls."""
     min_score: float = 0.35
     """Minimum score."""
     max_promotions: int = 20
-    """Maximum number of promotions in one sweep, best first."""
+    """Maximum number of promotions in one sweep. The best memories are promoted."""
     half_lives: Mapping[str, float] = msgspec.field(default_factory=lambda: HALF_LIVES)
-    """Half-life in days, by type of memory."""
+    """Half-life of `recency` in days, by type of memory."""
 
     def __post_init__(self) -> None:
         for name, least in (("min_recalls", 1), ("min_queries", 1), ("min_days", 1), ("max_promotions", 0)):
@@ -111,14 +110,14 @@ class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a memory's recalls; all but the counts are from 0 to 1."""
+    """Figures about a memory's recalls. `recalls`, `queries` and `days` are counts. The other figures are from 0 to 1."""
 
     recalls: int = 0
-    """Number of recalls that count."""
+    """Number of recalls that count; see `select_recalls`."""
     queries: int = 0
     """Number of questions in these recalls that differ in their terms."""
     days: int = 0
-    """Number of days (UTC) with such recalls."""
+    """Number of days (UTC) with these recalls."""
     frequency: float = 0.0
     relevance: float = 0.0
     recency: float = 0.0
@@ -126,7 +125,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     consolidation: float = 0.0
 
     def compute_score(self, weights: Weights) -> float:
-        """Return the weighted sum of the figures."""
+        """Return the weighted sum of the figures from 0 to 1."""
         return float(sum(getattr(weights, name) * getattr(self, name) for name in weights.__struct_fields__))
 
 
@@ -139,10 +138,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     verdict: Verdict
     gates: tuple[str, ...] = ()
-    """Why the memory is not promoted: actual and required values."""
+    """Reasons why the memory is not promoted, such as a requirement with the actual and the required value."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the finding in the format of the diary, which quotes no memory."""
+        """Return the finding in the format of the diary. The text of the memory is not included."""
         figures = {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in msgspec.structs.asdict(self.figures).items()
@@ -157,7 +156,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
-    """Return the recalls that count, oldest first: the best per session and day, or without a session, per question and day."""
+    """Return the recalls of a memory that count, oldest first.
+
+    For each session and day this is the recall with the best score. For recalls without a session, it is the best one for each question
+    and day. Recalls in a session that is a source of the memory do not count on the day of the memory's creation.
+    """
     sources = {source.session_id for source in memory.sources}
     best: dict[tuple[Any, ...], Signal] = {}
     for signal in signals:
@@ -174,7 +177,14 @@ def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
 def compute_figures(
     memory: Memory, signals: Iterable[Signal], now: int, half_lives: Mapping[str, float] = HALF_LIVES
 ) -> Figures:
-    """Compute the figures of a memory's recalls at `now` (milliseconds since the epoch); without recalls, all are 0."""
+    """Compute the figures about a memory's recalls. Without recalls, all of them are 0.
+
+    Args:
+        memory: the memory.
+        signals: the records of its recalls.
+        now: milliseconds since the epoch.
+        half_lives: half-life of `recency` in days, by type of memory.
+    """
     own = select_recalls(memory, signals)
     if not own:
         return Figures()
@@ -197,14 +207,14 @@ def compute_figures(
 def make_findings(
     memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: PromotionSettings
 ) -> list[Finding]:
-    """Decide about recalled memories; return the findings, best first, ties by number.
+    """Decide about each recalled memory, and return the findings, highest score first. With equal scores, the lower number is first.
 
     Args:
-        memories: memories of one owner. Memories without signals, superseded or rejected ones, and those not valid at `now` are
-            left out.
-        signals: by id of the memory.
+        memories: memories of one owner. Left out are superseded and rejected memories, memories that are not valid at `now`, and
+            memories without signals.
+        signals: records of recalls, by id of the memory.
         now: milliseconds since the epoch.
-        settings: weights and gates.
+        settings: weights and requirements.
     """
     found = [
         _make_finding(memory, compute_figures(memory, signals[memory.id], now, settings.half_lives), settings)
@@ -219,7 +229,7 @@ def make_findings(
 
 
 def promote(memory: Memory, finding: Finding, now: int) -> Memory:
-    """Return a memory as promoted by a sweep."""
+    """Return a copy of a memory that is promoted, with the time and the score of the finding."""
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 
 
@@ -258,7 +268,7 @@ def _is_better(one: Signal, other: Signal) -> bool:
 
 
 def _clamp(value: float) -> float:
-    """Limit a number to 0 to 1; NaN and infinity become 0."""
+    """Return a number limited to the range from 0 to 1. NaN and infinity become 0."""
     return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
@@ -269,7 +279,7 @@ MAX_THEMES: Final = 8
 MAX_TERMS: Final = 4
 """Maximum number of terms that describe a theme."""
 MAX_MEMORIES: Final = 500
-"""Maximum number of memories that are sorted into themes; the most recalled ones are used."""
+"""Maximum number of memories that are grouped into themes. If there are more, the most recalled ones are used."""
 
 _Vector = dict[str, float]
 
@@ -278,14 +288,14 @@ class Theme(msgspec.Struct, frozen=True):
     """A group of memories about the same topic."""
 
     terms: tuple[str, ...]
-    """Common terms in their usual spelling, highest weight first; for a single memory, its rarest words."""
+    """Terms that the memories share, in their usual spelling, the most shared ones first. For a single memory, its rarest terms."""
     memory_ids: tuple[str, ...]
-    """Most recalled first."""
+    """Ids of the memories, most recalled first."""
     recalls: int
-    """Number of recalls of all memories of the theme."""
+    """Number of recalls, added up over the memories of the theme."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the theme in the format of the diary; `terms` quotes single words."""
+        """Return the theme in the format of the diary. It contains single words of the memories (`terms`)."""
         return {
             "terms": list(self.terms),
             "memory_ids": list(self.memory_ids),
@@ -299,8 +309,8 @@ def group_themes(memories: Sequence[Memory], recalls: Mapping[str, int], *, near
 
     Args:
         memories: existing memories of one owner.
-        recalls: number of recalls in the period, by id; memories without any are left out.
-        near: minimum cosine; 0 puts all into one theme.
+        recalls: number of recalls, by id of the memory. Memories without recalls are left out.
+        near: minimum cosine between a memory and its theme; 0: all memories are in one theme.
     """
     ranked = sorted(
         (one for one in memories if recalls.get(one.id, 0) > 0), key=lambda one: (-recalls[one.id], one.number)
@@ -336,7 +346,7 @@ def _make_theme(
 
 
 def _collect_spellings(memories: Sequence[Memory]) -> Spelling:
-    """Collect the spellings of words in some memories."""
+    """Return the spellings of the words in some memories."""
     spelling = Spelling()
     for memory in memories:
         spelling.read(memory.content)

@@ -1,15 +1,18 @@
-"""Sweeps promote memories that were recalled often, well and by different questions. Also their schedule, and their files.
+"""Run sweeps over memories, by schedule or on request, and keep the files about memories up to date.
 
-    signals -> findings -> a model's proposals, if configured -> one write: promotions, proposals, diary entry, old signals
-            -> files rendered from the records
+A sweep looks at the memories of one owner and promotes those that were recalled often, with good scores and by different questions:
 
-The write expects the version that was read. So if two sweeps run at the same time, one promotes and the other finds nothing to
-do. A sweep with nothing to add writes nothing. Files are written after the records and from the records alone, so after a crash
-the next sweep completes them.
+    records of recalls (signals) -> a finding for each memory -> proposals of a model, if one is configured
+        -> one write: promotions, proposals, diary entry, deletion of old signals
+        -> files MEMORY.md and DREAMS.md, rendered from the store
 
-Memories of an agent, of the app, or of the default user are listed in the MEMORY.md and DREAMS.md of the agent's workspace. Those
-of a named user are in files of that user (`MEMORY.ada.md`), because users must not read each other's memories. The agent that
-remembered something decides the workspace; without one it is `default`.
+The write succeeds only if the memories still have the version that was read. So if two sweeps run at the same time, one promotes, and the
+other finds nothing to do. A sweep without any news writes nothing. Files are rendered after the write, only from what is stored. So after
+a crash the next sweep completes them.
+
+Memories of an agent, of the app, or of the default user are listed in MEMORY.md and DREAMS.md in the agent's workspace. Memories of a named
+user are listed in separate files (`MEMORY.ada.md`), because users must not read each other's memories. A memory is listed in the workspace
+of the agent that remembered it, or in the workspace `default` if there was no agent.
 """
 
 from __future__ import annotations
@@ -54,15 +57,15 @@ from holdfast.workspace.workspace import DEFAULT, format_fields
 
 _log = logging.getLogger("holdfast.dreams")
 TRIES: Final = 10
-"""Maximum number of attempts at a sweep while other processes keep changing the memories."""
+"""Maximum number of attempts at a sweep, if other processes keep changing the memories."""
 _PAUSE: Final = 0.02
-"""Seconds before the third attempt; each further attempt waits this much longer."""
+"""Seconds before the third attempt. The second attempt follows at once, and each later pause is longer by this number of seconds."""
 TOLD: Final = 200
-"""Maximum number of memories in a report, best first."""
+"""Maximum number of memories in a report. The best ones are reported."""
 _LONG: Final = 500
-"""With at least this many signals, the decision is so slow that it runs in a thread."""
+"""With more signals than this, the decision is so slow that it runs in a thread."""
 OnSwept = Callable[["SweepResult"], Awaitable[None]]
-"""Called after a sweep that changed something, once the change is durable."""
+"""Async function that is called after a sweep that wrote something, when the write is durable."""
 
 
 class SweepResult(msgspec.Struct, frozen=True):
@@ -72,29 +75,29 @@ class SweepResult(msgspec.Struct, frozen=True):
     report: dict[str, Any]
     """The decisions and their reasons, in the format of the diary."""
     memories: Mapping[str, Memory]
-    """The memories in the report by id, in their state after the sweep."""
+    """The memories that the report is about, by id, in their state after the sweep."""
     written: bool
-    """Whether anything was written; a dry run, and a sweep with nothing new, write nothing."""
+    """True if the sweep wrote something. A dry run, and a sweep without any news, write nothing."""
 
     @property
     def promotions(self) -> int:
-        """Number of memories that were, or in a dry run would be, promoted."""
+        """Number of memories that were promoted. For a dry run, the number that would be promoted."""
         return int(self.report["verdicts"].get("promoted", 0))
 
 
 class Consolidator:
-    """Sweeps over the memories of one tenant.
+    """Runs sweeps over the memories of one tenant.
 
     Attributes:
-        on_swept: called after each sweep that wrote something.
+        on_swept: functions that are called after each sweep that wrote something.
 
     Args:
         store: the store of memories.
-        clock: milliseconds since the epoch.
-        settings: weights and gates.
-        keep: milliseconds that signals are kept and considered.
-        new_id: makes ids of diary entries.
-        proposing: called once per sweep; returns the object that asks a model for merges. None: no model is asked.
+        clock: returns the time in milliseconds since the epoch.
+        settings: requirements for promotions; None: the defaults.
+        keep: milliseconds for which records of recalls (signals) are kept and count.
+        new_id: creates an id for a diary entry.
+        proposing: returns a new object for each sweep that asks a model for merges; None: no model is asked.
     """
 
     def __init__(
@@ -116,15 +119,15 @@ class Consolidator:
         self._proposing = proposing
 
     async def consolidate(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
-        """Sweep over an owner's memories.
+        """Run a sweep over the memories of an owner, and return its result.
 
         Args:
             owner: the owner.
-            dry_run: decide without writing anything or asking a model.
-            ask: whether a configured model is asked for merges.
+            dry_run: True: only decide. Nothing is written, and no model is asked.
+            ask: False: do not ask the configured model for merges.
 
         Raises:
-            StaleMemories: other processes kept changing the memories meanwhile.
+            StaleMemories: other processes changed the memories during each of `TRIES` attempts.
         """
         proposing = self._proposing() if self._proposing is not None and ask and not dry_run else None
         for attempt in range(TRIES):
@@ -141,27 +144,32 @@ class Consolidator:
         raise AssertionError("the loop ends before")
 
     async def dream(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
-        """Name of `consolidate` in 0.1. Removed in 0.3."""
+        """Run a sweep, as `consolidate` does. This name is from 0.1 and will be removed in 0.3."""
         return await self.consolidate(owner, dry_run=dry_run, ask=ask)
 
     async def diary(self, owner: Owner, limit: int = 20) -> list[dict[str, Any]]:
-        """Return the latest sweeps, newest first, with the texts of memories that still exist; see `show_report`."""
+        """Return the reports of the latest sweeps, newest first, each with its id and time; see `show_report`.
+
+        Args:
+            owner: the owner of the memories.
+            limit: maximum number of sweeps.
+        """
         entries = await self._store.diary(owner, limit=limit)
         memories = await self.load_named(owner, entries)
         return [{"id": entry.id, "at": entry.at, **show_report(entry.report, memories)} for entry in entries]
 
     async def load_named(self, owner: Owner, entries: Sequence[DiaryEntry]) -> dict[str, Memory]:
-        """Return the existing memories that diary entries refer to, by id."""
+        """Return the memories to which diary entries refer, by id. Forgotten memories are not included."""
         ids = {name for entry in entries for name in _collect_ids(entry.report)}
         return {memory.id: memory async for memory in self._iter_memories(owner, sorted(ids))}
 
     async def get_last_time(self, owner: Owner) -> int | None:
-        """Return when the last sweep that wrote something ran (milliseconds since the epoch); None if there was none."""
+        """Return the time of the last sweep that wrote something, in milliseconds since the epoch; None if there was none."""
         newest = await self._store.diary(owner, limit=1)
         return newest[0].at if newest else None
 
     def owners(self) -> AsyncIterator[tuple[Owner, int]]:
-        """Return the owners for whom anything was ever written, each with the time of the latest write."""
+        """Yield each owner of memories, with the time of the last write to the owner's memories in milliseconds since the epoch."""
         return iterate_owners(self._store)
 
     # -- one sweep -------------------------------------------------------------
@@ -203,7 +211,12 @@ class Consolidator:
                 yield memory
 
     async def _has_news(self, owner: Owner, through: int | None) -> bool:
-        """Return True if something was recalled after the last sweep."""
+        """Return True if there was a recall after those that the last sweep looked at.
+
+        Args:
+            owner: the owner of the memories.
+            through: time of the latest recall, in milliseconds since the epoch; None: there were no recalls.
+        """
         if through is None:
             return False
         last = await self._store.diary(owner, limit=1)
@@ -237,7 +250,10 @@ class Consolidator:
 
 
 def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """Return a report with the text of each memory (None if forgotten) and the terms of each theme added."""
+    """Return a report from the diary with the text of each memory and the terms of each theme.
+
+    The diary itself does not contain these texts. The text of a forgotten memory is None.
+    """
     candidates = [{**one, "content": _get_content(one["memory_id"], memories)} for one in report.get("candidates", ())]
     themes = [_show_theme(theme, memories) for theme in report.get("themes", ())]
     proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
@@ -246,7 +262,7 @@ def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> di
 
 
 def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """Add a proposal's text and present status; both are None if it no longer exists."""
+    """Return a proposal in a report with its text and its present status. Both are None if the proposed memory no longer exists."""
     memory = memories.get(one["memory_id"])
     return {
         **one,
@@ -261,7 +277,7 @@ def _get_content(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
 
 
 def _strip_theme(theme: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a theme for the diary, without its terms: these are derived from the existing memories when the diary is read."""
+    """Return a theme without its terms, for the diary. When the diary is read, the terms come from the memories that then exist."""
     return {name: value for name, value in theme.items() if name != "terms"}
 
 
@@ -278,22 +294,22 @@ def _collect_ids(report: Mapping[str, Any]) -> set[str]:
 
 
 NOBODY: Final = Owner("user", DEFAULT_USER)
-"""The user of requests that do not name a user."""
+"""The owner of memories from requests that do not name a user."""
 NIGHTS: Final = 50
-"""Number of sweeps in a diary; the newest are listed."""
+"""Maximum number of sweeps in a diary file. The newest are listed."""
 _SEEN: Final = 10_000
-"""Maximum number of owners whose files' state is remembered."""
+"""Maximum number of owners for whom this process remembers which memories the files list."""
 
 
 class MemoryFiles:
-    """Keeps the files of a tenant's workspaces up to date with its memories.
+    """Keeps the memory files in the workspaces of a tenant up to date: MEMORY.md, DREAMS.md, and the files of named users.
 
     Args:
         consolidator: the consolidator of the tenant.
-        store: the store of memories.
-        workspaces: the workspaces with the files.
-        clock: milliseconds since the epoch.
-        promoted: the promoted memories of the tenant's owners.
+        store: the store of the tenant.
+        workspaces: the workspaces that contain the files.
+        clock: returns the time in milliseconds since the epoch.
+        promoted: cache of the promoted memories.
     """
 
     def __init__(
@@ -314,7 +330,7 @@ class MemoryFiles:
         self._seen: OrderedDict[Owner, tuple[int, tuple[tuple[str, int], ...]]] = OrderedDict()
 
     async def handle_sweep(self, swept: SweepResult) -> None:
-        """Write the files after a sweep, and commit them with its promotions."""
+        """Update the files after a sweep, and commit them. The commit message lists the promotions."""
         subject = f"dream: {_format_count(swept.promotions, 'promotion', 'promotions')}"
         lines = make_commit_lines(swept.report, swept.memories)
         if not _is_shared(swept.owner):
@@ -322,7 +338,10 @@ class MemoryFiles:
         await self._update_files(swept.owner, subject, "\n".join(lines))
 
     async def handle_change(self, owner: Owner) -> None:
-        """Rewrite the files after a change of memories if it affects them, so that forgotten memories disappear."""
+        """Update the files after a change of an owner's memories, so that forgotten memories disappear from them.
+
+        Do nothing if the promoted memories of the owner are the same as in the last call.
+        """
         now = await self._promoted.get(owner)
         state = (now.life, tuple((one.id, one.version) for one in now.memories))
         if self._seen.get(owner) == state:
@@ -334,9 +353,17 @@ class MemoryFiles:
                 self._seen.popitem(last=False)
 
     async def _update_files(self, owner: Owner, subject: str | None, body: str) -> bool:
-        """Update the files from the records; return False if that failed for any file.
+        """Update and commit the files that list an owner's memories.
 
-        Only one call runs at a time: otherwise content that was read before a memory was forgotten could be written afterwards.
+        Only one call runs at a time. Otherwise a call that read a memory before it was forgotten could write it to a file afterwards.
+
+        Args:
+            owner: the owner.
+            subject: first line of the commit message; None: a line that says what changed.
+            body: rest of the commit message.
+
+        Returns:
+            False if the update failed in any workspace.
         """
         async with self._writing:
             return await self._update_workspaces(owner, subject, body)
@@ -360,7 +387,11 @@ class MemoryFiles:
         return well
 
     async def _write_files(self, workspace: Workspace, owner: Owner) -> int | None:
-        """Write the files that list an owner's memories; return how many memories were removed, None if nothing changed."""
+        """Write the files in a workspace that list an owner's memories.
+
+        Returns:
+            The number of memories that are no longer listed; None if no file has changed.
+        """
         shared = _is_shared(owner)
         owners = (Owner("agent", workspace.agent), Owner("app"), NOBODY) if shared else (owner,)
         memories = [
@@ -392,7 +423,7 @@ class MemoryFiles:
         return render_diary(readable, memories)
 
     async def _list_agents(self, owner: Owner) -> list[str]:
-        """Return the agents whose workspaces list, or listed, memories of an owner."""
+        """Return the names of the agents whose workspaces list memories of an owner, or listed them earlier."""
         if owner.kind == "agent":
             return [owner.id]
         agents = {_get_agent(memory) for memory in await self._read_promoted(owner)}
@@ -401,13 +432,13 @@ class MemoryFiles:
         return sorted(agents)
 
     async def _find_workspaces(self, owner: Owner) -> list[Workspace]:
-        """Return the workspaces with files of an owner without any records."""
+        """Return the workspaces that contain files of an owner. It is used if nothing is stored for the owner any more."""
         file = DIARY_FILE if _is_shared(owner) else make_user_file_name(DIARY_FILE, owner.id)
         existing = await to_thread.run_sync(self._workspaces.list_workspaces, self._tenant)
         return [one for one in existing if (one.folder / file).is_file()]
 
     async def _read_promoted(self, owner: Owner) -> list[Memory]:
-        """Return the promoted memories of an owner that hold now."""
+        """Return the promoted memories of an owner that are valid now."""
         now = self._clock()
         return [one for one in (await self._promoted.get(owner)).memories if one.is_valid_at(now)]
 
@@ -417,12 +448,12 @@ def _is_shared(owner: Owner) -> bool:
 
 
 def _get_agent(memory: Memory) -> str:
-    """Return the agent in whose workspace a memory is listed."""
+    """Return the name of the agent in whose workspace a memory is listed."""
     return memory.owner.id if memory.owner.kind == "agent" else memory.agent or DEFAULT
 
 
 def _find_listed(file: str) -> set[str]:
-    """Return the ids of memories whose text is in a file."""
+    """Return the ids of the memories that a file lists with their text."""
     return {name for name, text in parse_items(file) if text != FORGOTTEN}
 
 
@@ -431,26 +462,26 @@ def _format_count(number: int, one: str, more: str) -> str:
 
 
 LEAST_INTERVAL = 60_000
-"""Minimum milliseconds between two sweeps of an owner."""
+"""Minimum of `ConsolidationSettings.interval`, in milliseconds."""
 
 
 class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When sweeps run, their requirements, and the use of their results in sessions.
+    """Settings of consolidation: the schedule of sweeps, their requirements, and the use of promoted memories in new sessions.
 
     Raises:
         InvalidRequest: a setting is invalid.
     """
 
     enabled: bool = True
-    """Whether sweeps run automatically; they can always be requested."""
+    """True: sweeps run automatically. If False, they run only on request."""
     interval: int = DAY
-    """Milliseconds between two sweeps of an owner."""
+    """Milliseconds between two automatic sweeps over the memories of an owner."""
     decides: PromotionSettings = PromotionSettings()
-    """Weights and gates."""
+    """Requirements for promotions."""
     signals_kept: int = 180 * DAY
-    """Milliseconds after which a recall no longer counts and is deleted."""
+    """Milliseconds after which a recall no longer counts, and its record is deleted."""
     inject_budget: int = 800
-    """Tokens of promoted memories in the prompt of a new session of an agent with memory; 0: none."""
+    """Token budget for promoted memories in the prompt of new sessions, for agents with memory; 0: no memories are added."""
     model: str | None = None
     """Name of an llm or a model that is asked which promoted memories say the same; None: no model is asked."""
 
@@ -462,15 +493,15 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Consolidation:
-    """Sweeps of all tenants of a database.
+    """Schedules the sweeps over the memories of all tenants of a database.
 
     Attributes:
-        settings: when sweeps run, and their requirements.
+        settings: schedule of the sweeps, and their requirements.
 
     Args:
-        settings: see above.
-        clock: milliseconds since the epoch.
-        workspaces: the workspaces of agents; None: there are none.
+        settings: the value of the attribute.
+        clock: returns the time in milliseconds since the epoch.
+        workspaces: the workspaces of agents; None: agents have no workspaces.
         proposer: asks a model for merges of promoted memories; None: no model is asked.
     """
 
@@ -488,7 +519,15 @@ class Consolidation:
         self._passed: dict[str, int] = {}
 
     def create(self, store: Store, promoted: PromotedCache | None = None) -> tuple[Consolidator, MemoryFiles | None]:
-        """Return the consolidator of a store's tenant, and its files, which are updated after sweeps; None without workspaces."""
+        """Create the consolidator for the tenant of a store, and the object that updates the tenant's memory files after sweeps.
+
+        Args:
+            store: the store of the tenant.
+            promoted: cache of the promoted memories; None: a new one.
+
+        Returns:
+            The consolidator, and the memory files or None if agents have no workspaces.
+        """
         settings, known = self.settings, promoted or PromotedCache(store)
         proposing = None if self._proposer is None else _make_proposals(self._proposer, store, known)
         consolidator = Consolidator(
@@ -501,7 +540,7 @@ class Consolidation:
         return consolidator, files
 
     def adjust_pace(self, pace: SweepPace) -> SweepPace:
-        """Speed up the background pace so that there are at least four passes per interval."""
+        """Return the pace of background work, made faster if necessary, so that there are at least four passes per interval."""
         if not self.settings.enabled:
             return pace
         often = self.settings.interval // 4
@@ -513,9 +552,17 @@ class Consolidation:
         )
 
     async def sweep_due(self, consolidator: Consolidator, tenant: str, now: int) -> int:
-        """Sweep over each owner of a tenant whose interval has passed; return the number of sweeps that wrote something.
+        """Run a sweep for each owner of a tenant whose last sweep is at least one interval ago.
 
-        A failed sweep is left to the next pass and does not affect the others.
+        If a sweep fails, the other sweeps run anyway, and the next call tries it again.
+
+        Args:
+            consolidator: the consolidator of the tenant.
+            tenant: the tenant.
+            now: milliseconds since the epoch.
+
+        Returns:
+            The number of sweeps that wrote something.
         """
         if not self.settings.enabled:
             return 0
@@ -537,7 +584,11 @@ class Consolidation:
         return number
 
     async def _run_sweep(self, consolidator: Consolidator, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
-        """Sweep over an owner if due; return whether it wrote something, and whether a model was asked."""
+        """Run a sweep for an owner, if it is due.
+
+        Returns:
+            True if the sweep wrote something, and True if a model was asked.
+        """
         last = await consolidator.get_last_time(owner)
         if last is not None and now - last < self.settings.interval:
             return False, False
