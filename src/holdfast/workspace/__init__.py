@@ -1,8 +1,8 @@
 """Manage workspaces: a folder per agent with a git repository, for files that the agent keeps across sessions.
 
-- `workspace`: the workspaces of a Holdfast: commit, history, write, purge
-- `files`: files by name, and which files are committed
-- `repository`: the git program, and its operations in a workspace
+- `workspace`: the workspaces of a Holdfast, and their operations: commit, list commits, write files, purge
+- `files`: reads and writes files by name, and selects the files to commit
+- `repository`: runs the git program in a workspace
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Read and write files of a workspace by name, and prepare the changes of a commit, without following links. Not async.
+"""Read and write files of a workspace by name, and prepare the changes of a commit, without following links. Nothing here is async.
 
-Each file is read once: the same bytes are searched for secrets, compared with the last commit, and written. So nothing can change between
-the check and the commit.
+For a commit, each file is read only once. The same bytes are searched for secrets, compared with the last commit, and written to the new one.
+So no file can change between the check and the commit.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Hit
 
 PER_USER_FILES: Final = ("MEMORY.md", "DREAMS.md")
-"""Files that also exist per user, which other users do not see."""
+"""Files of which each user may have an own version, which other users do not see."""
 PART_SUFFIX: Final = ".holdfast-part"
-"""Suffix of a file that is being written."""
+"""Suffix of the temporary file to which a file is first written."""
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
 # Some systems lack some of these flags.
 _CLOSE_ON_EXEC: Final = getattr(os, "O_CLOEXEC", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 READ: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
-"""Flags for opening a file without waiting, because it may be something else, such as a pipe."""
+"""Flags for opening a file without waiting. The path may be something else than a file, such as a pipe."""
 FOLDER: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | _CLOSE_ON_EXEC
 
 
 def check_file(name: str) -> None:
-    """Reject a name that leads out of the folder or into the repository. Raise `InvalidRequest`."""
+    """Raise `InvalidRequest` if a file name is not valid in a workspace, for example if it leads out of the folder or into the repository."""
     taken = name.lower().startswith(".git") or name in {".", ".."} or name.endswith(PART_SUFFIX)
     if not _NAME.fullmatch(name) or taken or len(name.encode("utf-8", "replace")) > 200:
         raise InvalidRequest(
@@ -46,13 +46,13 @@ def check_file(name: str) -> None:
 
 
 def make_user_file_name(name: str, user_id: str) -> str:
-    """Return the name of a user's own version of a file in `PER_USER_FILES`: `MEMORY.ada.md`."""
+    """Return the name of a user's own version of a file in `PER_USER_FILES`, for example `MEMORY.ada.md`."""
     stem, _, suffix = name.partition(".")
     return f"{stem}.{user_id if is_safe_name(user_id) else make_safe_name(user_id, user_id)}.{suffix}"
 
 
 def make_folder(folder: Path) -> int:
-    """Create the folder if needed, accessible only to its owner, and return an open descriptor of it."""
+    """Open a folder and return its descriptor. A missing folder is created, and only its owner may access it."""
     for one in (*reversed(folder.parents), folder):
         if not one.is_dir():
             with contextlib.suppress(FileExistsError):
@@ -84,7 +84,11 @@ def remove_parts(folder: Path) -> None:
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return the content of a regular file up to the committed size, or None if there is no file, for example a link. Raise `OSError`."""
+    """Return the first `WORKSPACE_FILE_BYTES` bytes of a file. Return None if it does not exist or is no regular file, for example a link.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     try:
         file = os.open(path, READ | NO_FOLLOW)
     except FileNotFoundError:
@@ -101,7 +105,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def put_if_missing(folder: Path, name: str, text: str) -> None:
-    """Write a file unless one with that name exists. Raise `OSError`."""
+    """Write a file, unless a file with that name exists. Raise `OSError`."""
     with contextlib.suppress(FileExistsError):
         file = os.open(folder / name, _NEW, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as opened:
@@ -109,33 +113,33 @@ def put_if_missing(folder: Path, name: str, text: str) -> None:
 
 
 OnSecret = Literal["block", "warn"]
-"""What to do with a commit that contains a secret: reject it, or commit it and log a warning."""
+"""Action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`)."""
 Find = Callable[[str], Sequence[Hit]]
-"""Finds secrets in a text."""
+"""A function that finds secrets in a text."""
 
 IGNORED: Final = "transcripts/\nmedia/\n*.tmp\n*.swp\n.DS_Store\n"
-"""`.gitignore` of a new repository."""
+"""Content of `.gitignore` in a new repository."""
 ATTRIBUTES: Final = "*.md text eol=lf\n*.yaml text eol=lf\n*.yml text eol=lf\n*.json text eol=lf\n"
-"""`.gitattributes` of a new repository."""
+"""Content of `.gitattributes` in a new repository."""
 _TEXTS: Final = (b".md", b".yaml", b".yml", b".json")
-"""Extensions of files whose line ends are converted as in `ATTRIBUTES`. The workspace's own file is not used, because it could run a
-filter.
+"""Extensions of files whose line ends are converted, as `ATTRIBUTES` says. The `.gitattributes` of the workspace is not used, because it could
+make git run a program.
 """
 LINK: Final = b"120000"
 _FILE: Final = b"100644"
 _PROGRAM: Final = b"100755"
 _REPOSITORY: Final = b"160000"
 _MAX_SECRETS: Final = 20
-"""Number of secrets after which the search stops."""
+"""Number of secrets in a commit after which the search stops."""
 _SHOWN_CHARS: Final = 200
 _IGNORED_CHARS: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 """Characters that some file systems ignore in names."""
 _MODULES: Final = re.compile(r"\.gitmodules|g\w{0,5}~[0-9]+")
-"""Names that some file systems treat as `.gitmodules`; git rejects links with such names."""
+"""Names that some file systems treat as `.gitmodules`. Git rejects links with such names."""
 _READABLE: Final = re.compile(rb"[\x20-\x7e\t]{7,}|\n")
 _FLAGS: Final = READ | NO_FOLLOW
 _CONTROL_CHARS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Characters that would start a new line, move a cursor or change the text direction."""
+"""Characters that start a new line, move the cursor, or change the direction of text."""
 
 
 class Tracked(NamedTuple):
@@ -146,7 +150,7 @@ class Tracked(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A file that is not in a commit, or not in its current version."""
+    """A file of which the commit does not contain the current version, and the reason."""
 
     name: str
     why: str
@@ -156,19 +160,20 @@ class Draft(NamedTuple):
     """The changes of a commit."""
 
     changes: tuple[bytes, ...]
-    """Commands for `git fast-import` that follow the blobs, which are already written."""
+    """Commands for `git fast-import`. They must be written after the file contents, which are already written."""
     left_out: tuple[LeftOut, ...]
     secrets: tuple[tuple[str, str], ...]
-    """Rule and place of each secret. If secrets block, no draft is returned."""
+    """Rule and place of each secret in the committed files. Always empty unless `CommitRules.action` is `warn`."""
 
 
 class CommitRules(NamedTuple):
-    """Restrictions on committed content."""
+    """Rules for secrets in committed files."""
 
     find: Find | None
-    """None: content is not searched for secrets."""
+    """The function that finds secrets; None: files are not searched for secrets."""
     action: Literal["block", "warn", "leave"] = "block"
-    """`leave`: a file with a secret is left out and named."""
+    """Action for a file with a secret. `block`: reject the commit. `warn`: commit the file and log a warning. `leave`: leave the file out, and
+    name it in the commit message."""
 
 
 class _FileContent(NamedTuple):
@@ -177,12 +182,12 @@ class _FileContent(NamedTuple):
 
 
 class DraftBuilder:
-    """Creates a draft. Not async: it reads and hashes files and searches for secrets.
+    """Creates the draft of a commit. It blocks while it reads files, calculates hashes and searches for secrets.
 
     Args:
         folder: folder of the workspace.
-        blobs: file to which changed contents are written in the format of `git fast-import`.
-        limit: restrictions on committed content.
+        blobs: file to which the contents of changed files are written, in the format of `git fast-import`.
+        rules: rules for secrets in committed files.
     """
 
     def __init__(self, folder: Path, blobs: BinaryIO, rules: CommitRules) -> None:
@@ -200,12 +205,12 @@ class DraftBuilder:
         """Return the changes from the last commit to the current files.
 
         Args:
-            listed: existing paths that are not ignored; a path with a trailing slash is a nested repository.
-            tracked: files of the last commit; they are committed even if they are ignored now.
+            listed: paths of the existing files that are not ignored. A path with a trailing slash is a nested repository.
+            tracked: files of the last commit. They are committed even if they are ignored now.
 
         Raises:
-            SecretBlocked: a changed file contains a secret. The error names file, line and rule.
-            TooLarge: the changes exceed the size of a commit.
+            SecretBlocked: a changed file contains a secret, and secrets block the commit. The error names file, line and rule.
+            TooLarge: the changed files together have more bytes than a commit may have.
         """
         for path in sorted({*listed, *(path for path, file in tracked.items() if file.mode != _REPOSITORY)}):
             self._examine(path, tracked.get(path))
@@ -232,13 +237,16 @@ class DraftBuilder:
             self._add_change(path, read)
 
     def _leave_out(self, path: bytes, why: str) -> None:
-        """Record a file that is left out. Its name appears in the commit, so a name that is a secret is hidden."""
+        """Record a file that is left out of the commit.
+
+        The commit message contains the file's name. If the name itself contains a secret, it is replaced.
+        """
         find = self._rules.find
         hides = find is not None and self._rules.action != "warn" and find(os.fsdecode(path))
         self._left_out.append(LeftOut("a file whose name contains a secret" if hides else format_path(path), why))
 
     def _read(self, path: bytes) -> _FileContent | str | None:
-        """Return the content of a file, the reason why it is left out, or None if it does not exist."""
+        """Return the content of a file. If it must be left out, return the reason; if there is no file, return None."""
         try:
             read = _read_path(self._folder, path)
         except (FileNotFoundError, NotADirectoryError):
@@ -269,7 +277,7 @@ class DraftBuilder:
         self._changes.append(b"M %b :%d %b" % (read.mode, self._mark_count, _quote(path)))
 
     def _find_secrets(self, path: bytes, data: bytes) -> list[tuple[str, str]]:
-        """Return rule and place of the secrets in a file and in its name."""
+        """Return rule and place of each secret in a file or in its name."""
         find = self._rules.find
         if find is None or len(self._secrets) >= _MAX_SECRETS:
             return []
@@ -282,12 +290,12 @@ class DraftBuilder:
 
 
 def find_secrets(text: str, place: str, find: Find | None) -> list[tuple[str, str]]:
-    """Return rule and place of the secrets in a text."""
+    """Return rule and place of each secret in a text. `place` names the text; the line is added to it."""
     return [(hit.rule, f"{place}, line {count_line(text, hit.start)}") for hit in find(text)] if find else []
 
 
 def format_left_out(left_out: Sequence[LeftOut]) -> str:
-    """Format the files that are left out for the body of a commit."""
+    """Format the list of left-out files for the body of a commit message."""
     if not left_out:
         return ""
     lines = [f"- {one.name}: {one.why}" for one in left_out[:WORKSPACE_NAMED]]
@@ -296,12 +304,12 @@ def format_left_out(left_out: Sequence[LeftOut]) -> str:
 
 
 def hash_blob(data: bytes) -> str:
-    """Return git's object id of a content."""
+    """Return the object id that git gives to a file with this content."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def decode_text(data: bytes) -> str:
-    """Decode the content of a file for the search. Bytes that are not text must not hide secrets next to them."""
+    """Decode the content of a file for the search for secrets. Bytes that are not text must not hide a secret next to them."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     try:
@@ -314,7 +322,7 @@ def decode_text(data: bytes) -> str:
 
 
 def count_line(text: str, at: int) -> int:
-    """Return the number of the line of a character, starting at 1."""
+    """Return the number of the line that contains the character at index `at`. The first line has number 1."""
     return text.count("\n", 0, at) + 1
 
 
@@ -324,7 +332,7 @@ def to_one_line(text: str) -> str:
 
 
 def clean_lines(text: str) -> str:
-    """Return a text without control characters, keeping its line breaks."""
+    """Return a text without control characters, except its line breaks."""
     kept = (
         _CONTROL_CHARS.sub(" ", line).rstrip() for line in _replace_surrogates(text).replace("\r\n", "\n").split("\n")
     )
@@ -336,7 +344,7 @@ def _replace_surrogates(text: str) -> str:
 
 
 def format_path(path: bytes) -> str:
-    """Format a path for people: on one line, and cut if long."""
+    """Format a path for people, on one line. A long path is cut."""
     text = path.decode("utf-8", "backslashreplace")
     plain = "".join(ascii(one)[1:-1] if unicodedata.category(one)[0] == "C" else one for one in text)
     return plain if len(plain) <= _SHOWN_CHARS else f"{plain[:_SHOWN_CHARS]}…"
@@ -346,10 +354,16 @@ def format_path(path: bytes) -> str:
 
 
 def _read_path(folder: bytes, path: bytes) -> _FileContent | int | None:
-    """Read a file or a link itself. Return its size if it is too large, or None if it is neither. Raise `OSError`.
+    """Read a file. Of a link, read only the path that it contains.
 
-    Each folder on the path is opened relative to its parent without following links. So nothing outside can be reached, even while files
-    are being moved.
+    Each folder on the path is opened relative to its parent without following links. So nothing outside the workspace can be reached, even
+    while files are being moved.
+
+    Returns:
+        The content; or the size, if the file is too large; or None, if the path is neither a file nor a link.
+
+    Raises:
+        OSError: the path does not exist or cannot be read.
     """
     *above, name = path.split(b"/")
     at = os.open(folder, FOLDER)
@@ -384,12 +398,12 @@ def _read_entry(folder: int, name: bytes) -> _FileContent | int | None:
 
 
 def _is_git_folder(path: bytes) -> bool:
-    """Return True if a part of a path is a repository's folder on any file system."""
+    """Return True if any component of a path could be the folder `.git` on some file system."""
     return any(_normalize(part) in {".git", "git~1"} for part in re.split(rb"[/\\]", path))
 
 
 def _normalize(part: bytes) -> str:
-    """Reduce a name to what a file system that ignores many characters would see."""
+    """Return a name without the characters that some file systems ignore, in lower case."""
     return _IGNORED_CHARS.sub("", part.decode("utf-8", "replace")).partition(":")[0].rstrip(". ").lower()
 
 

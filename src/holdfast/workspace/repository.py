@@ -1,12 +1,14 @@
-"""Read and write the repository of a workspace with the git program, which gets access only to its objects and branches.
+"""Read and write the repository of a workspace with the git program, without running any program that the repository names.
 
-The program's environment is built from scratch: no `GIT_*` variables of the process, no configuration of system or user, no prompt, pager
-or editor. No shell is involved.
+Git gets environment variables of its own, not the `GIT_*` variables of this process. They disable the configuration of the system and of the
+user, prompts, pagers and editors. No shell is involved.
 
-A process in a workspace can write to `.git`, too, and a configuration there could name programs that git runs (filters, hooks, monitors,
-diff and signing programs). So each operation gives git a separate folder with Holdfast's configuration and links to the branches; git finds
-the objects through a variable. Attributes and index of the workspace are not used: contents reach git through `git fast-import`, completely
-or not at all, and the branch moves last. If git is killed at any moment, the branch is unchanged and nothing is staged.
+A process in the workspace can write to `.git`. A configuration there could name programs for git to run: filters, hooks, monitors, diff and
+signing programs. So each operation gives git another folder in place of `.git`. It contains Holdfast's configuration, and links to the
+branches of the repository. An environment variable names the folder of the repository's objects.
+
+Attributes and index of the workspace are not used either. File contents are passed to `git fast-import`, which writes all of them or none, and
+moves the branch last. If git is killed before that, the branch is unchanged and nothing is staged.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ _INSTALL: Final = (
     f"install git {MIN_VERSION[0]}.{MIN_VERSION[1]} or later (Debian, Ubuntu: apt install git; macOS: brew install git)"
 )
 _WORDS_BYTES: Final = 16 * 1024
-"""Maximum bytes that are read of git's error output."""
+"""Maximum bytes of git's standard error that are kept."""
 _WORDS_CHARS: Final = 600
 _DRAINED_BYTES: Final = 64 * MIB
-"""Bytes of output after which git is ended; until then, output beyond the limit is only counted."""
+"""Bytes beyond the requested output after which git is killed. Until then, these bytes are counted and dropped."""
 _CHUNK: Final = 64 * 1024
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "LC_ALL": "C",
@@ -58,22 +60,22 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
 
 
 class GitResult(NamedTuple):
-    """Result of a run of git."""
+    """The result of running git once."""
 
     code: int
     out: bytes
-    """Output, up to the requested size."""
+    """Standard output, up to the requested size."""
     missing: int
-    """Bytes of output that were dropped; a lower bound if there are very many."""
+    """Bytes of standard output that were dropped. If git was killed because of them, there may be more."""
     words: str
-    """The first lines of the error output, joined to one."""
+    """The beginning of git's standard error, as one line."""
 
 
 class Git:
-    """The git program of this machine, located when it is first needed.
+    """The git program of this machine.
 
     Args:
-        seconds: maximum time of a run.
+        seconds: time limit of one run, in seconds.
     """
 
     def __init__(self, *, seconds: float = GIT_SECONDS) -> None:
@@ -82,7 +84,7 @@ class Git:
         self._version = ""
 
     async def get_version(self) -> str:
-        """Return version and path of git. Raise as `run`."""
+        """Return version and path of git as text. Raise the same errors as `run`."""
         program = await self._locate()
         return f"git {self._version}, {program}"
 
@@ -94,14 +96,14 @@ class Git:
         stdin: Path | None = None,
         most: int = MIB,
     ) -> GitResult:
-        """Run git.
+        """Run git once, and return its exit code and output.
 
         Args:
-            arguments: arguments after `git`.
-            environment: variables in addition to those of every run, for example `GIT_DIR`.
+            arguments: command-line arguments, without `git` itself.
+            environment: environment variables for this run, for example `GIT_DIR`. Others are the same in every run.
             folder: working directory.
-            stdin: file to read from; None: no input.
-            most: maximum bytes of output to keep.
+            stdin: file for git's standard input; None: no input.
+            most: maximum bytes of standard output to keep.
 
         Raises:
             GitMissing: git is not installed or too old.
@@ -111,7 +113,10 @@ class Git:
         return await self._run(program, arguments, environment=environment, folder=folder, stdin=stdin, most=most)
 
     async def _locate(self) -> str:
-        """Return the path of git. It is looked up each time, which is cheap, because git may be installed while this process runs."""
+        """Return the path of git, after checking its version. Raise `GitMissing`.
+
+        The path is looked up each time, because git may be installed while this process runs. The lookup is cheap.
+        """
         found = _find_program()
         if found != self._checked:
             ran = await self._run(found, ("version",), environment={}, folder=Path("/"), stdin=None, most=_CHUNK)
@@ -158,7 +163,7 @@ class Git:
 
 
 def _find_program() -> str:
-    """Find the program. Raise `GitMissing`."""
+    """Return the absolute path of the git program. Raise `GitMissing`."""
     found = shutil.which("git")
     if found is None:
         raise GitMissing(f"workspaces need the git program, which is not on the PATH: {_INSTALL}")
@@ -180,7 +185,7 @@ async def _collect_result(process: asyncio.subprocess.Process, most: int) -> Git
 
 
 async def _read(stream: asyncio.StreamReader, most: int) -> tuple[bytes, int]:
-    """Read a stream. Return its first bytes, and the number of bytes after them."""
+    """Read a stream to its end, but only up to `_DRAINED_BYTES`. Return the first `most` bytes, and the number of bytes after them."""
     kept, missing = bytearray(), 0
     while missing < _DRAINED_BYTES and (chunk := await stream.read(_CHUNK)):
         room = most - len(kept)
@@ -190,7 +195,7 @@ async def _read(stream: asyncio.StreamReader, most: int) -> tuple[bytes, int]:
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a running process and its children."""
+    """Kill a process and its children, if the process is running."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -212,12 +217,12 @@ _SCRATCH_CONFIG: Final = (
 )
 _HEAD: Final = re.compile(rb"ref: (refs/heads/[^\x00-\x20~^:?*\[\\\x7f]{1,200})\n?")
 _CONFLICT: Final = re.compile("Not updating|cannot lock ref .*(?:File exists|but expected|already exists)")
-"""Error messages of git if another process was faster, or has locked the branch."""
+"""Error messages of git if another process moved the branch first, or has locked it."""
 _LIST_BYTES: Final = 32 * MIB
 _LOG_BYTES: Final = 4 * MIB
 _SMALL: Final = MIB
 _LOOSE: Final = 27
-"""Number of objects in one of 256 folders above which git itself packs them."""
+"""Maximum number of loose objects in one of the 256 object folders before all are packed. Git itself uses the same limit."""
 _SHOWN: Final = "%H%n%at%n%an <%ae>%n%s%n%b"
 
 
@@ -239,18 +244,18 @@ class Diff(NamedTuple):
 
     text: str
     missing: int
-    """Bytes that are left out."""
+    """Bytes of the diff that are left out of `text`."""
 
 
 class Repository:
-    """Operations of git in one workspace. The caller must have exclusive use of it: see `holdfast.workspace.workspace`.
+    """The repository of one workspace, opened for one operation. The caller must hold the lock of the workspace.
 
     Args:
-        git: the program.
+        git: the git program.
         folder: existing folder of the workspace.
-        scratch: temporary folder for this operation.
+        scratch: temporary folder for this operation. Git uses it in place of `.git`.
         branch: full name of the branch for commits.
-        where: folder of the repository.
+        git_folder: folder of the repository.
     """
 
     def __init__(self, git: Git, folder: Path, scratch: Path, branch: str, git_folder: Path) -> None:
@@ -263,12 +268,12 @@ class Repository:
     # -- reading -----------------------------------------------------------
 
     async def get_tip(self) -> str | None:
-        """Return the newest commit, or None if there is none."""
+        """Return the id of the newest commit of the branch, or None if the branch has no commit."""
         ran = await self._run_checked("for-each-ref", "--format=%(objectname)", self.branch)
         return ran.out.decode().strip() or None
 
     async def list_tracked(self, tip: str | None) -> dict[bytes, Tracked]:
-        """Return the files of a commit by path."""
+        """Return the files of the commit `tip`, by path. None has no files."""
         if tip is None:
             return {}
         ran = await self._run_checked("ls-tree", "-r", "-z", "--full-tree", tip, most=_LIST_BYTES)
@@ -280,7 +285,11 @@ class Repository:
         return found
 
     async def list_files(self) -> list[bytes]:
-        """List paths that are not ignored; a nested repository has a trailing slash. Raise `TooLarge`."""
+        """Return the paths of all files that are not ignored. The path of a nested repository has a trailing slash.
+
+        Raises:
+            TooLarge: there are more files than a commit may have.
+        """
         own = self._folder / GIT_FOLDER / "info" / "exclude"
         more = [f"--exclude-from={own}"] if _is_file(own) else []
         ran = await self._run_checked(
@@ -297,7 +306,7 @@ class Repository:
         return found
 
     async def log(self, tip: str, limit: int) -> list[Commit]:
-        """Return the newest commits, newest first."""
+        """Return the commit `tip` and the commits before it, newest first, at most `limit` commits."""
         arguments = ("log", "-z", f"--max-count={limit}", "--no-color", "--no-decorate", "--no-notes")
         ran = await self._run_checked(*arguments, f"--format=tformat:{_SHOWN}", tip, most=_LOG_BYTES)
         found = ran.out.decode("utf-8", "replace").split("\0")
@@ -307,9 +316,9 @@ class Repository:
         """Return the changes from one commit to another.
 
         Args:
-            old: the first commit.
-            new: the second commit.
-            user_id: user who may not see files of other users; None: all files are included.
+            old: id of the first commit.
+            new: id of the second commit.
+            user_id: leave out the files of users other than this one; None: include all files.
         """
         parts = [await self._diff(old, new, paths) for paths in _list_visible_paths(user_id)]
         return Diff("".join(part.text for part in parts), sum(part.missing for part in parts))
@@ -325,14 +334,16 @@ class Repository:
     # -- writing -----------------------------------------------------------
 
     async def commit(self, blobs: Path, tip: str | None, changes: Sequence[bytes], message: str, at: int) -> str | None:
-        """Create a commit and return its id, or None if the branch has moved or is locked: then read it again.
+        """Create a commit and return its id.
+
+        Return None if another process has moved or locked the branch. The caller must then read the branch again.
 
         Args:
-            blobs: file with the contents in the format of `git fast-import`; commands are appended to it.
-            tip: the previous commit.
-            changes: as `Draft.changes`.
-            message: subject and body.
-            at: seconds since the epoch.
+            blobs: file with the contents of changed files, in the format of `git fast-import`. Commands are appended to it.
+            tip: id of the previous commit; None: this is the first commit.
+            changes: commands for `git fast-import`, from `Draft.changes`.
+            message: subject and body of the commit message.
+            at: time of the commit, in seconds since the epoch.
         """
         words = message.encode()
         whose = f"{AUTHOR} {max(0, at)} +0000".encode()
@@ -359,10 +370,10 @@ class Repository:
         return made[1]
 
     async def settle(self, oid: str) -> None:
-        """Update the index to the commit, for people who run git there, and pack loose objects if there are many.
+        """Set the index to a commit, for people who run git in the workspace. Pack loose objects if there are many.
 
-        The commit is already complete, so a failure here is only an inconvenience. If another git is using the index (there is an
-        `index.lock`), it is left alone.
+        The commit is already complete, so failures are ignored. If another git is using the index (there is an `index.lock`), the index is
+        left unchanged.
         """
         index, part = self._git_folder / "index", self._git_folder / f"index{PART_SUFFIX}"
         with contextlib.suppress(OSError, WorkspaceUnavailable):
@@ -376,10 +387,10 @@ class Repository:
                 await self._run_git("repack", "-d", "-l", "-q")
 
     def remove_stale_lock(self, older: float) -> None:
-        """Remove the branch's lock file if a killed git left it.
+        """Remove the lock file of the branch if a killed git has left it.
 
         Args:
-            older: minimum age in seconds; a newer lock may be in use.
+            older: minimum age of the lock file in seconds. A newer one may be in use.
         """
         lock = self._git_folder / f"{self.branch}.lock"
         now = self.scratch / "now"
@@ -404,7 +415,16 @@ class Repository:
         most: int = _SMALL,
         tree: Path | None = None,
     ) -> GitResult:
-        """Run git. Only the command that lists files gets them as its `tree`, because git would look for attributes there."""
+        """Run git on this repository.
+
+        Args:
+            arguments: command-line arguments.
+            stdin: file for git's standard input; None: no input.
+            index: index file to use; None: a temporary one.
+            most: maximum bytes of standard output to keep.
+            tree: folder of the workspace, only for the command that lists files. Other commands must not get it, because git would look for
+                attributes there.
+        """
         work = tree or self.scratch
         environment = {
             "HOME": str(self.scratch),
@@ -422,12 +442,13 @@ async def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Asy
     """Open the repository of a folder for the duration of the block.
 
     Args:
-        git: the program.
+        git: the git program.
         folder: folder of the workspace.
-        fresh: create a new repository, which `install_new` puts in place; otherwise open the existing one.
+        fresh: True: create a new repository next to the existing one. `install_new` later puts it in place. False: open the existing one.
 
     Raises:
-        WorkspaceUnusable: the repository cannot be used; the message says why.
+        WorkspaceUnusable: the repository cannot be used until it is repaired; the message says why.
+        WorkspaceUnavailable: the disk prevents access to the repository.
         GitMissing: git is not installed.
     """
     git_folder = folder / (NEW_GIT if fresh else GIT_FOLDER)
@@ -446,7 +467,10 @@ async def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Asy
 
 
 def get_scratch_folder(folder: Path) -> Path:
-    """Return the temporary folder for work on a workspace. Its name is always the same, so that what a killed process left is found again."""
+    """Return the path of the temporary folder for operations on a workspace.
+
+    It is always the same for a workspace, so that files of a killed process are found and removed.
+    """
     digest = hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()
     return Path(tempfile.gettempdir()) / f"holdfast-git-{digest}"
 
@@ -466,7 +490,7 @@ def _create_scratch(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> bool:
-    """Clean up after interrupted work, and return True if the folder has a repository. Raise `OSError`."""
+    """Clean up after an interrupted operation. Return True if the workspace has a repository. Raise `OSError`."""
     remove_parts(folder)
     if not _is_there(folder / GIT_FOLDER) and _is_there(folder / OLD_GIT):
         # It was interrupted between moving the old repository away and moving the complete new one into place.
@@ -479,13 +503,13 @@ def recover(folder: Path) -> bool:
 
 
 def check_own(folder: Path) -> None:
-    """Reject a repository outside the folder, because it must not be replaced. Raise `WorkspaceUnusable`."""
+    """Raise `WorkspaceUnusable` if the repository is outside the workspace, because it must not be replaced then."""
     if not _is_folder(folder / GIT_FOLDER):
         raise _make_elsewhere_error(folder / GIT_FOLDER)
 
 
 def install_new(folder: Path) -> None:
-    """Replace the repository with the new one. Everything that only the old one contained is deleted. Raise `OSError`."""
+    """Replace the repository by the new one, and delete the old one. Its configuration and hooks are kept. Raise `OSError`."""
     if _is_there(folder / GIT_FOLDER):
         for name in ("config", "hooks", "info/exclude"):
             _copy(folder / GIT_FOLDER / name, folder / NEW_GIT / name)
@@ -496,7 +520,7 @@ def install_new(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder; of a link, only the link. Raise `OSError`."""
+    """Remove a file, a link, or a folder with its content. Links are not followed. Raise `OSError`."""
     if _is_folder(path):
         shutil.rmtree(path)
     else:
@@ -514,13 +538,13 @@ def _copy(old: Path, new: Path) -> None:
 
 
 def _list_special_files(folder: str, names: Sequence[str]) -> list[str]:
-    """Return the names that cannot be copied, such as pipes."""
+    """Return the names of entries that cannot be copied, such as pipes."""
     places = {name: Path(folder, name) for name in names}
     return [name for name, one in places.items() if not (one.is_symlink() or one.is_file() or one.is_dir())]
 
 
 def _create_repository(git_folder: Path) -> None:
-    """Create an empty repository."""
+    """Create an empty repository in place of what is at this path."""
     _remove(git_folder)
     for name in ("objects", "refs/heads", "refs/tags"):
         (git_folder / name).mkdir(mode=0o700, parents=True)
@@ -529,7 +553,11 @@ def _create_repository(git_folder: Path) -> None:
 
 
 def _read_branch(folder: Path, git_folder: Path) -> str:
-    """Return the current branch after checking that the repository is inside the folder. Raise `WorkspaceUnusable`."""
+    """Return the full name of the current branch, after checking that all of the repository is inside the workspace.
+
+    Raises:
+        WorkspaceUnusable: a part of the repository is outside the workspace, or the repository is not on a branch.
+    """
     for name in ("", "objects", "refs", "refs/heads", "info"):
         place = git_folder / name
         if (name != "info" or _is_there(place)) and not _is_folder(place):
@@ -552,7 +580,10 @@ def _read_branch(folder: Path, git_folder: Path) -> str:
 
 
 def _check_objects(objects: Path) -> None:
-    """Reject objects of another repository: another agent's could be read, or packed and removed. Raise `WorkspaceUnusable`."""
+    """Raise `WorkspaceUnusable` if the repository uses objects of another repository.
+
+    These could belong to another agent, and git could read them, or pack and remove them.
+    """
     with os.scandir(objects) as found:
         links = [one.path for one in found if one.is_symlink()]
     borrowed = [objects / "info" / name for name in ("alternates", "http-alternates")]
@@ -577,7 +608,7 @@ def _link_repository(scratch: Path, git_folder: Path, branch: str) -> None:
 
 
 async def _check_format(git: Git, folder: Path, scratch: Path) -> None:
-    """Reject a repository with an unknown storage format. Raise `WorkspaceUnusable`."""
+    """Raise `WorkspaceUnusable` if the repository has a storage format that is not supported."""
     config = folder / GIT_FOLDER / "config"
     if not _is_file(config):
         return
@@ -595,9 +626,9 @@ async def _check_format(git: Git, folder: Path, scratch: Path) -> None:
 
 
 def _list_visible_paths(user_id: str | None) -> list[Sequence[str]]:
-    """Return pathspecs of the files that a user may see; None: all.
+    """Return git pathspecs of the files that a user may see. If `user_id` is None, all files are included.
 
-    They are in two lists, because a path excluded in one cannot be re-included.
+    The pathspecs are in two lists, for two runs of git, because git cannot include a path again that the same list excludes.
     """
     if user_id is None:
         return [()]

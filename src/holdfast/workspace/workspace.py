@@ -1,6 +1,7 @@
-"""Commit, read, purge and write the workspaces of agents: one folder per agent and tenant.
+"""Use the workspaces of agents: commit their files, list commits, delete old commits, and read and write single files.
 
-A workspace is used by one operation at a time, across all processes.
+Each agent of a tenant has a workspace, which is a folder. A lock allows only one commit, write or similar operation in it at a time, across all
+processes.
 """
 
 from __future__ import annotations
@@ -62,15 +63,15 @@ from holdfast.workspace.repository import (
 
 _log = logging.getLogger("holdfast.workspace")
 DEFAULT_NOTE: Final = "manual"
-"""Note of a checkpoint without a note."""
+"""Note that a checkpoint gets if the caller gives none."""
 _ATTEMPTS: Final = 5
-"""Number of attempts for a commit if another git is faster."""
+"""Maximum number of attempts to commit if other git processes move the branch first."""
 _PAUSE: Final = 0.05
 _INITIAL_FILES: Final = (b".gitignore", b".gitattributes")
 
 
 class _Message(NamedTuple):
-    """Message of a commit."""
+    """The message of a commit."""
 
     subject: str
     body: str
@@ -81,12 +82,12 @@ _PURGE_MESSAGE: Final = _Message("workspace purge", "What was committed before w
 
 
 class CommitOutcome(NamedTuple):
-    """Result of an attempt to commit."""
+    """The result of committing a workspace."""
 
     commit: Commit | None
-    """None: there was nothing to commit."""
+    """The new commit; None: there was nothing to commit."""
     left_out: tuple[LeftOut, ...] = ()
-    """Files that are not in the commit, or not in their current version, with the reason."""
+    """Files of which the commit does not contain the current version, each with the reason."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,7 +95,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     commits: list[Commit]
     diff: str | None = None
-    """Changes from the oldest to the newest commit; None: not requested, fewer than two commits, or no difference."""
+    """Changes from the oldest to the newest commit. None: not requested, fewer than two commits, or no difference."""
 
 
 class WorkspaceResources(NamedTuple):
@@ -102,11 +103,11 @@ class WorkspaceResources(NamedTuple):
 
     git: Git
     clock: Callable[[], int]
-    """Milliseconds since the epoch."""
+    """Returns the time in milliseconds since the epoch."""
     rules: CommitRules
-    """Restrictions on committed content."""
+    """Rules for secrets in committed files."""
     wait: float
-    """Maximum seconds to wait for a workspace that is in use."""
+    """Maximum seconds to wait for a workspace that another process is using."""
 
 
 class Workspace:
@@ -134,31 +135,31 @@ class Workspace:
         return self.folder.is_dir()
 
     async def open(self) -> None:
-        """Create folder and repository if missing, with ignore and attributes files and one commit on `main`.
+        """Create the folder and its repository, unless they exist. Raise the same errors as `commit`.
 
-        An existing repository of the folder is unchanged. Raise as `commit`.
+        A new repository contains `.gitignore` and `.gitattributes`, in one commit on the branch `main`. An existing one is left unchanged.
         """
         async with self._lock_workspace():
             await self._ensure_repository()
 
     async def commit(self, subject: str, body: str = "") -> Commit | None:
-        """Commit everything that is not ignored. Return None if there is nothing to commit.
+        """Commit all changes of files that are not ignored. Return None if there is nothing to commit.
 
         Args:
-            subject: one line; control characters are removed, and a long subject is cut.
-            body: more text; the files that were left out are listed after it.
+            subject: first line of the commit message. Control characters are removed, and a long subject is cut.
+            body: text after the subject. A list of the files that were left out is added to it.
 
         Raises:
             SecretBlocked: a change contains a secret; the error says where. Nothing was committed or staged.
-            TooLarge: there are more files than a commit may have.
+            TooLarge: there are more files or changes than a commit may have.
             GitMissing: git is not installed or too old.
             WorkspaceUnusable: the repository cannot be used until it is repaired; the error says how.
-            WorkspaceUnavailable: the disk or another program prevents the commit; it may succeed later.
+            WorkspaceUnavailable: the disk or another program prevents the commit. It may succeed later.
         """
         return (await self.attempt(subject, body)).commit
 
     async def attempt(self, subject: str, body: str = "") -> CommitOutcome:
-        """Commit like `commit`, and also return the files that were left out, even if there was nothing to commit."""
+        """Commit as `commit` does. Also return the files that were left out, even if there was nothing to commit."""
         subject = to_one_line(subject)[:WORKSPACE_SUBJECT_CHARS].rstrip()
         if not subject:
             raise InvalidRequest("a commit needs a subject: one line that describes it", param="subject")
@@ -180,12 +181,12 @@ class Workspace:
     async def checkpoint(
         self, note: str | None = None, *, session_id: str | None = None, user_id: str | None = None
     ) -> CommitOutcome:
-        """Commit on request, with a note that says why. Raise as `commit`.
+        """Commit all changes because a person or an agent asked for it. Raise the same errors as `commit`.
 
         Args:
-            note: one line; None or empty: `manual`.
-            session_id: session in which it was requested.
-            user_id: user of the session.
+            note: reason for the commit, in one line; None or empty: `manual`.
+            session_id: session in which the commit was requested; None: unknown.
+            user_id: user of the session; None: unknown.
         """
         at = f"manual checkpoint at {format_utc(self._resources.clock())}"
         values = {"session": session_id, "agent": self.agent, "user": user_id}
@@ -194,16 +195,16 @@ class Workspace:
         )
 
     async def history(self, limit: int = 10, *, include_diff: bool = False, user_id: str | None = None) -> History:
-        """Return the commits, newest first; none if the workspace does not exist.
+        """Return the newest commits, newest first. A workspace that does not exist has no commits.
 
         Args:
             limit: maximum number of commits, 1 to 100.
-            include_diff: include the changes between the oldest and the newest of them.
-            user_id: user who may not see files of other users (`MEMORY.ada.md`) in the diff; None: all files are included.
+            include_diff: also return the changes from the oldest to the newest of these commits.
+            user_id: leave files of users other than this one (such as `MEMORY.ada.md`) out of the diff; None: include all files.
 
         Raises:
             InvalidRequest: the limit is not valid.
-            WorkspaceUnavailable: as `commit`, including its subclasses.
+            WorkspaceUnavailable: the workspace cannot be read. Subclasses of this error are raised too, as by `commit`.
         """
         check_whole(limit, "limit", 1, WORKSPACE_HISTORY)
         if not self.exists:
@@ -222,13 +223,15 @@ class Workspace:
         return History(commits=commits, diff=diff)
 
     async def purge(self) -> CommitOutcome:
-        """Reduce the repository to one commit with the current files. Everything else is deleted from the disk.
+        """Replace the repository by a new one with a single commit of the current files.
 
-        Earlier commits, other branches, tags, stashes and unreachable objects are deleted; configuration and hooks are kept. A file that
-        contains a secret is left out and named. Copies in a backup and free blocks of the disk are not erased.
+        Earlier commits, other branches, tags, stashes and unreachable objects are deleted from the disk. Configuration and hooks are kept. If
+        secrets block commits, a file that contains a secret is left out and named. Copies in a backup and free blocks of the disk are not
+        erased.
 
         Raises:
-            WorkspaceUnavailable: as `commit`, including its subclasses. Then nothing has changed.
+            WorkspaceUnavailable: the repository cannot be replaced, and has not changed. Subclasses of this error are raised too, as by
+                `commit`.
         """
         async with self._lock_workspace():
             await self._ensure_repository()
@@ -245,16 +248,18 @@ class Workspace:
     # -- files -------------------------------------------------------------
 
     async def write(self, name: str, text: str) -> None:
-        """Write a file completely or not at all; a link with that name is replaced. The next commit includes it.
+        """Write a file to the workspace, completely or not at all. The next commit includes the file.
+
+        A link with the same name is replaced, not followed.
 
         Args:
-            name: name of a file directly in the folder, such as MEMORY.md.
-            text: the whole content.
+            name: name of a file directly in the folder of the workspace, such as MEMORY.md.
+            text: the whole content of the file.
 
         Raises:
-            InvalidRequest: the name leads out of the folder or into the repository.
+            InvalidRequest: the name is not valid, for example because it leads out of the folder or into the repository.
             TooLarge: the file would be too large to be committed.
-            WorkspaceUnavailable: the disk prevents it.
+            WorkspaceUnavailable: the disk prevents the write.
         """
         check_file(name)
         data = text.encode("utf-8", "replace")
@@ -269,7 +274,12 @@ class Workspace:
                 raise self._make_error("written to", exc) from exc
 
     async def read(self, name: str) -> str | None:
-        """Return at most 1 MiB of a file's text, or None if it does not exist or is a link. Raise as `write`."""
+        """Return the text of a file, at most its first 1 MiB. Return None if the file does not exist or is a link.
+
+        Raises:
+            InvalidRequest: the name is not valid.
+            WorkspaceUnavailable: the disk prevents the read.
+        """
         check_file(name)
         try:
             data = await anyio.to_thread.run_sync(read_file, self.folder / name)
@@ -281,7 +291,7 @@ class Workspace:
 
     @asynccontextmanager
     async def _lock_workspace(self) -> AsyncIterator[None]:
-        """Take exclusive use of the workspace across all processes. The lock is released when the process ends, for whatever reason."""
+        """Lock the workspace for the duration of the block, across all processes. The lock is also released if this process dies."""
         async with self._lock:
             try:
                 folder = make_folder(self.folder)
@@ -314,7 +324,7 @@ class Workspace:
             await asyncio.sleep(_PAUSE)
 
     async def _ensure_repository(self) -> None:
-        """Create the repository if missing."""
+        """Create the repository if it is missing. Clean up after an interrupted operation."""
         try:
             if await anyio.to_thread.run_sync(recover, self.folder):
                 return
@@ -330,7 +340,13 @@ class Workspace:
     async def _create_first_commit(
         self, repository: Repository, message: _Message, only: Sequence[bytes] | None = None
     ) -> CommitOutcome:
-        """Create the first commit of a new repository."""
+        """Create the first commit of a new repository. If secrets block commits, leave out files that contain secrets.
+
+        Args:
+            repository: the new repository.
+            message: the commit message.
+            only: paths of the files to commit; None: all files that are not ignored.
+        """
         rules = self._resources.rules
         if rules.action == "block":
             rules = CommitRules(rules.find, "leave")
@@ -343,7 +359,7 @@ class Workspace:
         return outcome
 
     async def _try_commit(self, repository: Repository, message: _Message) -> CommitOutcome | None:
-        """Commit, or return None if another git was faster."""
+        """Commit all changes. Return None if another git process has moved or locked the branch."""
         tip = await repository.get_tip()
         blobs = repository.scratch / "blobs"
         draft = await self._draft(blobs, self._resources.rules, await repository.list_files(), repository, tip)
@@ -388,7 +404,7 @@ class Workspace:
                 await repository.settle(outcome.commit.oid)
 
     def _check_message(self, message: _Message) -> None:
-        """Reject secrets in the message of a commit."""
+        """Raise `SecretBlocked` if a commit message contains a secret and secrets block commits."""
         rules = self._resources.rules
         found = find_secrets(message.subject, "the subject", rules.find) + find_secrets(
             message.body, "the body", rules.find
@@ -401,25 +417,26 @@ class Workspace:
 
 
 def format_fields(values: Mapping[str, str | None]) -> str:
-    """Format names and values for the body of a commit, one per line, without unknown values."""
+    """Format fields for the body of a commit message, as lines `name=value`. Fields without a value (None) are left out."""
     return "\n".join(f"{name}={to_one_line(value)}" for name, value in values.items() if value is not None)
 
 
 DEFAULT: Final = "default"
-"""Name of the workspace for sessions without an agent, and of the tenant whose workspace folders are named after the agents."""
+"""Name of the workspace of sessions without an agent. It is also the name of the default tenant, whose workspaces are directly in the common
+folder. Each other tenant has a subfolder."""
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Location of the workspaces, and the treatment of secrets.
+    """Settings of the workspaces: their folder, and the action for secrets.
 
     Raises:
         InvalidRequest: a value is not valid.
     """
 
     path: str = "workspaces"
-    """Folder of the workspaces."""
+    """Folder that contains all workspaces."""
     on_secret: OnSecret = "block"  # noqa: S105 - an action, not a password
-    """Reject a commit that contains a secret (`block`), or only log a warning (`warn`)."""
+    """Action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`)."""
 
     def __post_init__(self) -> None:
         if not self.path or "\0" in self.path:
@@ -433,14 +450,14 @@ class Workspaces:
 
     Args:
         root: the folder, created when needed.
-        clock: milliseconds since the epoch.
-        guard: rules for secrets in addition to well-known credentials.
-        on_secret: see `WorkspaceSettings`.
-        git: the program; tests use shorter time limits.
-        wait: maximum seconds to wait for a workspace that is in use.
+        clock: returns the time in milliseconds since the epoch.
+        guard: rules for secrets; None: only well-known credentials are found. These are found in any case.
+        on_secret: action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`).
+        git: the git program; None: with the default time limit.
+        wait: maximum seconds to wait for a workspace that another process is using.
 
     Raises:
-        MissingExtra: the search for secrets needs an extra.
+        MissingExtra: the search for secrets needs an extra that is not installed.
     """
 
     def __init__(
@@ -465,11 +482,11 @@ class Workspaces:
     def from_settings(
         cls, settings: WorkspaceSettings, clock: Callable[[], int], guard: Guard | None = None
     ) -> Workspaces:
-        """Create the workspaces for settings. Raise as the class."""
+        """Create the workspaces from their settings. Raise `MissingExtra` if the search for secrets needs an extra that is not installed."""
         return cls(settings.path, clock, guard, on_secret=settings.on_secret)
 
     def workspace(self, tenant: str, agent: str | None) -> Workspace:
-        """Return the workspace of an agent without creating or reading anything.
+        """Return the workspace of an agent. Nothing is created or read on the disk.
 
         Args:
             tenant: tenant of the agent.
@@ -491,7 +508,10 @@ class Workspaces:
         return known
 
     def list_workspaces(self, tenant: str) -> list[Workspace]:
-        """List the existing workspaces of a tenant, named after their folders. If a folder's name is derived, it replaces the agent's name."""
+        """Return the existing workspaces of a tenant.
+
+        Each is named after its folder. If an agent's name is not a safe file name, its folder has another name, which is shown instead.
+        """
         above = self.workspace(tenant, DEFAULT).folder.parent
         try:
             names = sorted(
@@ -504,7 +524,11 @@ class Workspaces:
 
 
 def make_finder(guard: Guard | None) -> Find:
-    """Create a function that finds secrets by the rules of a guard and well-known credentials. Raise `MissingExtra`."""
+    """Create a function that finds well-known credentials and the secrets that the rules of a guard describe.
+
+    Raises:
+        MissingExtra: the search for secrets needs an extra that is not installed.
+    """
     known: list[Redactor] = [make_redactor(rules=CREDENTIALS)]
     if guard is not None:
         known += [one for one in (guard.redaction, guard.watch) if one is not None]
