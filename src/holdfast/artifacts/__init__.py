@@ -1,7 +1,7 @@
-"""Store artifacts: named, versioned, typed contents of a session or a user.
+"""Store artifacts: files of a session or a user, with a name, versions and a media type.
 
-A content is written completely before it gets a name, under a random key, so a name is never a path. A sweep finds and removes
-contents that have no name, or no name any more.
+The content of a version is first written completely, under a random key. Only after that, the store of the sessions links the key to the
+name and version of an artifact. So a name is never used as a path. A sweep finds and deletes contents that belong to no artifact.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Store contents: the interface of a backend, the keys of contents, and two backends, the database and a folder.
+"""Store the contents of artifacts: the interface of a backend, and the two backends database and folder.
 
-In the sessions' database, a content is stored in parts that fit into memory. In a folder, a file is written under a temporary name, synced
-and renamed, so that it exists completely or not at all. Folders are opened by descriptor and links are never followed, so placing a link
-there gains nothing.
+The database is that of the sessions. In it, a content is stored in parts that fit into memory.
+
+In a folder, each content is a file. It is written under a temporary name, synced and renamed, so that it exists completely or not at all.
+Folders are opened by descriptor, and links are never followed. So an attacker gains nothing by placing a link there.
 """
 
 from __future__ import annotations
@@ -32,40 +33,49 @@ from holdfast.stores.tenants import FOREVER
 CHUNK: Final = 256 * 1024
 """Approximate bytes per read or write."""
 IDENTITY: Final = "holdfast.artifacts"
-"""Key in the tenant's store of learned values. Its value is the id that distinguishes the tenant's contents in this database."""
+"""Key of a value that the tenant's store has learned: the id from which the name of the tenant's folder is derived."""
 
 
 class Blobs(Protocol):
-    """The contents of one tenant, by random keys.
+    """A backend that stores the contents of one tenant's artifacts under random keys.
 
-    Errors of libraries are not exposed: if the backend cannot be reached, is full or read-only, `StoreUnavailable` is raised.
+    If the backend cannot be reached, is full, or is read-only, methods raise `StoreUnavailable` in place of a library's error.
     """
 
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
-        """Store a content. When this returns, it is complete and durable; when this raises or is cancelled, nothing is stored.
+        """Store a content under a key.
 
-        What `chunks` raises is passed on. Only a few chunks or parts are kept in memory. Parts left by a process that dies in the meantime are
-        found by `list_old`; the parts of an unfinished upload to S3 must be removed by a rule of the bucket.
+        When this method returns, the content is complete and durable. If it raises or is cancelled, nothing is stored. Exceptions of `chunks`
+        are passed on. Only a few chunks or parts are in memory at a time.
+
+        If the process dies, parts may remain, which `list_old` finds. Parts of an unfinished upload to S3 must be removed by a rule of
+        the bucket.
         """
         ...
 
     def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes from `start` to before `stop` in chunks. Close the generator if you do not read to the end.
+        """Yield the bytes of a content from `start` to before `stop`, in chunks. If the content is shorter, there are fewer bytes.
 
-        Raises `StoreCorrupt` if the content does not exist. A shorter content yields fewer bytes.
+        The caller must close the generator if it does not read to the end.
+
+        Raises:
+            StoreCorrupt: the content does not exist.
         """
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Delete contents; missing ones are ignored."""
+        """Delete contents by their keys. Keys without a content are ignored."""
         ...
 
     def list_old(self, before: int) -> AsyncGenerator[str, None]:
-        """Yield keys of contents, including unfinished ones, that were last written before a time in milliseconds since the epoch."""
+        """Yield the keys of contents that were last written before a time, which is in milliseconds since the epoch.
+
+        Unfinished contents are included.
+        """
         ...
 
     def for_store(self, store: Store) -> Blobs:
-        """Return the contents of another tenant in the same place. `store` is the tenant's."""
+        """Return the same backend for the contents of another tenant. `store` is the store of that tenant."""
         ...
 
 
@@ -75,20 +85,21 @@ def make_key() -> str:
 
 
 def make_folder_name(tenant: str, identity: bytes) -> str:
-    """Return the folder name of a tenant. It does not reveal the tenant's name and differs for each tenant and database.
+    """Return the name of a tenant's folder. It does not reveal the tenant's name, and differs for each tenant and database.
 
     Args:
-        tenant: the tenant.
-        identity: 16 random bytes of this database.
+        tenant: name of the tenant.
+        identity: 16 random bytes that are stored in the tenant's database.
     """
     return hashlib.blake2b(tenant.encode(), key=identity, digest_size=16, person=b"artifacts").hexdigest()
 
 
 class TenantFolder:
-    """The folder or prefix of a tenant's contents, unique if several databases share one folder or bucket.
+    """The name of the folder (or the prefix in a bucket) in which the contents of a tenant are stored.
 
-    Its id is created with the first content and stored in the database. So the sweep for unreferenced contents sees only what this database
-    has stored there. A copy of the database has the same id.
+    The name is derived from an id, which is created with the first content and stored in the tenant's database. So each database has its own
+    names, even if several share a folder or bucket. A sweep for contents without an artifact never finds those of another database. A copy
+    of a database has the same id.
 
     Args:
         store: store of the tenant.
@@ -99,28 +110,28 @@ class TenantFolder:
         self._folder: str | None = None
 
     async def get_name(self) -> str | None:
-        """Return the name, or None if nothing was ever stored."""
+        """Return the name, or None if no content was ever stored."""
         if self._folder is None:
             identity = await self._store.learned(IDENTITY)
             self._folder = None if identity is None else make_folder_name(self._store.tenant, identity)
         return self._folder
 
     async def ensure_name(self) -> str:
-        """Return the name, creating it if missing. If several processes create it at once, all get the same name."""
+        """Return the name. If there is none, create it. If several processes do so at once, all get the same name."""
         while (folder := await self.get_name()) is None:
             await self._store.learn(IDENTITY, secrets.token_bytes(16), timestamp=FOREVER, expect=None)
         return folder
 
 
 def make_missing_error(key: str) -> StoreCorrupt:
-    """Create the error for a missing content of an artifact."""
+    """Create the error for an artifact whose content is missing."""
     return StoreCorrupt(
         f"the content {key} of an artifact is missing: restore it from a backup, or delete the artifact"
     )
 
 
 async def rechunk(chunks: AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:
-    """Regroup bytes into chunks of `size` bytes; the last one may be shorter. An empty content yields one empty chunk."""
+    """Yield the same bytes in chunks of `size` bytes. The last chunk may be shorter. If there are no bytes, yield one empty chunk."""
     buffer, any_yet = bytearray(), False
     async for chunk in chunks:
         for at in range(0, len(chunk), size):  # a single chunk may be as large as the content
@@ -134,15 +145,15 @@ async def rechunk(chunks: AsyncIterable[bytes], size: int) -> AsyncIterator[byte
 
 
 _CLEANUP_SECONDS: Final = 10.0
-"""Seconds for removing an unfinished content after the writer was cancelled."""
+"""Maximum seconds for deleting an unfinished content after a write has failed or was cancelled."""
 
 
 class DatabaseBlobs:
-    """Contents in the sessions' database; implements `Blobs`.
+    """Stores contents in the database of the sessions. Implements `Blobs`.
 
     Args:
         store: store of the tenant.
-        clock: milliseconds since the epoch, for the age of contents.
+        clock: returns the time in milliseconds since the epoch, which is stored with each part.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -186,7 +197,7 @@ class DatabaseBlobs:
         return DatabaseBlobs(store, self._clock)
 
     async def _remove_parts(self, key: str) -> None:
-        """Remove parts that were written. What cannot be removed now is found by `list_old`."""
+        """Delete the parts of an unfinished content. If that fails, `list_old` finds them later."""
         with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
             try:
                 await self._store.delete_blobs([key])
@@ -196,22 +207,22 @@ class DatabaseBlobs:
 
 T = TypeVar("T")
 IS_SUPPORTED: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
-"""True if this system can open files relative to an open folder."""
+"""True if this system can open files relative to an open folder, and without following links."""
 _UNFINISHED: Final = ".part"
 _FILE: Final = re.compile(r"([0-9a-z]{1,64})(\.part)?")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags that do not block: a pipe in place of a file must not hold up the reader."""
+"""Flags for opening a file without waiting. If it is a pipe instead of a file, the reader must not be blocked."""
 
 
 class DiskBlobs:
-    """Contents in a folder; implements `Blobs`.
+    """Stores contents as files in a folder. Implements `Blobs`.
 
     Args:
-        root: the folder, created with its parents when something is written.
-        folder: folder of the tenant in it.
+        root: folder of all tenants. It and its parents are created when the first content is stored.
+        folder: name of the tenant's folder in `root`.
     """
 
     def __init__(self, root: Path, folder: TenantFolder) -> None:
@@ -285,7 +296,7 @@ class DiskBlobs:
 
 
 class _FileReader:
-    """A file that is read in threads."""
+    """A file that is being read. The methods block, so they are called in threads."""
 
     def __init__(self, root: Path, name: str, key: str) -> None:
         self._place = (root, name)
@@ -293,7 +304,7 @@ class _FileReader:
         self._file: int | None = None
 
     def begin(self, start: int) -> None:
-        """Open the file at a position."""
+        """Open the file, and move to the byte with offset `start`."""
         try:
             with _open_folder(*self._place) as folder:
                 self._file = os.open(self._key, _READ, dir_fd=folder)
@@ -308,19 +319,19 @@ class _FileReader:
         os.lseek(self._file, start, os.SEEK_SET)
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, at most `size`; empty at the end."""
+        """Return the next bytes, at most `size`. At the end of the file, return no bytes."""
         assert self._file is not None
         return os.read(self._file, size)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file if it is open."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 class _FileWriter:
-    """A file that is written in threads."""
+    """A file that is being written, under a temporary name until it is finished. The methods block, so they are called in threads."""
 
     def __init__(self, root: Path, name: str, key: str) -> None:
         self._place = (root, name)
@@ -329,12 +340,12 @@ class _FileWriter:
         self._file: int | None = None
 
     def begin(self) -> None:
-        """Create the unfinished file."""
+        """Create the file under its temporary name, and the tenant's folder if it is missing."""
         self._folder = _create_folder(*self._place)
         self._file = os.open(self._key + _UNFINISHED, _FRESH, 0o600, dir_fd=self._folder)
 
     def write(self, chunk: bytes) -> None:
-        """Write a chunk."""
+        """Append a chunk to the file."""
         assert self._file is not None
         view = memoryview(chunk)
         while view:
@@ -350,7 +361,7 @@ class _FileWriter:
         self._close()
 
     def abandon(self) -> None:
-        """Remove the file unless it is finished."""
+        """Delete the file, unless it is finished. Close everything that is open."""
         if self._file is not None and self._folder is not None:
             _unlink(self._key + _UNFINISHED, self._folder)
         self._close()
@@ -367,7 +378,7 @@ class _FileWriter:
 
 @contextmanager
 def _open_folder(root: Path, name: str) -> Iterator[int]:
-    """Open the folder of a tenant. Raise `FileNotFoundError` if it does not exist."""
+    """Open the folder of a tenant for the duration of the block. Raise `FileNotFoundError` if it does not exist."""
     above = os.open(root, os.O_RDONLY)
     try:
         folder = os.open(name, _FOLDER, dir_fd=above)
@@ -380,7 +391,7 @@ def _open_folder(root: Path, name: str) -> Iterator[int]:
 
 
 def _create_folder(root: Path, name: str) -> int:
-    """Open the folder of a tenant, creating it if missing. The caller closes it."""
+    """Open the folder of a tenant. If it is missing, create it. The caller must close the returned descriptor."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     above = os.open(root, os.O_RDONLY)
     try:
@@ -402,7 +413,7 @@ def _unlink(name: str, folder: int) -> None:
 
 
 def _get_write_time(entry: os.DirEntry[str]) -> float:
-    """Return the time of the last write in milliseconds since the epoch, or infinity if the file was removed."""
+    """Return the time of the last write of a file, in milliseconds since the epoch. If the file was deleted meanwhile, return infinity."""
     try:
         return entry.stat(follow_symlinks=False).st_mtime * 1000
     except FileNotFoundError:
@@ -410,7 +421,11 @@ def _get_write_time(entry: os.DirEntry[str]) -> float:
 
 
 async def _run_in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread. If the caller is cancelled, wait for the thread, so that what it opened can be closed."""
+    """Run `work` in a thread and return its result. If the caller is cancelled, wait for the thread, so that the files it opened can be closed.
+
+    Raises:
+        StoreUnavailable: `work` raised an `OSError`.
+    """
     task = asyncio.ensure_future(anyio.to_thread.run_sync(work))
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Determine the media type of a content from its declaration, name and first bytes, and measure size and hash of a stream."""
+"""Determine the media type of an artifact's content, decode text, and measure the size and hash of a stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from holdfast.errors import InvalidRequest, TooLarge, UnsupportedType
 
 UNKNOWN: Final = "application/octet-stream"
 HEAD_BYTES: Final = 1024
-"""Number of first bytes that are examined."""
+"""Number of bytes at the start of a content that are examined to determine its type."""
 _TOKEN: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"  # noqa: S105  # part of a grammar
 _TYPE: Final = re.compile(rf'({_TOKEN}/{_TOKEN})((?: ?; ?{_TOKEN}=(?:{_TOKEN}|"[\x20\x21\x23-\x5b\x5d-\x7e]*"))*)')
 _MAX_CHARS: Final = 255
 _known = MimeTypes()
-"""Python's own table, with the types that some Python versions lack. The system's files are not used, because they differ between machines."""
+"""Python's own table of media types, and the types that some Python versions lack. Tables of the system are not used, because they differ
+between machines."""
 for _kind, _ending in (
     ("text/markdown", ".md"),
     ("application/yaml", ".yaml"),
@@ -39,10 +40,10 @@ _TEXT_TYPES: Final = frozenset(
     f"application/{name}"
     for name in ("json", "jsonl", "x-ndjson", "xml", "yaml", "x-yaml", "toml", "javascript", "sql", "x-sh", "x-tex")
 )
-"""Text types whose name does not start with `text/`."""
+"""Media types of text that do not start with `text/`."""
 _CHARSET: Final = re.compile(r';\s*charset="?([^";\s]+)', re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Characters that do not occur in text, except those of terminal escapes."""
+"""Control characters that do not occur in text. Escape is not included, because text may contain escape sequences for terminals."""
 
 _SIGNATURES: Final[tuple[tuple[str, re.Pattern[bytes]], ...]] = (
     ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
@@ -52,12 +53,12 @@ _SIGNATURES: Final[tuple[tuple[str, re.Pattern[bytes]], ...]] = (
     ("application/zip", re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)")),
     ("application/pdf", re.compile(rb".{0,1019}?%PDF-", re.DOTALL)),
 )
-"""Types with a fixed signature; a PDF may have other bytes before it."""
+"""Media types whose contents begin with a fixed signature. In a PDF, other bytes may precede the signature."""
 _SIGNATURE_TYPES: Final = frozenset(kind for kind, _ in _SIGNATURES)
 
 
 def check_type(value: Any) -> str:
-    """Check and normalize a media type: type and subtype in lower case. Raise `InvalidRequest`."""
+    """Return a media type with type and subtype in lower case. Raise `InvalidRequest` if it is not valid."""
     found = _TYPE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _MAX_CHARS else None
     if found is None:
         message = f"mime_type must be a media type like text/plain or image/png, not {value!r}"[:200]
@@ -66,7 +67,15 @@ def check_type(value: Any) -> str:
 
 
 def detect_type(name: str, head: bytes, declared: str | None) -> str:
-    """Return the media type of a content: the declared type, or else the type of its name, unless the first bytes contradict it.
+    """Return the media type of a content.
+
+    If a type is declared, return it. Otherwise, return the type that belongs to the extension of the name. If that is unknown, or the first
+    bytes contradict it, return the type whose signature they contain, or `application/octet-stream`.
+
+    Args:
+        name: name of the artifact.
+        head: first bytes of the content; `HEAD_BYTES` are enough.
+        declared: media type that the client declares; None: it declares none.
 
     Raises:
         InvalidRequest: the declared type is not a media type.
@@ -88,12 +97,17 @@ def detect_type(name: str, head: bytes, declared: str | None) -> str:
 
 
 def detect_by_signature(head: bytes) -> str | None:
-    """Return the type that the first bytes prove, or None."""
+    """Return the media type whose signature the first bytes contain, or None if they contain no known signature."""
     return next((kind for kind, signature in _SIGNATURES if signature.match(head)), None)
 
 
 def is_contradiction(found: str | None, declared: str) -> bool:
-    """Return True if a content whose first bytes prove `found` cannot be of type `declared`."""
+    """Return True if a content cannot be of type `declared`.
+
+    Args:
+        found: the media type whose signature the first bytes contain; None: no known signature.
+        declared: the media type to check.
+    """
     if found == declared:
         return False
     # A ZIP may be one of many document types; texts and images never start with any of these signatures.
@@ -101,7 +115,7 @@ def is_contradiction(found: str | None, declared: str) -> bool:
 
 
 def check_allowed(mime_type: str, types: Sequence[str]) -> None:
-    """Reject a type that is not allowed. Patterns are like `image/*`; an empty list allows all. Raise `UnsupportedType`."""
+    """Raise `UnsupportedType` if a media type matches none of the patterns in `types`, such as `image/*`. An empty list allows all types."""
     if types and not any(fnmatchcase(_strip_parameters(mime_type), allowed.lower()) for allowed in types):
         message = (
             f"artifacts of type {_strip_parameters(mime_type)} are not accepted; accepted types: {', '.join(types)}"
@@ -117,11 +131,13 @@ def _strip_parameters(mime_type: str) -> str:
 
 
 def decode_text(data: bytes, mime_type: str) -> str | None:
-    """Decode a content, or return None if it is not text. A content of unknown type is text if it looks like text.
+    """Decode a content, or return None if it is not text.
+
+    A content of unknown type (`application/octet-stream`) is text if it is valid UTF-8 without control characters.
 
     Args:
-        data: the content, or a part of it that does not split characters.
-        mime_type: its type, with an optional `charset`; the default is UTF-8.
+        data: the content, or a part of it that begins and ends between two characters.
+        mime_type: media type of the content. It may name a `charset`; the default is UTF-8.
     """
     bare = _strip_parameters(mime_type)
     if bare == UNKNOWN:
@@ -136,13 +152,13 @@ def decode_text(data: bytes, mime_type: str) -> str | None:
 
 
 def is_text(mime_type: str) -> bool:
-    """Return True if contents of a type are text: `text/…`, JSON, XML, YAML and similar."""
+    """Return True if contents of a media type are text: `text/…`, JSON, XML, YAML and similar."""
     bare = _strip_parameters(mime_type)
     return bare.startswith("text/") or bare in _TEXT_TYPES or bare.endswith(("+json", "+xml", "+yaml"))
 
 
 def get_charset(mime_type: str) -> str:
-    """Return the charset of a type if Python knows it, or else UTF-8."""
+    """Return the name of the charset in a media type. If there is none, or Python does not know it, return `utf-8`."""
     found = _CHARSET.search(mime_type)
     try:
         known = codecs.lookup(found[1]) if found else None
@@ -152,7 +168,7 @@ def get_charset(mime_type: str) -> str:
 
 
 def _decodes_to_text(charset: str) -> bool:
-    """Return True if a codec decodes bytes to text. Python has other codecs under similar names."""
+    """Return True if a Python codec decodes bytes to text. Some codecs, which are no charsets, do not."""
     try:
         return isinstance(b"a ".decode(charset, "replace"), str)
     except (LookupError, ValueError):
@@ -163,11 +179,11 @@ def _decodes_to_text(charset: str) -> bool:
 
 
 class MeasuredStream:
-    """Passes chunks on, and computes their size and hash.
+    """Passes the chunks of a content on, and measures their size and hash.
 
     Args:
         chunks: the content.
-        most: maximum bytes.
+        most: maximum bytes of the content. Iterating over a larger one raises `TooLarge`.
     """
 
     def __init__(self, chunks: AsyncIterable[bytes], most: int) -> None:
@@ -176,15 +192,19 @@ class MeasuredStream:
         self._hash = hashlib.sha256()
         self._ahead: list[bytes] = []
         self.size = 0
-        """Bytes that have been passed on."""
+        """Number of bytes that have been read."""
 
     @property
     def sha256(self) -> bytes:
-        """Hash of the bytes that have been passed on."""
+        """SHA-256 hash of the bytes that have been read."""
         return self._hash.digest()
 
     async def read_head(self) -> bytes:
-        """Return the first bytes, which are still passed on later. Raise `TooLarge`, or what the chunks raise."""
+        """Return the first `HEAD_BYTES` bytes of the content. They are still passed on when the stream is iterated.
+
+        Raises:
+            TooLarge: the content is too large. Exceptions of the chunks are passed on.
+        """
         size = 0
         while size < HEAD_BYTES:
             try:

@@ -1,4 +1,4 @@
-"""Store contents in a bucket of S3 or a compatible service."""
+"""Store the contents of artifacts in a bucket of S3 or a compatible service."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 PART_BYTES: Final = 5 << 20
-"""Minimum part size of S3 uploads; a smaller content is sent in one request."""
+"""Bytes of each part of an upload, which is the minimum of S3. A smaller content is sent in one request."""
 CONCURRENT_PARTS: Final = 2
-"""Number of concurrent parts. With the part that is being collected, this bounds the memory of an upload."""
+"""Number of parts that are sent at the same time. An upload needs memory for these parts and for the part that is being collected."""
 REQUEST_TIMEOUT: Final = timedelta(seconds=60)
 """Time limit of one request, which sends a part or receives a chunk."""
 
 
 class S3Blobs:
-    """Contents in a bucket of S3; implements `Blobs`.
+    """Stores contents in a bucket of S3. Implements `Blobs`.
 
     Args:
-        folder: folder of the tenant, after the prefix.
-        bucket: an existing bucket.
-        prefix: prefix of all keys.
+        folder: name of the tenant's folder, which follows the prefix in each key.
+        bucket: name of an existing bucket.
+        prefix: prefix of all keys in the bucket.
         endpoint: URL of an S3-compatible service; None: AWS.
-        region: None: from the environment, or us-east-1.
-        access_key: used with `secret_key`; None: found in the environment as by AWS's own tools.
-        secret_key: see above.
+        region: region of the bucket; None: from the environment, or us-east-1.
+        access_key: id of the access key; None: from the environment, as AWS's own tools do.
+        secret_key: secret of the access key, required if `access_key` is given.
     """
 
     def __init__(
@@ -130,11 +130,14 @@ def _join_path(*parts: str) -> str:
 
 
 class _UploadStopped(Exception):  # a result, not an error
-    """The upload was cancelled."""
+    """Raised in a `_ChunkSource` if the upload was cancelled."""
 
 
 class _ChunkSource:
-    """Provides chunks to the library, and keeps the exception of the source, because the library passes on only its message."""
+    """Provides the chunks of a content to the library.
+
+    It keeps an exception that the chunks raise, because the library passes on only the message.
+    """
 
     def __init__(self, chunks: AsyncIterable[bytes]) -> None:
         self._chunks = aiter(chunks)
@@ -142,7 +145,7 @@ class _ChunkSource:
         self.error: BaseException | None = None
 
     def stop(self) -> None:
-        """Fail the source, even while it is waiting for a chunk."""
+        """Make the next chunk raise `_UploadStopped`, even if the library is waiting for it already."""
         if not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -173,7 +176,12 @@ async def _get_next(chunks: AsyncIterator[bytes]) -> bytes | None:
 
 @contextmanager
 def _translate_errors(key: str | None) -> Iterator[None]:
-    """Translate the library's errors, which quote addresses but never access keys."""
+    """Translate errors of the library, which contain addresses but never access keys.
+
+    Args:
+        key: key of the content that is read. If S3 does not find it, `StoreCorrupt` is raised. None: the request is no read, so a missing
+            bucket is reported by `StoreUnavailable`.
+    """
     try:
         yield
     except (NotFoundError, FileNotFoundError) as exc:

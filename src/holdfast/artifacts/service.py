@@ -1,4 +1,4 @@
-"""Save, load, list and delete artifacts by name, and remove contents that are no longer used."""
+"""Save, load, list and delete artifacts by name, and delete contents that belong to no artifact."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ from holdfast.stores.base import Store
 from holdfast.wire.sendable import check_text
 
 Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]
-"""A content: bytes, a text (UTF-8), the path of a file, or an async iterable of chunks."""
+"""A content to save: bytes, a text (stored as UTF-8), the path of a file, or an async iterable of chunks."""
 ORPHAN_AGE: Final = 3_600_000
-"""Milliseconds after which a content without a name is unused. Naming a content takes far less after its last byte is written."""
+"""Milliseconds after its last write when a content without an artifact is considered unused. A new content gets its artifact much sooner."""
 _log = logging.getLogger("holdfast.artifacts")
 
 
 class LoadedArtifact(msgspec.Struct, frozen=True):
-    """An artifact with its content or a part of it."""
+    """An artifact, with all of its content or a part of it."""
 
     artifact: Artifact
     data: bytes
 
 
 class OpenedArtifact(msgspec.Struct, frozen=True):
-    """An artifact with its content, or a part of it, as chunks that can be read once."""
+    """An artifact, with all of its content or a part of it in chunks, which can be read only once."""
 
     artifact: Artifact
     chunks: AsyncIterator[bytes]
 
 
 class DeletedArtifacts(msgspec.Struct, frozen=True):
-    """Amount of data that was deleted permanently, for a receipt."""
+    """The amount of data that was deleted permanently, for a receipt."""
 
     artifacts: int = 0
-    """Number of versions."""
+    """Number of deleted versions of artifacts."""
     bytes: int = 0
 
 
 class ArtifactService:
-    """The artifacts of a tenant. Names with the prefix `user:` are shared by all sessions of a user.
+    """The artifacts of a tenant. Artifacts whose names have the prefix `user:` are shared by all sessions of a user.
 
     Args:
-        store: stores the names.
+        store: stores names, versions and other metadata.
         blobs: stores the contents.
-        clock: milliseconds since the epoch.
-        settings: allowed sizes and types.
-        key: creates keys for contents.
+        clock: returns the time in milliseconds since the epoch.
+        settings: allowed sizes and media types; None: the defaults.
+        key: creates the keys of contents.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ArtifactService:
         self.settings = settings or ArtifactSettings()
 
     def with_store(self, store: Store) -> ArtifactService:
-        """Return a service with the names in another handle of the store, for example one that checks whether sessions have expired."""
+        """Return a service that uses another handle of the same store, for example one that checks whether sessions have expired."""
         return ArtifactService(store, self.blobs, self._clock, self.settings, key=self._key)
 
     def for_store(self, store: Store) -> ArtifactService:
-        """Return the service of another tenant in the same place. `store` is the tenant's."""
+        """Return the service of another tenant, with the same settings. `store` is the store of that tenant."""
         return ArtifactService(store, self.blobs.for_store(store), self._clock, self.settings, key=self._key)
 
     async def save(
@@ -107,9 +107,12 @@ class ArtifactService:
         expect: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """Save an artifact; see `SessionArtifacts.save`.
+        """Save an artifact. The other arguments and errors are those of `SessionArtifacts.save`.
 
-        `identity` is that of the intended session. If another session has taken its id, `SessionNotFound` is raised. None: any session.
+        Args:
+            ref: the session.
+            identity: `Session.identity` of the session. If another session has the same id now, `SessionNotFound` is raised. None: save the
+                artifact in any case.
         """
         name = check_name(name)
         if not isinstance(metadata, Mapping | None):
@@ -149,11 +152,11 @@ class ArtifactService:
         return saved
 
     async def copy(self, artifact: Artifact, ref: SessionRef) -> Artifact:
-        """Copy a version, with its metadata, as the next version of the same name in another session.
+        """Copy a version of an artifact, with its metadata, to the session `ref`. It becomes the next version of the same name there.
 
         Raises:
-            StoreCorrupt: the content is not what was saved.
-            SessionNotFound: the other session does not exist.
+            StoreCorrupt: the content is missing, or differs from the saved content.
+            SessionNotFound: the session `ref` does not exist.
         """
         key = self._key()
         async with aclosing(self.read(artifact)) as chunks:
@@ -176,7 +179,7 @@ class ArtifactService:
     async def open(
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> AsyncIterator[OpenedArtifact]:
-        """Open an artifact for reading in chunks; see `SessionArtifacts.open`."""
+        """Open an artifact of the session `ref` for reading in chunks. The other arguments are those of `SessionArtifacts.load`."""
         check_whole(start, "start")
         if stop is not None:
             check_whole(stop, "stop", start)
@@ -185,10 +188,12 @@ class ArtifactService:
             yield OpenedArtifact(artifact, chunks)
 
     async def read(self, artifact: Artifact, start: int = 0, stop: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield an artifact's content from `start` to before `stop` in chunks.
+        """Yield the content of an artifact from `start` to before `stop`, in chunks.
 
-        The last chunk of a complete content is yielded after its hash was verified. Raises `StoreCorrupt` if it differs or bytes are
-        missing.
+        If the complete content is read, its hash is verified before the last chunk is yielded.
+
+        Raises:
+            StoreCorrupt: bytes are missing, or the hash differs.
         """
         stop = artifact.size if stop is None else min(stop, artifact.size)
         if start >= stop:
@@ -210,17 +215,19 @@ class ArtifactService:
     async def load(
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> LoadedArtifact:
-        """Return an artifact with its content; see `SessionArtifacts.load`."""
+        """Return an artifact of the session `ref` with its content. The other arguments are those of `SessionArtifacts.load`."""
         async with self.open(ref, name, version, start=start, stop=stop) as opened:
             return LoadedArtifact(opened.artifact, b"".join([chunk async for chunk in opened.chunks]))
 
     async def page(self, ref: SessionRef, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
-        """Return the newest version of each name: the session's own first, then those shared by the user's sessions.
+        """Return the newest version of each artifact that a session can use.
+
+        The session's own artifacts come first, then those that the user's sessions share.
 
         Args:
             ref: the session.
-            limit: 1 to `PAGE`.
-            after: continue after this name.
+            limit: maximum number of artifacts, 1 to `PAGE`.
+            after: name of the last artifact on the page before; None: return the first page.
         """
         after = None if after is None else check_name(after)
         found: tuple[Artifact, ...] = ()
@@ -236,12 +243,19 @@ class ArtifactService:
     async def versions(
         self, ref: SessionRef, name: str, *, limit: int = PAGE, after: int | None = None
     ) -> ArtifactPage:
-        """Return the versions of an artifact after version `after`, oldest first. Raise `ArtifactNotFound` or `SessionNotFound`."""
+        """Return the versions of an artifact, oldest first. Raise `ArtifactNotFound` or `SessionNotFound`.
+
+        Args:
+            ref: the session.
+            name: name of the artifact.
+            limit: maximum number of versions, 1 to `PAGE`.
+            after: return only later versions than this one; None: return the first page.
+        """
         name = check_name(name)
         return await self._store.artifact_versions(get_scope(ref, name), name, limit=limit, after=after)
 
     async def delete(self, ref: SessionRef, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """Delete an artifact or one version; see `SessionArtifacts.delete`."""
+        """Delete an artifact of the session `ref`, or only one version, and return what was deleted. Raise `ArtifactNotFound`."""
         name = check_name(name)
         deleted = await self._store.drop_artifacts(get_scope(ref, name), name, version)
         await self._remove([one.blob for one in deleted])
@@ -250,7 +264,10 @@ class ArtifactService:
     # -- cleaning up -------------------------------------------------------------
 
     async def list_all(self, scope: Scope) -> tuple[Artifact, ...]:
-        """Return all versions of all artifacts of a session, or of those shared by a user's sessions; none if the session was deleted."""
+        """Return all versions of all artifacts of a session, or of all artifacts that a user's sessions share, depending on `scope`.
+
+        If the session is deleted meanwhile, return the versions read so far.
+        """
         found: list[Artifact] = []
         after: str | None = None
         try:
@@ -279,13 +296,14 @@ class ArtifactService:
         return found
 
     async def discard(self, deleted: Iterable[Artifact]) -> None:
-        """Delete contents whose names were deleted with their session. What cannot be reached now is left to the sweep."""
+        """Delete the contents of artifacts that were deleted with their session. Contents that cannot be deleted now are left to the sweep."""
         await self._remove([one.blob for one in deleted])
 
     async def forget(self, scope: Scope) -> DeletedArtifacts:
-        """Delete all artifacts of a session, or those shared by a user's sessions, and return the amount.
+        """Delete all artifacts of a session, or all that a user's sessions share, depending on `scope`. Return the amount of deleted data.
 
-        It can be repeated, and deletes nothing if the session does not exist. Contents that cannot be reached now are left to the sweep.
+        Calling this again is safe. If the session does not exist, nothing is deleted. Contents that cannot be deleted now are left to the
+        sweep.
         """
         try:
             deleted = await self._store.drop_artifacts(scope)
@@ -297,12 +315,11 @@ class ArtifactService:
     async def sweep(self, now: int, *, older_than: int = ORPHAN_AGE) -> int:
         """Delete contents that belong to no artifact, and return their number.
 
-        These are contents of processes that died while saving, contents of deleted sessions, and contents that could not be deleted
-        earlier.
+        Such contents come from processes that died while saving, from deleted sessions, and from deletions that failed.
 
         Args:
-            now: milliseconds since the epoch.
-            older_than: minimum milliseconds since the last write, because a content that is being saved has no name yet.
+            now: current time, in milliseconds since the epoch.
+            older_than: minimum age of deleted contents: milliseconds since the last write. A newer content may not have its artifact yet.
         """
         removed = 0
         keys: list[str] = []
@@ -321,7 +338,7 @@ class ArtifactService:
         return len(orphans)
 
     async def _remove(self, keys: list[str]) -> None:
-        """Delete contents without a name. Failures are left to the sweep, because no user can see these contents."""
+        """Delete contents that belong to no artifact. If that fails, leave them to the sweep, because no user can see these contents."""
         if not keys:
             return
         try:
@@ -331,13 +348,14 @@ class ArtifactService:
 
 
 class SessionArtifacts:
-    """The artifacts of one session: `session.artifacts`.
+    """The artifacts of one session, available as `session.artifacts`.
 
     Args:
-        service: service of the tenant.
+        service: artifacts of the tenant.
         ref: the session.
-        identity: identity of the session; if given, nothing is saved to another session that has taken its id.
-        saved: called with each saved artifact.
+        identity: `Session.identity` of the session. If another session has the same id now, saving raises `SessionNotFound`. None: artifacts
+            are saved in any case.
+        saved: function that is called with each saved artifact; None: no function.
     """
 
     def __init__(
@@ -362,22 +380,23 @@ class SessionArtifacts:
         author: str | None = None,
         expect: int | None = None,
     ) -> Artifact:
-        """Save a content as the next version of a name.
+        """Save a new version of an artifact, and return its description.
 
         Args:
-            name: letters, digits, spaces and `._-()@+,`; the prefix `user:` shares it with all of the user's sessions.
+            name: name of the artifact: letters, digits, spaces and `._-()@+,`. With the prefix `user:`, all sessions of the user share it.
             data: bytes, a text, the path of a file, or an async iterable of bytes, which is streamed.
-            mime_type: None: derived from the name, unless the first bytes contradict it.
+            mime_type: media type of the content; None: derived from the name, or from the first bytes if they contradict the name.
             metadata: JSON values by name; at most `ARTIFACT_METADATA_BYTES`.
-            author: an identifier.
-            expect: required newest version, otherwise `StaleArtifact`; -1: no version. Repeating a save with the same value returns the
-                result of the first one.
+            author: identifier of the author.
+            expect: version that must be the newest one now; -1: there must be no version. Otherwise, `StaleArtifact` is raised. If a save with
+                the same value is repeated, the result of the first save is returned. None: nothing is required.
 
         Raises:
             InvalidRequest: the name or a field is not valid.
             TooLarge: the content, the total size, or the number of artifacts exceeds its limit.
-            UnsupportedType: the type is not allowed, or the content is of another type.
-            Conflict: another name differs from this one only in case or Unicode form.
+            UnsupportedType: the media type is not allowed, or the content is of another type.
+            Conflict: the name differs from that of another artifact only in case or Unicode form.
+            StaleArtifact: the newest version is not `expect`.
             SessionNotFound: the session does not exist.
         """
         artifact = await self._service.save(
@@ -395,7 +414,7 @@ class SessionArtifacts:
         return artifact
 
     async def get(self, name: str, version: int | None = None) -> Artifact:
-        """Return version, type, size, hash, author and metadata of an artifact. Raise `ArtifactNotFound`."""
+        """Return an artifact without its content: version, media type, size, hash, author and metadata. Raise `ArtifactNotFound`."""
         return await self._service.get(self._ref, name, version)
 
     async def load(
@@ -405,13 +424,13 @@ class SessionArtifacts:
 
         Args:
             name: name of the artifact.
-            version: None: the newest.
-            start: first byte.
-            stop: the byte after the last; None: the end.
+            version: version of the artifact; None: the newest.
+            start: offset of the first byte to return.
+            stop: offset of the byte after the last byte to return; None: the end of the content.
 
         Raises:
-            ArtifactNotFound: the name or the version does not exist.
-            StoreCorrupt: the content is not what was saved.
+            ArtifactNotFound: the artifact or the version does not exist.
+            StoreCorrupt: the content is missing, or differs from the saved content.
         """
         return await self._service.load(self._ref, name, version, start=start, stop=stop)
 
@@ -419,12 +438,12 @@ class SessionArtifacts:
     async def open(
         self, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> AsyncIterator[OpenedArtifact]:
-        """Open an artifact for reading in chunks, so that it need not fit into memory. For the arguments, see `load`."""
+        """Open an artifact for reading in chunks, so that it need not fit into memory. Arguments and errors are those of `load`."""
         async with self._service.open(self._ref, name, version, start=start, stop=stop) as opened:
             yield opened
 
     async def list(self) -> tuple[Artifact, ...]:
-        """Return the newest version of each artifact: the session's own, then those shared by the user's sessions."""
+        """Return the newest version of each artifact: first the session's own artifacts, then those that the user's sessions share."""
         found: list[Artifact] = []
         more = True
         while more:
@@ -443,7 +462,7 @@ class SessionArtifacts:
 
 
 async def _split_data(data: Any) -> AsyncGenerator[bytes, None]:
-    """Yield a content in chunks that are small enough not to block the event loop for long."""
+    """Yield a content in chunks. Bytes, texts and files are split into chunks that do not block the event loop for long."""
     if isinstance(data, Path):
         async with aclosing(_read_file(data)) as chunks:
             async for chunk in chunks:

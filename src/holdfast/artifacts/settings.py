@@ -1,4 +1,4 @@
-"""Settings of artifacts: where contents are stored, and which are accepted."""
+"""Define the settings of artifacts: where contents are stored, and which contents are accepted."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from holdfast.stores.base import Store
 
 Backend = Literal["disk", "s3", "database"]
 SUFFIX: Final = ".artifacts"
-"""Suffix of the folder next to an SQLite file."""
+"""Suffix of the folder for contents next to an SQLite file."""
 
 
 class ArtifactSettings(Settings, frozen=True, kw_only=True):
-    """Location of contents, and which are accepted."""
+    """Settings of artifacts: where contents are stored, and which contents are accepted."""
 
     backend: Backend | None = None
-    """Unset: `s3` with a `bucket`; `disk` with a `path`, or next to an SQLite file; otherwise `database`."""
+    """Storage for the contents of artifacts. Unset: `s3` if `bucket` is set; `disk` if `path` is set or the sessions are in an SQLite file;
+    otherwise `database`."""
     path: Text | None = None
-    """`disk`: the folder; unset: the name of the SQLite file with the suffix `.artifacts`."""
+    """Only for `disk`: folder for the contents; unset: the path of the SQLite file with the suffix `.artifacts`."""
     bucket: Text | None = None
-    """`s3`: an existing bucket."""
+    """Only for `s3`: name of an existing bucket."""
     prefix: Text | None = None
-    """Prefix of every key in the bucket."""
+    """Only for `s3`: prefix of every key in the bucket."""
     endpoint: Url | None = None
-    """URL of an S3-compatible service; unset: AWS."""
+    """Only for `s3`: URL of an S3-compatible service; unset: AWS."""
     region: Text | None = None
-    """Region; unset: from the environment, or `us-east-1`."""
+    """Only for `s3`: region of the bucket; unset: from the environment, or `us-east-1`."""
     access_key: Secret | None = None
-    """Used with `secret_key`; unset: found in the environment as by AWS's own tools."""
+    """Only for `s3`: id of the access key; unset: from the environment, as AWS's own tools do."""
     secret_key: Secret | None = None
-    """Used with `access_key`."""
+    """Only for `s3`: secret of the access key, required if `access_key` is set."""
     max_bytes: Size = ARTIFACT_BYTES
-    """Maximum size of an artifact."""
+    """Maximum size of one version of an artifact."""
     max_total: Annotated[int, Meta(ge=1 << 10, le=1 << 44, extra={"form": "size"})] = ARTIFACTS_BYTES
-    """Maximum size of all artifacts of a session, and the same again for those shared by a user's sessions."""
+    """Maximum total size of a session's artifacts. The artifacts that a user's sessions share have the same limit, which is separate."""
     types: tuple[Text, ...] = ()
-    """Accepted media types, like `image/*`; empty: all."""
+    """Accepted media types, such as `image/*`; empty: all types."""
 
     @property
     def kind(self) -> Backend | None:
-        """Backend that is set or follows from other keys; None: it depends on the location of the sessions."""
+        """Backend that is set, or that follows from other settings. None: the backend depends on the database of the sessions."""
         return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
 
     def find_mistakes(self) -> list[Mistake]:
@@ -66,17 +67,17 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
 
 
 def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock: Callable[[], int]) -> Blobs:
-    """Open the place for contents. Nothing is created or connected before the first content is stored.
+    """Create the backend that stores the contents of artifacts. No file or connection is created before the first content is stored.
 
     Args:
-        settings: which backend.
+        settings: settings of the backend.
         url: URL of the sessions' database; None: unknown.
         store: store of the tenant.
-        clock: milliseconds since the epoch.
+        clock: returns the time in milliseconds since the epoch.
 
     Raises:
         InvalidRequest: a required setting is missing.
-        MissingExtra: a library is not installed.
+        MissingExtra: a library for the backend is not installed.
     """
     default_path = _get_folder_of_database(url)
     # Other servers that use the same database cannot see this machine's disk.
@@ -104,7 +105,7 @@ def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock:
 
 
 def _get_folder_of_database(url: str | None) -> str | None:
-    """Return the default folder next to an SQLite file, or None for any other store."""
+    """Return the path of the default folder for contents, next to the SQLite file. Return None if the sessions are not in an SQLite file."""
     if url is None or not url.startswith("sqlite:"):
         return None
     from holdfast.stores.sql.address import MEMORY, parse_path
