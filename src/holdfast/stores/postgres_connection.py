@@ -37,6 +37,7 @@ _MESSAGES: Final = (
     ("57014", "the statement took too long and was stopped; nothing was stored"),
     ("28", "the login failed: check the user and the password"),
     ("3D000", "the database does not exist: create it with CREATE DATABASE"),
+    ("3F000", "this user may not use the schema: it must own it"),
     ("42501", "this user lacks a privilege: it must own the schema, or be allowed to create it"),
     ("58", "its disk failed"),
 )

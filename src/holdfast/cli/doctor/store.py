@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
+from holdfast.cli.doctor.privileges import suggest_grant
 from holdfast.cli.terminal import format_time
 from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt
 
@@ -112,7 +113,7 @@ def _check_server(url: str, shown: str) -> Iterator[Finding]:
         yield fail("store", str(error), "install the extra that the message names")
         return
     except HoldfastError as error:
-        yield fail("store", str(error), "start the database server, or correct the URL")
+        yield fail("store", str(error), suggest_grant(url, error) or "start the database server, or correct the URL")
         return
     used = f", last used {format_time(newest.updated_at)}" if newest else ", no sessions yet"
     yield ok("store", f"{shown}: opens, schema up to date, writable{used}")
