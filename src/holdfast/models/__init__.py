@@ -1,14 +1,14 @@
-"""Clients for language models: anything that answers a Chat Completions request, over a network or not.
+"""Clients for language models. A model is any object that answers Chat Completions requests, over a network or not.
 
-base      the protocol of a model                     client            calls over HTTP, shared by all clients
-openai    any OpenAI-compatible upstream              anthropic         Anthropic's Messages API
-answer    parsing of OpenAI's responses               anthropic_stream  parsing of Anthropic's responses
-http      headers, keys, addresses, the proxy         anthropic_access  address and headers of Anthropic's API
-sse       event streams                               failures          upstream failures as Holdfast's errors
+base      the protocol of a model                     client            base class of clients that use HTTP
+openai    client for OpenAI-compatible upstreams      anthropic         client for Anthropic's Messages API
+answer    parser for OpenAI's responses               anthropic_stream  parser for Anthropic's responses
+http      headers, keys, URLs, the proxy              anthropic_access  paths and headers of Anthropic's API
+sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
 overflow  detection of prompts that are too long      health            cool-down of failing upstreams
 limited   a limit on concurrent calls                 client_shutdown   closing of clients after a reload
-counting  a provider's own count of a prompt          count_endpoints   addresses and request formats of such counts
-collect   chunks into a completion, and back          offline           the model that needs no network
+counting  client for a provider's token count         count_endpoints   URLs and request formats of providers' token counts
+collect   conversion of chunks to a completion        offline           the model that needs no network
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parser for an upstream's response, an event stream or one JSON object, from bytes to chunks. No I/O."""
+"""Parse an upstream's response, which is an event stream or one JSON object, into chunks. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 SHOWN_CHARS: Final = 120
-"""Number of characters of unexpected input that an error quotes."""
+"""Maximum number of characters of unexpected input that an error quotes."""
 _KINDS: Final[dict[str, Any]] = {"content": str | list | None, "tool_calls": list | None}
-"""Types of the message fields that the rest of Holdfast relies on."""
+"""Allowed types of the message fields that other modules read."""
 
 
 class AnswerReader:
     """Parse the body of a successful response: an event stream, or one JSON object from an upstream that ignored `stream`.
 
-    The form is detected from the first bytes, because content types are often wrong. Call `feed` with the data that
-    arrives until
-    `done` is true, and `end` if the data ends before that. Chunks are returned as the upstream sent them.
+    The reader detects from the first bytes which of the two it is, because content types are often wrong. Call `feed` with each piece of
+    data until `done` is true. Call `end` if the data ends before that. Chunks are returned as the upstream sent them, except that tool
+    calls without an id get one.
 
     Args:
         where: Address of the upstream, for error messages.
         secrets: Credentials to remove from error messages.
-        limit: Maximum size of one event, or of a JSON answer, in bytes.
+        limit: Maximum size in bytes of one event, or of a JSON answer.
     """
 
     def __init__(self, where: str, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES) -> None:
@@ -45,13 +45,13 @@ class AnswerReader:
         self._finished: dict[int, bool] = {}
         self._seen_calls: set[tuple[int, int]] = set()
         self.done = False
-        """True once the answer is complete; later data is ignored."""
+        """True once the answer is complete. Data after that is ignored."""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the chunks that `data` completes.
+        """Parse a piece of the response, and yield the chunks that are complete with it.
 
         Raises:
-            ModelError: The upstream reported an error in its stream; the subclass depends on the error.
+            ModelError: The upstream reported an error in its stream. The subclass depends on that error.
             ModelProtocolError: The data is not a valid answer.
         """
         if self._json:
@@ -68,7 +68,7 @@ class AnswerReader:
         yield from self._read_events(events)
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the chunks that the end of the data completes, whether the connection ended regularly or not.
+        """Parse the end of the response, and yield the remaining chunks. Call it also if the connection was lost.
 
         Raises:
             ModelProtocolError: The answer is incomplete.
@@ -86,7 +86,13 @@ class AnswerReader:
         self.done = True
 
     def _sniff(self, data: bytes) -> bytes:
-        """Detect the form from the first character, and return the data for the event reader."""
+        """Detect an event stream or a JSON object from the first character, and return the data received so far.
+
+        For an event stream, `_events` is set, and the caller passes the data to it. A JSON object is buffered.
+
+        Raises:
+            ModelProtocolError: The response is an HTML page.
+        """
         data = self._head + data
         start = data.lstrip().removeprefix(b"\xef\xbb\xbf").lstrip()
         if len(start) < 3 and b"\xef\xbb\xbf".startswith(start):
@@ -134,7 +140,7 @@ class AnswerReader:
             yield chunk
 
     def _track_choices(self, chunk: dict[str, Any]) -> None:
-        """Record which choices have started and finished, to decide whether a stream without `[DONE]` is complete."""
+        """Record which choices have started and finished. A stream that ends without `[DONE]` is complete if all have finished."""
         choices = chunk.get("choices") or ()
         if not isinstance(choices, list | tuple) or not all(isinstance(choice, dict) for choice in choices):
             raise ModelProtocolError(f"{self._where} sent a chunk whose choices are not a list of objects")
@@ -146,7 +152,7 @@ class AnswerReader:
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
-        """Reject a choice that could be neither sent on nor stored, before the client has received any part of it."""
+        """Raise `ModelProtocolError` for a choice that could be neither forwarded nor stored, before any part of it is forwarded."""
         for key in ("delta", "message"):
             message = choice.get(key)
             if not isinstance(message, dict | None):
@@ -158,7 +164,7 @@ class AnswerReader:
     def _name_calls(self, index: int, choice: dict[str, Any]) -> None:
         """Give an id to each tool call that has none.
 
-        Results refer to the id, and the log has to contain the same one as the client.
+        Tool results refer to this id, and the log must contain the same id that the client receives.
         """
         for key in ("delta", "message"):
             for at, call in enumerate((choice.get(key) or {}).get("tool_calls") or ()):

@@ -1,4 +1,4 @@
-"""Client for Anthropic's Messages API, with the same interface as any other model: Chat Completions in, chunks out."""
+"""Client for Anthropic's Messages API. It takes Chat Completions requests and yields chunks, like every other model."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from holdfast.models.http import check_headers, parse_base_url
 from holdfast.wire.anthropic_requests import build_body, list_betas
 
 MAX_CONTINUATIONS: Final = 10
-"""Maximum number of times that a paused reply is continued. A model pauses when its provider's own tools take long
-(`pause_turn`).
+"""Maximum number of times that a paused reply is continued. A model pauses its reply (`pause_turn`) when the provider's own tools take
+long.
 """
 THREAD_MESSAGES: Final = 100
-"""Number of messages from which a request is built off the event loop: each message takes about 0.01 ms."""
+"""Minimum number of messages of a request that is built in a thread. Each message takes about 0.01 ms."""
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key"})
 
 
 class AnthropicModel(UpstreamClient):
-    """A model of Anthropic, or of any upstream with its Messages API.
+    """A model of Anthropic, or of any other upstream that offers Anthropic's Messages API.
 
-    docs/upstreams.md says how each field of a request is mapped.
+    docs/upstreams.md describes how the fields of a request are converted.
 
     Args:
-        base_url: Address, with or without `/v1` at its end; a query in it is kept.
-        api_key: Sent as `x-api-key`, to other hosts than Anthropic's also as a bearer token. The token of a login
-            (`sk-ant-oat…`) is sent as a bearer token only. Without a key, no credentials are sent.
-        model: Name of the model at the upstream, replacing the request's own. None keeps the request's.
-        max_tokens: Reply limit for requests that set none, which the API requires. Default: the reserve of
-            `holdfast.domain.budget`.
-        headers: Sent with every call, overriding the client's own; `anthropic-beta` is merged with that of the request.
-        clock: Returns Unix seconds, used as `created` of the chunks.
+        base_url: URL of the API, with or without `/v1` at its end. A query is kept.
+        api_key: Key, which is sent as `x-api-key`. Hosts other than Anthropic's also get it as a bearer token. A login token
+            (`sk-ant-oat…`) is sent as a bearer token only. None: no credentials are sent.
+        model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
+        max_tokens: Maximum tokens of a reply, for requests that set no limit. The API requires one. None: the reply tokens that
+            `holdfast.domain.budget` reserves.
+        headers: Headers of every call. They override the headers that this client sets. `anthropic-beta` is merged with that of the request.
+        clock: Returns Unix seconds, which become `created` of the chunks.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
@@ -74,7 +74,12 @@ class AnthropicModel(UpstreamClient):
         )
 
     def _merge_headers(self, passed: dict[str, str], betas: list[str]) -> dict[str, str]:
-        """Return the headers of one call. If the caller passed a key, none of this client's credentials are sent."""
+        """Return the headers of one call. If the caller passed a key, this client's own credentials are not sent.
+
+        Args:
+            passed: Headers of this call.
+            betas: Names of beta features that the request needs, as comma-separated lists.
+        """
         if passed.keys() & _CREDENTIALS:
             passed = {**_convert_credentials(self._host, passed), **_drop_headers(passed, _CREDENTIALS)}
             sent = {**_drop_headers(self._headers, _CREDENTIALS), **passed}
@@ -91,7 +96,7 @@ class AnthropicModel(UpstreamClient):
     def _continue_call(
         self, call: PreparedRequest, answer: AnswerReader
     ) -> tuple[PreparedRequest, AnswerReader | None]:
-        """Return a paused reply to its model unchanged, so that the model continues it."""
+        """Return the call that continues a paused reply, and its parser. The call sends the blocks of the reply back unchanged."""
         if not isinstance(answer, MessageReader) or not answer.reply.paused:
             return call, None
         fields = {**call.fields, "messages": _append_answer(call.fields["messages"], answer.reply.blocks)}
@@ -100,7 +105,10 @@ class AnthropicModel(UpstreamClient):
 
 
 def _convert_credentials(host: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a client's key in the headers that this host expects: clients of OpenAI send it as a bearer token."""
+    """Return the credential headers of a client in the form that `host` expects.
+
+    A key in a bearer token, as OpenAI's clients send it, is converted. A key in `x-api-key` is kept.
+    """
     kind, _, token = headers.get("authorization", "").partition(" ")
     if "x-api-key" in headers or kind.lower() != "bearer":
         return {name: value for name, value in headers.items() if name in _CREDENTIALS}
@@ -112,6 +120,6 @@ def _drop_headers(headers: Mapping[str, str], names: frozenset[str]) -> dict[str
 
 
 def _append_answer(messages: list[Json], answered: list[Json]) -> list[Json]:
-    """Append the answer so far to the messages of a request, without empty texts, which Anthropic rejects."""
+    """Return the messages of a request with the blocks of an incomplete reply appended. Empty texts are left out: Anthropic rejects them."""
     blocks = [block for block in answered if block["type"] != "text" or block["text"].strip()]
     return [*messages, {"role": "assistant", "content": blocks}] if blocks else messages

@@ -9,9 +9,9 @@ from holdfast.models.http import check_api_key
 
 HOST: Final = "api.anthropic.com"
 VERSION: Final = "2023-06-01"
-"""Version of the API."""
+"""Version of the API, sent as `anthropic-version`."""
 _LOGIN: Final = "sk-ant-oat"
-"""Prefix of the token of a login."""
+"""Prefix of a token that a user gets by logging in, in contrast to an API key."""
 _VERSIONED: Final = re.compile(r"/v\d+[a-z0-9]*$")
 
 
@@ -26,9 +26,10 @@ def make_headers(host: str, api_key: str | None) -> dict[str, str]:
 
 
 def make_credentials(host: str, key: str) -> dict[str, str]:
-    """Return the headers in which an Anthropic-compatible API at `host` accepts a key.
+    """Return the headers that contain the key for an Anthropic-compatible API at `host`.
 
-    Tokens of a login are sent as bearer tokens. Routers accept their own keys in either header, so they get both.
+    A login token is sent as a bearer token. Anthropic's own host gets an API key as `x-api-key`. Routers expect their keys in one of these
+    two headers, so they get both.
     """
     bearer = {"authorization": f"Bearer {key}"}
     if key.startswith(_LOGIN):
@@ -37,6 +38,6 @@ def make_credentials(host: str, key: str) -> dict[str, str]:
 
 
 def normalize_path(path: str) -> str:
-    """Return the API's path for the path of a configured address, with or without the version at its end."""
+    """Return the path of the API for the path of a configured URL, for example `/v1`. A missing version is appended."""
     plain = path.rstrip("/").removesuffix("/messages")
     return plain if _VERSIONED.search(plain) else f"{plain}/v1"

@@ -1,10 +1,8 @@
-"""Conversion of a reply of Anthropic's Messages API, from bytes to `chat.completion.chunk` objects. No I/O.
+"""Convert replies of Anthropic's Messages API from bytes to `chat.completion.chunk` objects. This module does no I/O.
 
-Text becomes `content`, and `tool_use` becomes a tool call. Reasoning becomes both `reasoning_content`, which clients
-display, and
-`thinking_blocks`, which is sent back signed and unchanged. Blocks that Chat Completions cannot express go into
-`content_blocks`,
-together with the texts and the reasoning around them, as described at `holdfast.wire.anthropic.BLOCKS`.
+Text becomes `content`, and `tool_use` becomes a tool call. Reasoning becomes `reasoning_content`, which clients display, and also
+`thinking_blocks`, which later requests send back with its signature, unchanged. Blocks that Chat Completions cannot express become
+`content_blocks`, together with the texts and the reasoning around them, as described at `holdfast.wire.anthropic.BLOCKS`.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ REASONS: Final[Mapping[str, str]] = {
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
 }
-"""`finish_reason` for each `stop_reason`. Unknown reasons become `stop`; the original is in `native_finish_reason`."""
+"""`finish_reason` for each `stop_reason` of Anthropic. An unknown reason becomes `stop`. `native_finish_reason` has the original."""
 STATUSES: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -48,26 +46,24 @@ STATUSES: Final[Mapping[str, int]] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""HTTP status for each error type, for errors in mid-stream. From the page "Errors" of Anthropic's API documentation."""
+"""HTTP status for each type of error. Errors in the middle of a stream have no status. Source: Anthropic API documentation, "Errors"."""
 _INPUT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _CALL: Final = ("caller", "toolset_name")
-"""Fields of a call that are sent back with it."""
+"""Fields of a tool call that later requests must send back with it."""
 
 
 _PLAIN: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use"})
-"""Blocks that Chat Completions can express."""
+"""Types of blocks that Chat Completions can express."""
 
 
 class MessageReader(AnswerReader):
-    """Parse the body of a successful response: Anthropic's event stream, or one complete message.
-
-    Upstreams that ignore `stream` send the message.
+    """Parse the body of a successful response: Anthropic's event stream, or one complete message from an upstream that ignored `stream`.
 
     Args:
         where: Address of the upstream, for error messages.
-        reply: Converts events to chunks; it continues from the previous part of a paused reply.
+        reply: Converts events to chunks. For a continued reply, it is the converter of the previous response.
         secrets: Credentials to remove from error messages.
-        limit: Maximum size of one event, or of a JSON answer, in bytes.
+        limit: Maximum size in bytes of one event, or of a JSON answer.
     """
 
     def __init__(
@@ -118,11 +114,11 @@ class MessageReader(AnswerReader):
 
 
 class ReplyChunks:
-    """Convert the events of one reply to chunks, across several responses if its model paused.
+    """Convert the events of one reply to chunks. The reply may consist of several responses, because a model may pause it.
 
     Args:
-        created: Unix seconds, used as `created` of the chunks.
-        pauses: How many pauses are continued; the next one ends the reply.
+        created: Unix seconds, which become `created` of the chunks.
+        pauses: Maximum number of pauses after which the reply is continued. The next pause ends the reply.
     """
 
     def __init__(self, created: int = 0, pauses: int = 0) -> None:
@@ -135,19 +131,19 @@ class ReplyChunks:
         self._spoke = False
         self._native = False
         self.blocks: list[Json] = []
-        """Completed blocks, unchanged."""
+        """The completed blocks, as Anthropic sent them."""
         self.finished = False
-        """True once the reason for the end of this part is known."""
+        """True once the current response has given its `stop_reason`."""
         self.paused = False
-        """True if the model stopped in the middle of its turn and has to be asked to continue."""
+        """True if the model has paused the reply and another call must continue it."""
 
     def begin_part(self) -> None:
-        """Start another response: the first one, or a continuation."""
+        """Start the first response, or a response that continues the reply."""
         self._parts.append(_Usage())
         self.finished = self.paused = False
 
     def convert(self, event: Json) -> Iterator[Json]:
-        """Yield the chunks for an event; events of unknown types yield none.
+        """Yield the chunks for an event. An event of an unknown type yields none.
 
         Raises:
             KeyError, TypeError, ValueError: The event does not match the API.
@@ -231,12 +227,13 @@ class ReplyChunks:
         yield from self._emit_native_block()
 
     def _emit_native_block(self) -> Iterator[Json]:
-        """Yield the completed block if the reply contains blocks that must be sent back unchanged.
+        """Yield the block that was just completed as one of the `content_blocks`, if the reply needs this field.
 
-        The first such block is preceded by all blocks before it.
+        A reply needs the field from the first block on that later requests must send back unchanged and that Chat Completions cannot
+        express. That block is yielded together with all blocks before it.
         """
         block, kind = self.blocks[-1], self.blocks[-1]["type"]
-        # Reasoning after a text counts, too: it must be sent back in its original position.
+        # Reasoning after a text also needs the field, because it must be sent back in its original position.
         later = kind in THINKING and any(one["type"] == "text" for one in self.blocks)
         first = not self._native and (kind not in _PLAIN or later or bool(block.get("citations")))
         self._native = self._native or first
@@ -258,7 +255,7 @@ class ReplyChunks:
             yield self._finish(reason, delta)
 
     def _finish(self, reason: str, about: Mapping[str, Any]) -> Json:
-        """Return the chunk with the reason for the end, as a `finish_reason` and as Anthropic's `stop_reason`, with its details."""
+        """Return the chunk with the `finish_reason`. It also contains Anthropic's `stop_reason` and its details."""
         # An empty reply gets the content "", because null means that there are tool calls.
         delta = {} if self._spoke or self._calls else {"content": ""}
         extra = {name: about[name] for name in ("stop_sequence", "stop_details") if about.get(name) is not None}
@@ -280,7 +277,7 @@ class ReplyChunks:
 
 
 def _split_message(message: Json, content: list[Any]) -> Iterator[Json]:
-    """Yield the events of a stream for a complete message."""
+    """Yield the events that a stream would contain for a complete message."""
     yield {"type": "message_start", "message": message}
     for block in content:
         yield {"type": "content_block_start", "content_block": block}
@@ -293,22 +290,29 @@ def _split_message(message: Json, content: list[Any]) -> Iterator[Json]:
 
 
 class _Usage:
-    """Usage reported within one response; each number is the total up to that point."""
+    """Token usage that one response has reported. Each reported number is a total, which replaces the number before it."""
 
     def __init__(self) -> None:
         self.numbers: Json = {}
         self.prompt = 0
-        """Tokens of the prompt, as first reported: server tools make the model read it again, which raises later numbers."""
+        """Tokens of the prompt in the first report. Later reports have higher numbers if server tools made the model read the prompt again."""
 
     def add(self, usage: Any) -> None:
-        """Record newly reported numbers; numbers that are missing keep their values."""
+        """Record a report. Numbers that it does not contain keep their values."""
         if isinstance(usage, Mapping):
             self.numbers |= {name: value for name, value in usage.items() if value is not None}
             self.prompt = self.prompt or sum(_to_number(self.numbers.get(name)) for name in _INPUT)
 
 
 def _format_usage(parts: list[_Usage]) -> Json:
-    """Return the usage in OpenAI's format, plus Anthropic's own numbers under their names, summed over all parts."""
+    """Return the usage of a reply in OpenAI's format, together with Anthropic's own numbers.
+
+    Anthropic's numbers and the tokens of the reply are sums over all responses of the reply. The tokens of the prompt are those of the
+    first response.
+
+    Args:
+        parts: Usage of each response of the reply, in order.
+    """
     own = parts[0].numbers
     for part in parts[1:]:
         own = _add_numbers(own, part.numbers)
@@ -333,7 +337,7 @@ def _to_number(value: Any) -> int:
 
 
 def _add_numbers(first: Json, second: Json) -> Json:
-    """Return the sum of two objects of numbers, nested ones included; for other values the later one wins."""
+    """Return an object with the sums of the integers in two objects, nested objects included. For other values, `second` takes precedence."""
     total = dict(first)
     for name, value in second.items():
         before = first.get(name)

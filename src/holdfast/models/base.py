@@ -1,4 +1,4 @@
-"""Protocol of a model: a request goes in, chunks come out."""
+"""Protocol of a model, which takes a Chat Completions request and yields the answer in chunks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """A language model that answers Chat Completions requests as a stream. To get a complete answer, collect the stream.
+    """A language model that answers Chat Completions requests with a stream of chunks.
 
-    Streams are independent: any number may run at once. Use a model within one event loop only.
+    `holdfast.models.collect` converts a stream to a complete answer. Any number of streams may run at once. Use a model in one event loop
+    only.
     """
 
     @property
@@ -24,37 +25,34 @@ class Model(Protocol):
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the answer to `request` as OpenAI `chat.completion.chunk` objects.
 
-        The request is a Chat Completions body. It is not changed, and fields unknown to Holdfast are passed through in
-        both
-        directions. Callers may rely on this:
+        Fields that Holdfast does not know are passed through, in the request and in the chunks. `request` itself is not changed. Callers may
+        rely on the following:
 
         - Nothing happens before the first `anext`.
-        - Usage is always requested; an upstream that reports it does so in a last chunk with empty `choices`.
-        - The iterator ends regularly only after a complete answer. If the answer is cut off, the iterator yields what
-          has
-          arrived, then raises.
-        - Closing the iterator (with `closing`, or by cancelling the task that waits for it) stops the call at once.
+        - Token usage is always requested. An upstream that reports it does so in a last chunk with empty `choices`.
+        - The iterator ends without an error only after a complete answer. If the answer is cut off, the iterator yields the chunks that have
+          arrived, and then raises an error.
+        - Closing the iterator stops the call at once. `closing` closes it, and so does cancelling the task that waits for a chunk.
 
         Args:
-            request: The body; `stream` and `stream_options` in it have no effect on what is yielded.
-            headers: Added to this call only, overriding the model's own (`Authorization` included).
+            request: The Chat Completions body. Its `stream` and `stream_options` have no effect on the chunks.
+            headers: Headers of this call only. They override the model's own headers, including `Authorization`.
 
         Raises:
-            ModelUnavailable: The upstream is down, overloaded or silent; has `retry_after` if the upstream said when to
-                retry.
-            ModelRejected: The upstream refused the request; `ContextTooLong` if the only reason is its length.
+            ModelUnavailable: The upstream is down, overloaded or silent. `retry_after` is set if the upstream asked for a pause.
+            ModelRejected: The upstream rejected the request. The subclass `ContextTooLong` is raised if the only reason is its length.
             ModelProtocolError: The response is not a valid answer, or is cut off.
         """
 
     async def close(self) -> None:
-        """Close all connections; running streams fail. Calling it again does nothing."""
+        """Close all connections. Running streams fail. Calling the method again does nothing."""
 
 
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """Yield `chunks`, and close the iterator when the block is left for any reason.
+    """Enter a context that yields the iterator `chunks`, and close the iterator when the context is left for any reason.
 
-    Without this, an abandoned iterator keeps its connection open until it is garbage-collected.
+    An iterator that is not closed keeps its connection open until it is garbage-collected.
     """
     try:
         yield chunks

@@ -1,12 +1,9 @@
-"""Base class of all HTTP clients for upstreams: one call, retried until a response begins, then read to its end.
+"""Base class of all HTTP clients for upstreams. It sends a request, retries it if necessary, and reads the response to its end.
 
-The order of calls is `stream -> _build_request -> _respond (retries) -> _send (one attempt) -> AnswerReader`. A call is
-retried
-only before its response begins, because part of an answer has been paid for and may have been seen by the user. The
-request
-format and the parsing of answers belong to the provider: `holdfast.models.openai`, `holdfast.models.anthropic`. aiohttp
-is
-imported by the first call.
+The methods call each other in this order: `stream -> _build_request -> _respond (retries) -> _send (one attempt) -> AnswerReader`. A
+request is retried only before its response begins, because the start of an answer has been paid for, and the user may have seen it.
+Subclasses in `holdfast.models.openai` and `holdfast.models.anthropic` define the request format and parse the answers. The first call
+imports aiohttp.
 """
 
 from __future__ import annotations
@@ -35,31 +32,31 @@ if TYPE_CHECKING:
     from holdfast.models.answer import AnswerReader
 
 LONGEST_PAUSE: Final = 30.0
-"""Maximum pause before a retry, in seconds. If an upstream asks for more, the caller gets the error, since it may have an
-alternative.
+"""Maximum pause before a retry, in seconds. If an upstream asks for a longer pause, the caller gets the error, because the caller may have
+an alternative.
 """
 FIRST_PAUSE: Final = 0.5
-"""Seconds before the first retry if the upstream does not name a pause; doubled for each further retry."""
+"""Seconds before the first retry if the upstream asks for no pause. The pause doubles with each retry after that."""
 DRAIN_SECONDS: Final = 0.1
-"""Time to wait for the end of a finished response, so that its connection can be reused."""
+"""Maximum seconds to wait for the end of a response after its answer is complete, so that the connection can be used again."""
 ERROR_BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_SECONDS: Final = 10.0
 DNS_SECONDS: Final = 60
 PIECE_BYTES: Final = 16 * 1024
-"""Maximum size of one read of an answer: this much decoded data is in memory while a slow client reads."""
+"""Maximum bytes of an answer that are read at once. The data stays in memory while a slow client reads."""
 CHUNKS_AT_ONCE: Final = 16
-"""Number of chunks that are passed on before other tasks get to run: some milliseconds of work."""
+"""Number of chunks that are yielded before other tasks may run. It corresponds to some milliseconds of work."""
 BODY_IN_ONE: Final = 512 * 1024
-"""Size in bytes above which a request body is written in pieces, so that other tasks run in between."""
+"""Maximum bytes of a request body that is sent at once. A larger body is sent in pieces, so that other tasks can run in between."""
 
 
 def load_http() -> None:
-    """Import aiohttp ahead of the first model call: the import blocks the event loop for tenths of a second."""
+    """Import aiohttp before the first call of a model, because the import blocks the event loop for tenths of a second."""
     import aiohttp  # noqa: F401
 
 
 class Options(TypedDict, total=False):
-    """Options of calls to any upstream, described in `UpstreamClient`."""
+    """Keyword arguments for every subclass of `UpstreamClient`, which describes them."""
 
     connect_timeout: float
     read_timeout: float
@@ -75,29 +72,26 @@ class Options(TypedDict, total=False):
 class UpstreamClient(ABC):
     """A client for one upstream, with its pool of connections.
 
-    The pool is opened by the first call, within the running event loop, and closed by `close`. The proxy settings of
-    the
-    environment (`HTTPS_PROXY`, `NO_PROXY`, …) are read at that moment. Cookies are not kept and redirects not followed.
-    The key
-    never appears in an error, a log or a repr.
+    The first call opens the pool in the running event loop, and reads the proxy settings of the environment (`HTTPS_PROXY`, `NO_PROXY`, …).
+    `close` closes the pool. Cookies are not stored, and redirects are not followed. The key never appears in an error, a log or a repr.
 
     Args:
-        url: Address that calls are posted to.
-        where: Name of the upstream in errors, without path and query, which may contain a key.
-        model: Name of the model at the upstream, replacing the request's own. None keeps the request's.
-        connect_timeout: Seconds to get a connection, including name look-up, TLS and the wait for a free connection.
-        read_timeout: Maximum seconds of silence, before the first chunk and between two reads.
-        total_timeout: Seconds for a whole attempt, from the connection to the last chunk. None: no limit.
-        headers: Sent with every call.
-        max_retries: Further attempts after a failure in which no answer began: no connection, connection lost, 408,
-            409, 425, 429,
-            5xx. The pause follows `Retry-After`, else grows from 0.5 s with jitter. A read timeout is not retried: the
-            upstream
-            may still be working on the answer, and charge for it.
-        max_connections: Maximum number of concurrent calls; further calls wait, up to `connect_timeout`.
-        max_event_bytes: Maximum size of an event, or of an answer that is not streamed. Default: 16 MiB.
-        max_stream_bytes: Maximum size of all data of one reply. Default: 128 MiB.
-        sleep, random: Functions used for waiting and jitter; replaced in tests.
+        url: URL to which requests are posted.
+        where: Name of the upstream in errors: its URL without path and query, which may contain a key.
+        model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
+        connect_timeout: Maximum seconds to get a connection. This includes DNS, TLS and the wait for a free connection.
+        read_timeout: Maximum seconds without data, before the first chunk and between two reads.
+        total_timeout: Maximum seconds of a whole attempt, from the connection to the last chunk. None: no limit.
+        headers: Headers of every call.
+        max_retries: Maximum number of retries after a failure before the answer began: no connection, a lost connection, or one of the
+            statuses 408, 409, 425, 429 and 5xx. The pause before a retry is the one that `Retry-After` asks for. Without this header, it
+            grows from 0.5 s, with jitter. A read timeout is not retried, because the upstream may still be generating the answer, and
+            charge for it.
+        max_connections: Maximum number of concurrent calls. Other calls wait, at most `connect_timeout`.
+        max_event_bytes: Maximum bytes of an event, or of an answer that is not streamed. Default: 16 MiB.
+        max_stream_bytes: Maximum bytes of all data of one reply. Default: 128 MiB.
+        sleep: Function that waits for a number of seconds. Tests replace it.
+        random: Function that returns a random number from 0 to 1, for jitter. Tests replace it.
     """
 
     def __init__(
@@ -138,7 +132,7 @@ class UpstreamClient(ABC):
 
     @property
     def name(self) -> str:
-        """The upstream's name of the model, or the upstream's address if the request names the model."""
+        """Name of the model at the upstream, or the address of the upstream if each request names its model."""
         return self._model or self._where
 
     @property
@@ -168,7 +162,7 @@ class UpstreamClient(ABC):
                         raise ModelReplyTooLarge(message)
                     for at, chunk in enumerate(answer.feed(data) if data else answer.end(), 1):
                         yield chunk
-                        if at % CHUNKS_AT_ONCE == 0:  # the turn does work for each chunk: let other tasks run
+                        if at % CHUNKS_AT_ONCE == 0:  # the caller works on each chunk: let other tasks run
                             await asyncio.sleep(0)
                     if len(data) == PIECE_BYTES:  # more data may be available already
                         await asyncio.sleep(0)
@@ -180,25 +174,30 @@ class UpstreamClient(ABC):
             call, answer = self._continue_call(call, answer)
 
     def retire(self) -> None:
-        """Close the connections as soon as no caller uses the client any more; running calls continue."""
+        """Close the connections as soon as no caller uses the client any more. Running calls continue."""
         self._retired = True
         if self._pool is not None:
             close_after(self, self._pool)
 
     async def close(self) -> None:
-        """Close the pool and refuse further calls."""
+        """Close the connections. Calls after that raise `ModelUnavailable`."""
         self._closed = True
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
 
     async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        """Build the request. Override this instead of `_build_request` if building may take long."""
+        """Build the HTTP request. Subclasses override this method if `_build_request` may take long and should run in a thread."""
         return self._build_request(request, headers)
 
     @abstractmethod
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
-        """Return the HTTP request for a Chat Completions body, with the headers of this call."""
+        """Return the HTTP request for a Chat Completions body.
+
+        Args:
+            request: The body.
+            headers: Headers of this call, which override those of the client.
+        """
 
     @abstractmethod
     def _create_reader(self, call: PreparedRequest) -> AnswerReader:
@@ -207,14 +206,21 @@ class UpstreamClient(ABC):
     def _continue_call(
         self, call: PreparedRequest, answer: AnswerReader
     ) -> tuple[PreparedRequest, AnswerReader | None]:
-        """Return the call that continues an incomplete answer, and its parser; the parser is None if there is no such call."""
+        """Return the call that continues an incomplete answer, and its parser.
+
+        The parser is None if the answer is complete. The returned call is then ignored.
+
+        Args:
+            call: The call that was just answered.
+            answer: Parser of that answer.
+        """
         del answer
         return call, None
 
     async def _respond(self, call: PreparedRequest) -> tuple[aiohttp.ClientResponse, float]:
-        """Return a successful response, and the event loop's time by which it has to end.
+        """Send a request until a response begins, and return the response and its deadline in the event loop's time.
 
-        Attempts that fail earlier are retried if the failure allows it.
+        A failed attempt is repeated if the failure may be temporary.
         """
         attempt, now = 0, asyncio.get_running_loop().time
         while True:
@@ -234,7 +240,12 @@ class UpstreamClient(ABC):
             attempt += 1
 
     def _choose_pause(self, failure: _Failure, attempt: int) -> float | None:
-        """Return the seconds before the next attempt, or None if the call must not be retried."""
+        """Return the seconds to wait before the next attempt, or None if the call must not be retried.
+
+        Args:
+            failure: The failure of the last attempt.
+            attempt: Number of attempts before that one.
+        """
         if not failure.again or attempt >= self._max_retries:
             return None
         requested_pause = failure.error.retry_after
@@ -262,7 +273,7 @@ class UpstreamClient(ABC):
             response.close()
 
     async def _read_refusal(self, response: aiohttp.ClientResponse, secrets: tuple[str, ...]) -> _Failure:
-        """Return the failure for a response whose status is not 200."""
+        """Return the failure that a response with a status other than 200 describes."""
         data = bytearray()
         try:
             async with asyncio.timeout(ERROR_BODY_SECONDS):
@@ -277,15 +288,18 @@ class UpstreamClient(ABC):
         return _Failure(error, again=is_retryable(error, response.headers))
 
     async def _read_before(self, response: aiohttp.ClientResponse, deadline: float) -> bytes:
-        """Read more data, within the time of the attempt. aiohttp's own timer never fires while there is always more to read."""
+        """Return the next data of a response, or raise `ModelUnavailable` if the deadline has passed.
+
+        The time limit of aiohttp does not suffice: its timer never fires while more data is always available.
+        """
         if asyncio.get_running_loop().time() >= deadline:
             raise self._make_timeout_error(TimeoutError())
         return await self._read(response)
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """Return the data that has arrived; empty at the end of the response.
+        """Return the data that has arrived. The result is empty at the end of the response.
 
-        A connection that ended too early also gives an empty result; the parser detects that the answer is incomplete.
+        The result is also empty if the connection was lost. The parser then detects that the answer is incomplete.
         """
         import aiohttp
 
@@ -306,7 +320,7 @@ class UpstreamClient(ABC):
     def _explain_no_response(self, exc: Exception) -> _Failure:
         """Return the failure for a call that got no response.
 
-        Not all of aiohttp's errors are chained: the repr of some contains the request's headers, of others the proxy's
+        Some of aiohttp's errors do not become the cause of the failure, because their repr contains the request's headers or the proxy's
         password.
         """
         import aiohttp
@@ -358,17 +372,17 @@ class UpstreamClient(ABC):
 
 
 class PreparedRequest(NamedTuple):
-    """An HTTP request ready to be sent, and the credentials in it."""
+    """An HTTP request that can be sent, and the credentials in its headers."""
 
     body: bytes
     headers: dict[str, str]
     secrets: tuple[str, ...]
     fields: Mapping[str, Any] = {}
-    """The body before encoding, for a call that continues this one."""
+    """The body before it was encoded. A call that continues the answer to this one needs it."""
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any], headers: dict[str, str]) -> PreparedRequest:
-        """Encode `body` as JSON.
+        """Return a request whose body is `body`, encoded as JSON.
 
         Args:
             body: Body of the request.
@@ -386,7 +400,7 @@ class PreparedRequest(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A failed attempt, with the error to raise if it was the last one."""
+    """A failed attempt. `error` is raised, with `cause`, unless `again` is true and a retry is allowed."""
 
     error: ModelError
     cause: BaseException | None = None
@@ -394,7 +408,7 @@ class _Failure(NamedTuple):
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read the end of a finished response, because a connection can only be reused once it has been read completely."""
+    """Read the rest of a response after its answer is complete. Its connection can be used again only after all data has been read."""
     import aiohttp
 
     try:

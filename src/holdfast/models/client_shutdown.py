@@ -1,4 +1,4 @@
-"""Shutdown of clients that a new configuration no longer uses: at once if idle, else after the last turn that uses them."""
+"""Close clients that a new configuration no longer uses: at once if they are idle, otherwise after the last turn that uses them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _closing: Final[set[asyncio.Task[None]]] = set()
 
 
 def retire(client: Any) -> None:
-    """Close a client's connections as soon as no caller uses it any more. Does nothing for clients without `retire`."""
+    """Close a client's connections as soon as no caller uses the client any more. Do nothing if the client has no method `retire`."""
     method = getattr(client, "retire", None)
     if method is not None:
         method()
 
 
 def close_after(owner: object, pool: Pool) -> None:
-    """Close `pool` once `owner` has been garbage-collected. Must be called in the event loop of both."""
+    """Close `pool` when `owner` is garbage-collected. Call this function in the event loop that both use."""
     weakref.finalize(owner, _schedule_close, pool, asyncio.get_running_loop()).atexit = False
 
 

@@ -1,11 +1,11 @@
-"""Conversion of chunks to a completion and back, without loss.
+"""Convert chunks to a completion and back, without loss.
 
-OpenAI documents how to join the fields of its own API. The rules for all other fields:
+OpenAI documents how to join the fields of its own API. For all other fields of a delta, these rules apply:
 
-- Strings that grow are joined; names and ids are kept.
-- Lists are extended; items with an `index` are merged by it.
+- Strings are joined, except names, ids and others in `KEPT`, whose first value is kept.
+- Lists are extended. Items with the same `index` and type are merged.
 - Objects are merged field by field.
-- Anything else is replaced by the newest value that is not null.
+- Any other value is replaced by the newest value that is not null.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from typing import NamedTuple
 from holdfast.numbers import is_whole
 
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
-"""Strings of a delta that are sent whole, by some providers repeatedly: the first value is kept."""
+"""Fields of a delta whose strings are not sent in pieces. Some providers repeat them in each delta, so only the first value is kept."""
 STREAM_ONLY: Final = frozenset({"obfuscation"})
-"""Fields that are padding against traffic analysis, and mean nothing once the stream has ended."""
+"""Fields of a chunk that are left out of the completion. They are padding against traffic analysis."""
 _PIECES_JOINED: Final = 1_024
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")
 
 
 async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the `chat.completion` that `chunks` add up to.
+    """Return the `chat.completion` that results from joining `chunks`.
 
     Raises:
         ModelProtocolError: The chunks contain no choice.
@@ -48,7 +48,7 @@ async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def has_content(chunk: dict[str, Any]) -> bool:
-    """Return True if a chunk contains more than a role."""
+    """Return True if a chunk contains more than a role, for example text, a tool call or a `finish_reason`."""
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta") or {}
         if choice.get("finish_reason") is not None or any(delta[key] for key in delta if key != "role"):
@@ -57,7 +57,12 @@ def has_content(chunk: dict[str, Any]) -> bool:
 
 
 def to_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the chunks of a stream that collects to `completion`; `by_word` splits contents and arguments into words."""
+    """Yield the chunks of a stream from which `collect` returns `completion` again.
+
+    Args:
+        completion: The `chat.completion`.
+        by_word: True to yield each word of the content and of tool arguments as a chunk of its own.
+    """
     head = {key: value for key, value in completion.items() if key not in ("choices", "usage", "object")}
     head["object"] = "chat.completion.chunk"
     for choice in completion.get("choices") or ():
@@ -71,7 +76,7 @@ def to_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[
 
 
 def _split_message(message: dict[str, Any], *, by_word: bool) -> Iterator[dict[str, Any]]:
-    """Yield `message` as deltas; its tool calls get the `index` by which they are merged."""
+    """Yield the deltas of a message. Tool calls get an `index`, by which a client joins their deltas."""
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         calls = [{"index": at} | call for at, call in enumerate(calls)]
@@ -98,12 +103,12 @@ def _split_call(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 class Collector:
-    """Adds chunks up to a completion, and can return the partial completion at any time.
+    """Joins chunks to a completion, and can return the partial completion at any time.
 
-    Chunks are neither changed nor kept. The cost of adding a chunk depends on its size only, not on what came before.
+    Chunks are not changed, and the collector keeps no reference to them. The cost of adding a chunk depends only on the size of the chunk.
 
     Attributes:
-        finished: True if there is a choice, and every choice has a finish reason.
+        finished: True if there is at least one choice and every choice has a finish reason.
     """
 
     def __init__(self) -> None:
@@ -114,7 +119,7 @@ class Collector:
 
     @property
     def usage(self) -> dict[str, Any] | None:
-        """The latest usage reported so far; None if there was none."""
+        """The newest token usage that a chunk has reported, or None."""
         usage = self._top.get("usage")
         if usage is None:  # Moonshot puts it inside the choice.
             usage = next(
@@ -123,11 +128,10 @@ class Collector:
         return _join_pieces(usage) if isinstance(usage, dict) else None
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Add one chunk, ignoring anything in it that is not of the expected type.
+        """Add one chunk. Parts of it that have an unexpected type are ignored.
 
         Raises:
-            ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`; the chunk is not
-                added.
+            ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`. The chunk is not added.
         """
         for key, value in chunk.items():
             if key == "choices":
@@ -149,9 +153,9 @@ class Collector:
         return self.build_partial()
 
     def build_partial(self) -> dict[str, Any]:
-        """Return what has arrived so far, in the form of a completion.
+        """Return the answer as far as it has arrived, in the form of a completion.
 
-        `choices` may be empty, a `finish_reason` None, and the arguments of the last tool call incomplete JSON.
+        `choices` may be empty, a `finish_reason` may be None, and the arguments of the last tool call may be incomplete JSON.
         """
         completion = {"object": "chat.completion", **_join_pieces(self._top)}
         completion["choices"] = [self._choices[index].to_dict(index) for index in sorted(self._choices)]
@@ -163,16 +167,20 @@ class Collector:
     def _add_top(self, key: str, value: Any) -> None:
         """Set a top-level field of the completion.
 
-        Later values replace earlier ones, but id, created and model keep the first non-empty value: Azure's first chunk
-        has an empty id and model.
+        A new value replaces the old one, except that `id`, `created` and `model` keep their first value that is not empty. The first chunk
+        from Azure has an empty `id` and `model`.
         """
         fixed = key in ("id", "created", "model") and self._top.get(key)
         if key not in self._top or (value is not None and not fixed):
             self._top[key] = _copy_growing(value, growing=False)
 
     def _measure(self, choice: dict[str, Any]) -> None:
-        """Add the size of a chunk to the total, hidden reasoning and arguments included, before it is stored."""
-        # Fields outside the delta do not add up: each chunk replaces those of the one before.
+        """Add the size of a choice's delta to the size of the reply, including reasoning and tool arguments, before the delta is stored.
+
+        Raises:
+            ModelReplyTooLarge: The reply is too large.
+        """
+        # Fields outside the delta do not grow: those of each chunk replace those of the chunk before.
         delta = choice.get("delta", choice.get("message"))
         try:
             self._size += len(_encode(delta))
@@ -201,7 +209,7 @@ class Collector:
 
 
 class _Choice:
-    """One choice while it arrives."""
+    """One choice of a reply, as far as it has arrived."""
 
     __slots__ = ("calls", "fields", "message", "positions")
 
@@ -213,7 +221,7 @@ class _Choice:
 
     @property
     def parts(self) -> int:
-        """Number of calls, plus the items of all lists in the message."""
+        """Number of tool calls, plus the number of items of all lists in the message."""
         return len(self.calls) + sum(len(value) for value in self.message.values() if isinstance(value, list))
 
     def add(self, choice: dict[str, Any]) -> None:
@@ -260,7 +268,7 @@ class _Choice:
 
 
 class _Pieces:
-    """A string while it grows. It is joined once at the end, since appending to a long string would copy it each time."""
+    """A string that grows piece by piece. The pieces are joined at the end, because appending to a long string copies it each time."""
 
     __slots__ = ("_joined", "_latest")
 
@@ -269,7 +277,7 @@ class _Pieces:
         self._latest = [first]
 
     def append(self, piece: str) -> None:
-        """Append a piece. Small pieces are joined now and then, because each one takes 60 bytes of memory."""
+        """Append a piece. After every 1,024 pieces these are joined, because each separate piece needs 60 more bytes of memory."""
         self._latest.append(piece)
         if len(self._latest) >= _PIECES_JOINED:
             self._joined.append("".join(self._latest))
@@ -277,12 +285,19 @@ class _Pieces:
 
     @property
     def text(self) -> str:
-        """The whole string."""
+        """The complete string."""
         return "".join([*self._joined, *self._latest])
 
 
 def _merge_field(target: dict[str, Any], key: str, new: Any, *, growing: bool = True) -> None:
-    """Merge `new` into `target[key]`. Strings are joined if `growing`, else replaced."""
+    """Merge `new` into `target[key]` by the rules of this module.
+
+    Args:
+        target: Object that contains the field.
+        key: Name of the field.
+        new: Newly arrived value.
+        growing: True for fields of a delta, whose strings are joined. False: a new string replaces the old one.
+    """
     old = target.get(key)
     if old is None:
         if new is not None or key not in target:
@@ -315,7 +330,7 @@ def _extend(old: list[Any], new: Any, *, growing: bool) -> None:
 
 
 def _find_item(items: list[Any], item: Any) -> dict[str, Any] | None:
-    """Return the item of a list that `item` continues: the one with the same `index` and type, or None."""
+    """Return the item of a list that `item` continues, which is the one with the same `index` and type. None if there is none."""
     if not isinstance(item, dict) or not isinstance(item.get("index"), int):
         return None
     for known in reversed(items):
@@ -325,7 +340,7 @@ def _find_item(items: list[Any], item: Any) -> dict[str, Any] | None:
 
 
 def _copy_growing(value: Any, key: str = "", *, growing: bool = True) -> Any:
-    """Return a copy of `value` that can grow without changing the chunk it came from."""
+    """Return a copy of `value` whose strings can grow. Changing the copy does not change the chunk that contains `value`."""
     if isinstance(value, str):
         return _Pieces(value) if growing and key and key not in KEPT else value
     if isinstance(value, dict):
@@ -336,7 +351,7 @@ def _copy_growing(value: Any, key: str = "", *, growing: bool = True) -> Any:
 
 
 def _join_pieces(value: Any) -> Any:
-    """Return a deep copy of `value` with its strings joined."""
+    """Return a deep copy of `value` in which each `_Pieces` is replaced by its string."""
     if isinstance(value, _Pieces):
         return value.text
     if isinstance(value, dict):
@@ -347,16 +362,16 @@ def _join_pieces(value: Any) -> Any:
 
 
 class TokenUsage(NamedTuple):
-    """Token counts of one call; missing or invalid numbers are 0."""
+    """Token counts of one call. A number that the provider did not report, or that is invalid, is 0."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
-    """Part of `prompt_tokens` that the provider read from its cache."""
+    """The number of `prompt_tokens` that the provider read from its cache."""
 
 
 def read_usage(usage: object) -> TokenUsage:
-    """Return the token counts of a completion's `usage`, which may have any type."""
+    """Return the token counts of a completion's `usage`. All counts are 0 if `usage` is not an object."""
     if not isinstance(usage, Mapping):
         return TokenUsage()
     details = usage.get("prompt_tokens_details")

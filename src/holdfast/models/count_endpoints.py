@@ -1,8 +1,10 @@
-"""Addresses and request formats of the endpoints with which providers count a prompt. No I/O.
+"""URLs and request formats of providers' endpoints that count the tokens of a prompt. This module does no I/O.
 
-Three endpoints are documented: Anthropic's "Count tokens in a Message" (`POST /v1/messages/count_tokens`), Gemini's
-`models.countTokens` with a whole `generateContentRequest`, and OpenAI's "Get input token counts"
-(`POST /v1/responses/input_tokens`), which takes the Responses API's items.
+It supports three endpoints, as the providers document them:
+
+- Anthropic: "Count tokens in a Message" (`POST /v1/messages/count_tokens`).
+- Gemini: `models.countTokens`, with a complete `generateContentRequest`.
+- OpenAI: "Get input token counts" (`POST /v1/responses/input_tokens`), with items in the format of the Responses API.
 """
 
 from __future__ import annotations
@@ -31,18 +33,18 @@ class Endpoint(NamedTuple):
 
     kind: Kind
     url: str
-    """Address; for Gemini, with `{model}` as the placeholder of the model's name."""
+    """URL of the endpoint. For Gemini, it contains the placeholder `{model}` for the name of the model."""
     headers: dict[str, str]
-    """Headers, including the key."""
+    """Headers of every call, including the key."""
     model: str
-    """Model for requests that name none."""
+    """Name of the model for requests that do not name one."""
 
     def make_url(self, body: Body) -> str:
-        """Return the URL that counts the prompt of `body`."""
+        """Return the URL for counting the prompt of `body`, a Chat Completions request."""
         return self.url.replace("{model}", quote(self._get_model(body).removeprefix("models/"), safe=""))
 
     def make_request(self, body: Body) -> dict[str, Any]:
-        """Return the counting request for the prompt of `body`, a Chat Completions request.
+        """Return the body of the call that counts the prompt of `body`, a Chat Completions request.
 
         Raises:
             InvalidRequest: The prompt contains something that the provider's format cannot express.
@@ -54,24 +56,24 @@ class Endpoint(NamedTuple):
         return model if isinstance(model, str) and model else self.model
 
     def parse_answer(self, data: Any) -> int | None:
-        """Return the number of tokens in a response, or None if it contains none."""
+        """Return the token count that a decoded response contains, or None if it contains none."""
         name = "totalTokens" if self.kind == "gemini" else "input_tokens"
         tokens = data.get(name) if isinstance(data, Mapping) else None
         return tokens if is_whole(tokens, 1) else None
 
 
 def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provider: str = "openai") -> Endpoint:
-    """Return the endpoint that counts the prompts of a model.
+    """Return the endpoint that counts the tokens of a model's prompts.
 
-    It is chosen by `provider`, else by the host, else by the model's name: a router that serves Claude is called in
-    Anthropic's
-    format. Everything else is assumed to have OpenAI's endpoint; upstreams without it answer 404.
+    The format of the endpoint depends on `provider` if it is `anthropic` or `gemini`. Otherwise it depends on the host of `base_url`, and for
+    other hosts on the name of the model: a router is called in Anthropic's format if the model is a Claude. All other upstreams are called
+    in OpenAI's format. An upstream without this endpoint answers 404.
 
     Args:
-        base_url: Base address of the model's own calls, including the version.
-        api_key: Sent in the provider's own header. None sends no key.
+        base_url: Base URL of the calls of the model, including the version.
+        api_key: Key, which is sent in the header that the provider expects. None: no key is sent.
         model: Name of the model at the upstream.
-        provider: `anthropic`, `gemini` or anything else.
+        provider: `anthropic`, `gemini` or any other provider.
     """
     parts = urlsplit(base_url.strip())
     plain = model.rpartition("/")[2].lower()
@@ -129,7 +131,10 @@ def _build_openai(body: Body, model: str) -> dict[str, Any]:
 
 
 def _split_items(message: Body) -> Iterator[dict[str, Any]]:
-    """Yield a Chat Completions message as items of the Responses API: text and calls are separate, results have no role."""
+    """Yield a Chat Completions message as items of the Responses API.
+
+    The content and each tool call become separate items. A tool result becomes an item without a role.
+    """
     role, content = message.get("role"), message.get("content")
     if role == "tool":
         parts = content if isinstance(content, str) else _convert_parts(content, "input_text")

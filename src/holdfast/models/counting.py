@@ -1,7 +1,7 @@
-"""Client for a provider's endpoint that counts the tokens of a prompt. aiohttp is imported by the first call.
+"""Client for a provider's endpoint that counts the tokens of a prompt. The first call imports aiohttp.
 
-A provider's count is optional: after a failure or a timeout the provider is not called for a while, and the local count
-is used.
+Holdfast can work without the provider's count. After a failure or a timeout, the provider is not called for a while, and the local count is
+used instead.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.models")
 
 CACHED: Final = 1_024
-"""Maximum number of cached counts, by hash of the prompt."""
+"""Maximum number of counts in the cache. Its keys are hashes of prompts."""
 SECONDS: Final = 3.0
-"""Maximum time to wait for a count, in seconds: a turn waits for it."""
+"""Maximum seconds to wait for a count. The limit is low, because a turn waits for the count."""
 PAUSE: Final = 60.0
-"""Seconds during which a provider is not called again after a failure."""
+"""Seconds after a failure during which the provider is not called."""
 LONG_PAUSE: Final = 3_600.0
-"""The same, after a response that says there is no such endpoint or that the key is not allowed to use it."""
+"""Seconds during which the provider is not called if it answered that the endpoint does not exist or that the key may not use it."""
 ANSWER_BYTES: Final = 64 * 1024
 WORDS: Final = 300
-"""Maximum number of characters of an upstream's message that are reported."""
+"""Maximum number of characters of a provider's error message that `failure` contains."""
 _FINAL: Final = frozenset({401, 403, 404, 405, 410, 501})
-"""Statuses after which asking again soon is pointless."""
+"""Statuses that will probably not change soon. They cause `LONG_PAUSE`."""
 _PROMPT_REJECTED: Final = frozenset({400, 413, 422})
-"""Statuses that reject one prompt and say nothing about the next."""
+"""Statuses that concern a single prompt. They cause no pause, because the next prompt may be counted."""
 
 
 class _NoCountError(Exception):
-    """The reason for a missing count, and the seconds until the next attempt."""
+    """The provider returned no count. The message gives the reason, and `pause` is the number of seconds until the next attempt."""
 
     def __init__(self, why: str, pause: float = PAUSE) -> None:
         super().__init__(why)
@@ -53,16 +53,16 @@ class _NoCountError(Exception):
 
 
 class PromptCounter(Protocol):
-    """Counts whole prompts in the way a provider does."""
+    """Counts the tokens of complete prompts as the provider of a model does."""
 
     @property
     def failure(self) -> str | None:
-        """The reason why the last count failed, for reports; None if it succeeded."""
+        """The reason why the last count failed, or None if it succeeded."""
 
     async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
-        """Return the tokens of a Chat Completions request's prompt, tools and media included, or None if there is no count.
+        """Return the tokens of the prompt of a Chat Completions request, including tools and media, or None if there is no count.
 
-        Never raises except for cancellation, and never takes longer than a few seconds.
+        The method raises no error except cancellation, and takes no longer than a few seconds.
         """
 
     async def close(self) -> None:
@@ -70,13 +70,13 @@ class PromptCounter(Protocol):
 
 
 class ProviderCounter:
-    """A provider's count endpoint, with a cache.
+    """Counts prompts with a provider's endpoint, and caches the counts.
 
     Args:
         endpoint: The endpoint, from `find_count_endpoint`.
-        headers: Sent with every call, overriding the endpoint's own.
-        seconds: Maximum time to wait for a count, including the connection.
-        clock: Returns monotonic seconds; replaced in tests.
+        headers: Headers of every call. They override those of the endpoint.
+        seconds: Maximum seconds to wait for a count, including the connection.
+        clock: Returns monotonic seconds. Tests replace it.
 
     Raises:
         InvalidRequest: A header is invalid.
@@ -108,15 +108,18 @@ class ProviderCounter:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the last count failed, without any key; None if it succeeded."""
+        """The reason why the last count failed, with keys removed, or None if it succeeded."""
         return self._failure
 
     async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
-        """Return the tokens of a request's prompt, from the cache or the provider, or None. Never raises."""
+        """Return the tokens of the prompt of a request, from the cache or from the provider, or None if there is no count.
+
+        The method raises no error except cancellation.
+        """
         try:
             data = msgspec.json.encode(self._endpoint.make_request(body))
         except (HoldfastError, msgspec.MsgspecError, TypeError, ValueError, AttributeError, RecursionError) as exc:
-            # One unusual prompt is no reason to stop using the endpoint.
+            # Other prompts may be counted, so there is no pause.
             self._failure = f"the prompt cannot be expressed in {self._endpoint.kind}'s format: {exc}"
             return None
         key = hashlib.blake2b(data, digest_size=16).digest()
@@ -144,12 +147,12 @@ class ProviderCounter:
             close_after(self, self._pool)
 
     async def close(self) -> None:
-        """Close the connections and stop counting."""
+        """Close the connections. The provider is not called after that."""
         self._closed = True
         if self._pool is not None:
             await self._pool.close()
 
-    # -- asking ----------------------------------------------------------------
+    # -- calls of the provider -----------------------------------------------------
 
     async def _ask(self, url: str, data: bytes) -> int:
         import aiohttp
@@ -160,7 +163,7 @@ class ProviderCounter:
         except TimeoutError as exc:
             raise _NoCountError(f"no answer within {self._seconds:g} s") from exc
         except (aiohttp.ClientError, OSError, ValueError, RuntimeError, InvalidRequest) as exc:
-            # Only the type, and not chained: the text of some of these contains the request's headers.
+            # Report only the type, and do not chain the error, because the text of some errors contains the request's headers.
             raise _NoCountError(type(exc).__name__) from None
         if status != 200:
             words = (parse_error_body(answer, self._secrets) or {}).get("message")

@@ -1,6 +1,6 @@
-"""Conversion of upstream failures to Holdfast's errors. No I/O.
+"""Convert failures that upstreams report to Holdfast's errors. This module does no I/O.
 
-Prompts that are too long are recognized in `holdfast.models.overflow`.
+`holdfast.models.overflow` detects the errors about prompts that are too long.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 TRY_LATER: Final = frozenset({408, 409, 425, 429})
 """4xx statuses after which the same request may succeed later: timeout, conflict, too early, too many requests."""
 HOPELESS: Final = frozenset({"insufficient_quota", "billing_not_active"})
-"""Error codes sent with status 429 for which waiting does not help."""
+"""Error codes after which a retry cannot succeed, although upstreams send them with status 429."""
 MESSAGE_CHARS: Final = 500
-"""Maximum length of the upstream's message in an error's message; `body` has all of it."""
+"""Maximum number of characters of the upstream's message that the message of an error contains. The error's `body` has the full text."""
 SCANNED_CHARS: Final = 4000
-"""Maximum length of the text that is searched for signs of an overflow, to bound the work."""
+"""Maximum number of characters of a message that are searched for signs of a prompt that is too long. The limit bounds the work."""
 _ERROR_TYPES: Final = ("error", "response.error", "response.failed")
 SECRET_CHARS: Final = 8
-"""Shortest credential that is redacted. Local servers accept keys such as `none`, a word that errors need."""
+"""Minimum length of a credential that is redacted. Shorter ones are not: local servers accept keys such as `none`, a common word in errors."""
 
 
 def make_upstream_error(
     status: int | None, body: dict[str, Any] | None, *, where: str, headers: Mapping[str, str] | None = None
 ) -> ModelError:
-    """Return the error for an upstream that reported `body`, with an HTTP `status` or in the middle of its answer.
+    """Return Holdfast's error for an error that an upstream reported, as an HTTP response or in the middle of an answer.
 
     Args:
         status: HTTP status, or None if the response began with status 200.
-        body: The upstream's error object, with secrets removed; None if there is none.
+        body: The upstream's error object, with secrets removed, or None if there is none.
         where: Address of the upstream, for the message.
         headers: Headers of the response.
     """
@@ -62,11 +62,13 @@ def make_upstream_error(
 
 
 def make_too_long_error(refusal: ContextTooLong, tried: Sequence[int]) -> ContextTooLong:
-    """Return the error for a prompt that was rejected at every size, with the numbers.
+    """Return the error for a prompt that was shortened several times, and that the model always rejected as too long.
+
+    The message contains the size of each prompt, and the numbers that the model reported.
 
     Args:
-        refusal: The last rejection.
-        tried: Tokens of each prompt that was sent, as counted by Holdfast, in order; at least one.
+        refusal: Error of the last attempt.
+        tried: Tokens of the prompt of each attempt, in order, as counted by Holdfast. There must be at least one.
     """
     sizes = ", ".join(f"{tokens:,}" for tokens in tried)
     facts = [f"the model rejected every prompt as too long; tried {sizes} tokens by Holdfast's count"]
@@ -85,7 +87,7 @@ def make_too_long_error(refusal: ContextTooLong, tried: Sequence[int]) -> Contex
 
 
 def is_retryable(error: ModelError, headers: Mapping[str, str]) -> bool:
-    """Return True if the same request may succeed soon. The upstream's own `x-should-retry` takes precedence."""
+    """Return True if the same request may succeed soon. The upstream's header `x-should-retry` takes precedence over the type of error."""
     advice = headers.get("x-should-retry", "").lower()
     if advice in ("true", "false"):
         return advice == "true"
@@ -93,11 +95,11 @@ def is_retryable(error: ModelError, headers: Mapping[str, str]) -> bool:
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
-    """Return the pause in seconds that the upstream asked for in `retry-after-ms` or `retry-after`, or None.
+    """Return the pause in seconds for which the upstream asked in `retry-after-ms` or `retry-after`, or None.
 
     Args:
-        headers: Headers of the response; a case-insensitive mapping also finds names in other case.
-        now: Unix seconds, to interpret a date. Default: the upstream's own `date` header.
+        headers: Headers of the response. The names are looked up in lower case, so pass a case-insensitive mapping if they may differ.
+        now: Current Unix seconds, from which a date is converted to a pause. None: the `date` header of the response is used.
     """
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         try:
@@ -111,7 +113,7 @@ def parse_retry_after(headers: Mapping[str, str], *, now: float | None = None) -
 
 
 def is_error(chunk: dict[str, Any]) -> bool:
-    """Return True if an event of a stream is an error in any of the formats that upstreams use."""
+    """Return True if a JSON object from an upstream is an error, in any of the known formats."""
     if chunk.get("error") or chunk.get("error_message"):
         return True
     return chunk.get("object") == "error" or chunk.get("type") in _ERROR_TYPES
@@ -120,9 +122,8 @@ def is_error(chunk: dict[str, Any]) -> bool:
 def find_error_object(data: Any) -> dict[str, Any] | None:
     """Return the error object in an upstream's JSON, or None if there is none.
 
-    Understands `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, `response.failed` of OpenAI's
-    Responses API, and
-    `error_type` with `error_message` in a chunk.
+    Known formats are `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, `response.failed` of OpenAI's Responses API, and
+    a chunk with `error_type` and `error_message`.
     """
     if isinstance(data, list) and data:
         data = data[0]
@@ -151,7 +152,7 @@ def parse_error_body(text: bytes, secrets: Iterable[str]) -> dict[str, Any] | No
 
 
 def scrub(value: Any, secrets: Iterable[str]) -> Any:
-    """Return `value` with all `secrets` replaced: some upstreams quote the key they reject."""
+    """Return a copy of a JSON value in which `secrets` are replaced by `[redacted]`, because some upstreams quote the key that they reject."""
     if isinstance(value, str):
         for secret in secrets:
             if len(secret) >= SECRET_CHARS:
@@ -165,7 +166,7 @@ def scrub(value: Any, secrets: Iterable[str]) -> Any:
 
 
 def _extract_message(body: dict[str, Any] | None) -> str:
-    """Return the error's message for people, on one line."""
+    """Return the message of an error object on one line, or the whole object as JSON if it has no message."""
     if body is None:
         return ""
     message = body.get("message")
@@ -175,7 +176,7 @@ def _extract_message(body: dict[str, Any] | None) -> str:
 
 
 def _find_quoted(body: dict[str, Any] | None) -> str:
-    """Return the original upstream's error as quoted by a router (OpenRouter: `metadata.raw`)."""
+    """Return the error of the original upstream that a router quotes (OpenRouter: `metadata.raw`), on one line, or an empty string."""
     metadata = (body or {}).get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if not raw:
@@ -189,7 +190,7 @@ def _list_labels(body: dict[str, Any] | None) -> list[str]:
 
 
 def _find_status(body: dict[str, Any] | None) -> int | None:
-    """Return the HTTP status that an error inside a stream gives as its code, or None."""
+    """Return the HTTP status that an error object contains as its code, or None. Errors inside a stream have no other status."""
     for key in ("code", "status", "status_code"):
         value = (body or {}).get(key)
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) == 3:

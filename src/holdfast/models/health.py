@@ -1,10 +1,8 @@
-"""Health of upstreams: counts of their calls, and cool-down after failures. No I/O.
+"""Track the health of upstreams: counts of their calls, and a cool-down after failures. This module does no I/O.
 
-An upstream that fails as unavailable cools down: if a fallback exists, the upstream is not called until a pause is
-over, and
-then by one call at a time until it answers. The pause is the one that the upstream asked for; otherwise it grows with
-each
-consecutive failure.
+After a failure with `ModelUnavailable`, an upstream cools down: if a fallback exists, the upstream is not called until a pause is over.
+After the pause, it gets one call at a time until it answers. The pause is the one for which the upstream asked. If it asked for none, the
+pause grows with each consecutive failure.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from holdfast.limits import COOL_DOWN_ASKED_SECONDS, COOL_DOWN_FIRST_SECONDS, CO
 
 
 class Upstream:
-    """State of one upstream within this process, shared by all tenants.
+    """The state of one upstream in this process. All tenants share it.
 
     Args:
-        name: Name of the llm, for metrics and logs.
+        name: Name of the entry in `llms`, for metrics and logs.
 
     Attributes:
-        calls: Number of calls; a call counts once, however often its client retried.
+        calls: Number of calls. A call with retries is one call.
         failures: Number of failed calls by error code.
         failovers: Number of calls that were sent to another model instead.
     """
@@ -42,7 +40,10 @@ class Upstream:
         return self._until is None or (now >= self._until and self._probe is None)
 
     def begin(self, now: int) -> Call:
-        """Register a new call. The first call after a pause is a probe, which decides whether the upstream is back."""
+        """Register a new call at `now`, in milliseconds since the epoch.
+
+        The first call after a pause is the probe. Until it ends, `is_available` returns False for other calls.
+        """
         self.calls += 1
         call = Call(self, now)
         if self._until is not None and self.is_available(now):
@@ -50,12 +51,15 @@ class Upstream:
         return call
 
     def record_answer(self, call: Call) -> None:
-        """Record that a call got an answer. A call that began before the last failure is ignored, since it proves nothing."""
+        """Record that a call got an answer, which ends the cool-down.
+
+        A call that began before the last failure is ignored, because it does not show that the upstream has recovered.
+        """
         if self._until is not None and (call is self._probe or call.started > self._since):
             self._in_a_row, self._until = 0, None
 
     def record_failure(self, call: Call, error: ModelError, now: int) -> None:
-        """Record that a call failed."""
+        """Record that a call failed at `now`, in milliseconds since the epoch. An unavailable upstream starts to cool down."""
         self.failures[error.code] += 1
         if not _is_down(error):
             return
@@ -65,7 +69,7 @@ class Upstream:
             pause = min(COOL_DOWN_FIRST_SECONDS * 2 ** min(self._in_a_row - 1, 32), COOL_DOWN_SECONDS)
             self._until = now + _to_milliseconds(requested_pause or pause)
         elif requested_pause is not None:
-            # It ran when an earlier call failed, so this is the same failure, but its pause may be longer.
+            # The call was already running when another call failed, so this is the same failure. Only its pause may be longer.
             self._until = max(self._until, now + _to_milliseconds(requested_pause))
 
     def end(self, call: Call) -> None:
@@ -75,7 +79,7 @@ class Upstream:
 
 
 class Call:
-    """One call to an upstream, which reports its outcome.
+    """One call to an upstream. Its methods report the outcome to the `Upstream`.
 
     Attributes:
         upstream: The upstream that is called.
@@ -89,11 +93,11 @@ class Call:
         self.started = started
 
     def record_answer(self) -> None:
-        """Record that the upstream began to answer."""
+        """Record that the upstream has begun to answer."""
         self.upstream.record_answer(self)
 
     def record_failure(self, error: ModelError, now: int) -> None:
-        """Record that the call failed or its answer was cut off. `now` is in milliseconds since the epoch."""
+        """Record that the call failed, or that its answer was cut off. `now` is in milliseconds since the epoch."""
         self.upstream.record_failure(self, error, now)
 
     def end(self) -> None:
@@ -102,7 +106,10 @@ class Call:
 
 
 def _is_down(error: ModelError) -> bool:
-    """Return True if an error is the upstream's fault, not that of the request, the caller's key or Holdfast's own limit."""
+    """Return True if an error means that the upstream is unavailable.
+
+    Errors that the request, the caller's own key (status 429) or Holdfast's limit on concurrent calls caused do not mean this.
+    """
     of_caller = error.handed and error.status == 429
     return isinstance(error, ModelUnavailable) and not isinstance(error, ModelBusy) and not of_caller
 

@@ -1,4 +1,4 @@
-"""Helpers for all calls over HTTP: validation of headers and keys, URLs, the environment's proxy."""
+"""Helpers for calls over HTTP: check headers and keys, build URLs, and find the proxy that the environment sets."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ OWN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"}
     | {"keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""Headers of the connection or the body, which are dropped so that all other headers of a client can be passed on."""
+"""Headers that describe a client's own connection or body. They are removed when the other headers of a client are passed on."""
 SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 
 
 def check_api_key(api_key: str) -> str:
-    """Return the key without surrounding spaces; raise `InvalidRequest` if it cannot be sent in a header."""
+    """Return the key without surrounding whitespace.
+
+    Raises:
+        InvalidRequest: The key cannot be sent in a header.
+    """
     key = api_key.strip()
     if not _HEADER_VALUE.fullmatch(key):
         raise InvalidRequest(
@@ -32,14 +36,16 @@ def check_api_key(api_key: str) -> str:
 
 
 def parse_base_url(base_url: str, path: Callable[[str], str]) -> tuple[str, str]:
-    """Return the URL to post to, and its name in errors: without path and query, which may contain a key.
+    """Return the URL of a call, and the name of the upstream in errors.
+
+    The name is the URL without path and query, because these may contain a key.
 
     Args:
-        base_url: Configured address; a query in it is kept.
-        path: Returns the path of a call, given the path of `base_url` without a trailing slash.
+        base_url: Configured base URL. Its query is kept.
+        path: Function that returns the path of the call for the path of `base_url`, which has no trailing slash.
 
     Raises:
-        InvalidRequest: The address is invalid, or contains a password.
+        InvalidRequest: The base URL is invalid, or contains a password.
     """
     try:
         parts = urlsplit(base_url.strip())
@@ -55,7 +61,7 @@ def parse_base_url(base_url: str, path: Callable[[str], str]) -> tuple[str, str]
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return `headers` with lower-case names, without those that belong to the connection.
+    """Return `headers` with lower-case names, without the headers in `OWN_HEADERS`.
 
     Raises:
         InvalidRequest: The name or the value of a header is invalid.
@@ -71,11 +77,13 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def find_proxy(url: str) -> str | None:
-    """Return the proxy that the environment sets for `url`, or None.
+    """Return the URL of the proxy that the environment sets for `url`, or None.
 
-    aiohttp's own `trust_env` would also read `~/.netrc` in each call, and refuse to send our Authorization header if it
-    finds the
-    host there.
+    aiohttp's option `trust_env` is not used. It also reads `~/.netrc` in each call, and rejects calls with an Authorization header if that
+    file contains the host.
+
+    Raises:
+        InvalidRequest: The proxy is not an HTTP proxy.
     """
     parts = urlsplit(url)
     proxies = getproxies_environment()

@@ -1,4 +1,4 @@
-"""Client for endpoints that answer one JSON request with one JSON response, such as embeddings and reranking."""
+"""Client for endpoints that answer a JSON request with a single JSON response, for example embeddings and reranking."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from holdfast.models.failures import find_error_object, is_error, make_upstream_
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
 
 _LARGE: Final = 64 * 1024
-"""Size in bytes above which a response cannot be an error object."""
+"""Minimum bytes of a response that is not checked for an error, because error objects are smaller."""
 _QUOTED: Final = 12
-"""Number of consecutive characters that count as a quotation of a text in an error."""
+"""Minimum number of consecutive characters of a text that make an error message a quotation of this text."""
 
 
 class PostingClient(UpstreamClient):
-    """Client for one endpoint, with its connections.
+    """Client for one endpoint, with its pool of connections.
 
     Args:
-        base_url: Base address including the version; a query in it is kept.
-        api_key: Sent as a bearer token. None sends no key.
+        base_url: Base URL including the version. Its query is kept.
+        api_key: Key, which is sent as a bearer token. None: no key is sent.
         model: Name of the model at the endpoint.
-        headers: Sent with every call.
-        path: Returns the path of a call, given the path of `base_url`.
-        mark: Bytes that every valid response contains and no error does: some errors have status 200.
+        headers: Headers of every call.
+        path: Function that returns the path of the call for the path of `base_url`.
+        mark: Bytes that every valid response contains, and no error. They are needed because some errors have status 200.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:
@@ -51,10 +51,10 @@ class PostingClient(UpstreamClient):
         super().__init__(url, where, model=model, headers=sent, **options)
 
     async def post(self, request: dict[str, Any]) -> bytes:
-        """Return the endpoint's complete response, not decoded.
+        """Send a request, and return the complete response without decoding it.
 
         Args:
-            request: Sent as JSON.
+            request: The request, which is sent as JSON.
 
         Raises:
             ModelError: The endpoint did not answer, or rejected the request.
@@ -72,7 +72,7 @@ class PostingClient(UpstreamClient):
 
 
 class _WholeAnswer(AnswerReader):
-    """Collects a response without decoding it: the caller does that, in a thread if it is large."""
+    """Collects a response without decoding it. The caller decodes it, in a thread if it is large."""
 
     def __init__(self, where: str, secrets: Sequence[str], limit: int, *, mark: bytes) -> None:
         super().__init__(where, secrets, limit)
@@ -93,9 +93,9 @@ class _WholeAnswer(AnswerReader):
 
 
 def describe_failure(exc: ModelError, texts: Sequence[str]) -> str:
-    """Return the message of an error, without the endpoint's own words if they quote one of the `texts` it was sent.
+    """Return the message of an error. Leave out the endpoint's own words if they quote one of the texts that were sent to it.
 
-    Some endpoints quote what they reject, and errors are logged.
+    Some endpoints quote the texts that they reject. Texts of users must not be logged with the error.
     """
     words = str(exc)
     parts = {words[at : at + _QUOTED] for at in range(max(1, len(words) - _QUOTED + 1))}

@@ -1,4 +1,4 @@
-"""Limit on the number of concurrent calls to a model; further calls wait in order."""
+"""Limit the number of concurrent calls of a model. Calls above the limit wait in a queue."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class LimitedModel:
-    """A `Model` that runs at most `most` calls at once. A call lasts until its stream ends.
+    """A `Model` that limits the number of concurrent calls of another model. A call lasts until its stream ends.
 
-    Further calls wait in order, at most for `patience` seconds. A cancelled call leaves the queue.
+    Calls above the limit wait in a queue. A cancelled call leaves the queue.
 
     Args:
-        model: The model that answers.
+        model: The model that answers the calls.
         most: Maximum number of concurrent calls.
-        patience: Maximum waiting time of a call, in seconds.
-        seconds: Returns monotonic seconds; replaced in tests.
+        patience: Maximum seconds that a call waits in the queue.
+        seconds: Returns monotonic seconds. Tests replace it.
 
     Attributes:
-        model: The model that answers.
-        running: Number of calls that are being answered.
-        waiting: Number of calls that are waiting.
-        waits: Number of calls that have had to wait so far.
-        waited: Total waiting time of all calls, in seconds.
+        model: The model that answers the calls.
+        running: Number of calls that are currently being answered.
+        waiting: Number of calls that are currently waiting.
+        waits: Total number of calls that have waited.
+        waited: Total seconds that calls have waited.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class LimitedModel:
 
     @property
     def origin(self) -> str | None:
-        """Scheme, host and port of the model's upstream, or None if unknown."""
+        """Scheme, host and port of the model's upstream, or None if the model has no upstream."""
         return get_upstream_origin(self.model)
 
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Wait until a call is allowed, then yield the model's answer.
+        """Wait until the call may run, then yield the model's answer.
 
         Raises:
-            ModelBusy: No other call ended in time.
+            ModelBusy: The call has waited for `patience` seconds.
         """
         await self._acquire_place()
         try:
@@ -77,7 +77,7 @@ class LimitedModel:
             self._places.release()
 
     def retire(self) -> None:
-        """Close the model's connections as soon as no caller uses it any more."""
+        """Close the model's connections as soon as no caller uses the model any more."""
         retire(self.model)
 
     async def close(self) -> None:
@@ -106,6 +106,6 @@ class LimitedModel:
 
 
 def get_upstream_origin(model: Model) -> str | None:
-    """Return scheme, host and port of a model's upstream, or None if unknown."""
+    """Return scheme, host and port of a model's upstream, or None if the model has no upstream."""
     found = getattr(model, "origin", None)
     return found if isinstance(found, str) else None

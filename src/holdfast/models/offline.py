@@ -1,8 +1,7 @@
-"""The built-in `offline` model for trying Holdfast out: it needs no network, has no intelligence, and says so.
+"""The built-in `offline` model, with which users can try out Holdfast without network and without a language model.
 
-Its answers report the prompt it was given, which shows what a working set does to a conversation. The same request
-always
-gives the same answer, to the byte.
+Its answers describe the prompt that the model received, which shows the effect of a strategy on a conversation. They also say that no
+language model wrote them. The same request always gets the same answer, byte for byte.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ HINTS: Final = (
 SHOWN_CHARS: Final = 200
 """Maximum number of characters of one text that an answer quotes."""
 LISTED_CHARS: Final = 80
-"""Maximum number of characters per message in a list of messages."""
+"""Maximum number of characters of each message or memory that an answer lists."""
 # Not imported from the modules that define them, because that import is slow and other models do not need it.
 _CONDENSED: Final = ("[Condensed from messages ", "[Summary of messages ")
-"""Prefixes of a message that replaces an evicted part, from `holdfast.context.digest.pool` and `holdfast.context.summaries`."""
+"""Start of a message that replaces evicted messages, as `holdfast.context.digest.pool` and `holdfast.context.summaries` write it."""
 _ATTRIBUTED: Final = "[agent "
-"""Prefix of a message that quotes another agent, from `holdfast.context.agent_view`."""
+"""Start of a message that quotes another agent, as `holdfast.context.agent_view` writes it."""
 _RECALLED: Final = tuple(label.partition(":")[0] for label in (OPENING, SESSION_OPENING))
-"""Prefixes of a message with the memories recalled for the turn."""
+"""Starts of the messages that contain recalled memories and search results."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
 _HELP: Final = re.compile(r"\W*help\W*", re.IGNORECASE)
 _CALL: Final = re.compile(r"\s*call\s+([\w.:-]+)\s*(\{.*\})?\s*", re.IGNORECASE | re.DOTALL)
@@ -49,25 +48,27 @@ Count = Callable[[dict[str, Any]], int]
 
 
 def estimate_tokens(data: dict[str, Any]) -> int:
-    """Return a rough token count of a message or a tool schema: a quarter of its JSON's bytes, at least 1."""
+    """Return a rough token count of a message or tool schema: a quarter of the bytes of its JSON, at least 1."""
     return max(1, len(msgspec.json.encode(data)) // 4)
 
 
 class OfflineModel:
     """A model that answers with a report on its prompt.
 
-    It understands `what do you see?` (lists the messages), `call NAME {json}` (calls one of the request's tools, then
-    summarizes
-    the tool's answer), and `help`. To anything else it answers with the size of the prompt, the system prompt's first
-    line, the
-    task, whether a part is condensed, what was recalled, the messages of other agents, and the last user message. There
-    is always
-    one choice, whatever `n` is; sampling parameters, `max_tokens` and `tool_choice` have no effect.
+    The last user message selects the answer:
+
+    - `what do you see?`: a list of the messages.
+    - `call NAME {json}`: a call of one of the request's tools. When the result arrives, the model answers with an excerpt of it.
+    - `help`: these commands.
+    - Any other text: a report on the prompt. It contains the size, the first line of the system prompt, the names of the tools, and the
+      first and the last user message. It also says if messages were condensed, and quotes recalled memories and messages of other agents.
+
+    The answer always has one choice. `n`, sampling parameters, `max_tokens` and `tool_choice` have no effect.
 
     Args:
         name: Name of the model in answers.
-        count: Counts the tokens of one message or one tool schema, for `usage` and the report.
-        clock: Returns Unix seconds for `created`; without it `created` is 0, so that answers do not depend on the time.
+        count: Function that counts the tokens of a message or tool schema, for `usage` and the report.
+        clock: Function that returns Unix seconds for `created`. None: `created` is 0, so that answers do not depend on the time.
     """
 
     def __init__(
@@ -85,14 +86,14 @@ class OfflineModel:
     async def stream(
         self, request: Request, *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the answer word by word; never raises."""
-        # Counting the whole prompt takes long, so it is done in a thread; a real provider does it remotely.
+        """Yield the answer word by word. The method raises no errors."""
+        # Counting the whole prompt takes long, so it is done in a thread.
         for chunk in to_chunks(await run_cpu(self._build_completion, request), by_word=True):
             await anyio.lowlevel.checkpoint()
             yield chunk
 
     async def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """Do nothing, because this model has no connections."""
 
     def _build_completion(self, request: Request) -> dict[str, Any]:
         prompt = _Prompt(request, self._count)
@@ -116,7 +117,7 @@ class OfflineModel:
 
 
 class _Prompt:
-    """The parts of a request that the offline model reports."""
+    """A request, with the facts that the offline model reports about it."""
 
     def __init__(self, request: Request, count: Count) -> None:
         self.messages = [message for message in request.get("messages") or () if isinstance(message, dict)]
@@ -127,7 +128,7 @@ class _Prompt:
         self.digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
 
     def list_texts(self, *roles: str) -> list[str]:
-        """Return the texts of all messages in these roles, except generated ones: condensed parts and recalled memories."""
+        """Return the texts of all messages with these roles. Leave out messages that Holdfast generates for condensed or recalled content."""
         return [
             text
             for message in self.messages
@@ -136,14 +137,14 @@ class _Prompt:
 
     @property
     def condensed(self) -> bool:
-        """True if a message replaces a part of the conversation."""
+        """True if the prompt contains a digest or summary in place of evicted messages."""
         return any(
             _get_text(message).startswith(_CONDENSED) for message in self.messages if message.get("role") == "user"
         )
 
     @property
     def recalled(self) -> list[str] | None:
-        """Texts of the recalled memories, or None if there is no such block."""
+        """Texts of the recalled memories, or None if no message contains recalled memories."""
         for message in self.messages:
             if message.get("role") == "user" and (block := _get_text(message)).startswith(_RECALLED):
                 return list(_parse_recalled(block))
@@ -151,14 +152,14 @@ class _Prompt:
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the tools that may be called."""
+        """Names of the tools in the request."""
         functions = [tool.get("function") for tool in self.tools]
         names = [function.get("name") for function in functions if isinstance(function, dict)]
         return [name for name in names if isinstance(name, str)]
 
 
 def _build_reply(prompt: _Prompt) -> dict[str, Any]:
-    """Return the assistant message for a prompt."""
+    """Return the assistant message that answers a prompt."""
     user_texts = prompt.list_texts("user")
     last = user_texts[-1] if user_texts else ""
     if prompt.messages and prompt.messages[-1].get("role") == "tool":
@@ -203,7 +204,7 @@ def _write_report(prompt: _Prompt, user_texts: list[str]) -> Iterator[str]:
 
 
 def _parse_recalled(block: str) -> Iterator[str]:
-    """Yield the texts in the lines of a recalled block; other lines are ignored."""
+    """Yield the texts in a message with recalled memories, whose lines after the first are JSON objects. Other lines are ignored."""
     for line in block.splitlines()[1:]:
         try:
             item = msgspec.json.decode(line)
@@ -225,7 +226,7 @@ def _list_messages(prompt: _Prompt) -> list[str]:
 
 
 def _describe_results(prompt: _Prompt) -> Iterator[str]:
-    """Yield a line on each tool result since the last assistant message."""
+    """Yield one line about each tool result at the end of the prompt."""
     names = {
         call.get("id"): (call.get("function") or {}).get("name") for m in prompt.messages for call in _list_calls(m)
     }
@@ -241,7 +242,7 @@ def _describe_results(prompt: _Prompt) -> Iterator[str]:
 
 
 def _make_call(prompt: _Prompt, name: str, arguments: str) -> dict[str, Any]:
-    """Return an assistant message that calls the tool, or that says why it cannot."""
+    """Return an assistant message that calls a tool, or that explains why the call is not possible."""
     if name not in prompt.tool_names:
         known = ", ".join(prompt.tool_names) or "none"
         return _make_reply(f"This request offers no tool called {name}. Tools it offers: {known}.")
@@ -260,7 +261,7 @@ def _list_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _get_text(message: dict[str, Any]) -> str:
-    """Return the text of a message, with media as their type in brackets."""
+    """Return the text of a message. Each part without text is replaced by its type in brackets."""
     content = message.get("content")
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""

@@ -11,14 +11,13 @@ from holdfast.models.http import check_api_key, check_headers, parse_base_url
 
 
 class OpenAIModel(UpstreamClient):
-    """An upstream with OpenAI's Chat Completions API: OpenAI, vLLM, llama.cpp, Ollama, OpenRouter, a gateway.
+    """A model of an upstream with OpenAI's Chat Completions API, for example OpenAI, vLLM, llama.cpp, Ollama, OpenRouter or a gateway.
 
     Args:
-        base_url: Base address including the version, such as `https://api.openai.com/v1`; a query in it is kept
-            (Azure's `api-version`).
-        api_key: Sent as a bearer token. None sends no key.
-        model: Name of the model at the upstream, replacing the request's own. None keeps the request's.
-        headers: Sent with every call.
+        base_url: Base URL including the version, for example `https://api.openai.com/v1`. Its query is kept, such as Azure's `api-version`.
+        api_key: Key, which is sent as a bearer token. None: no key is sent.
+        model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
+        headers: Headers of every call.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:

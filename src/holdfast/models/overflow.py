@@ -1,11 +1,9 @@
-"""Recognition of errors that say a prompt is too long, with the provider's limit and token count.
+"""Detect errors about a prompt that is too long, and read the provider's limit and token count from them.
 
-Based on the errors of OpenAI, Azure, Anthropic, Gemini and Vertex, Bedrock, vLLM, SGLang, TGI, llama.cpp, Ollama, LM
-Studio,
-OpenRouter, Groq, Cerebras, Mistral, DeepSeek, Together, Fireworks, xAI, Cohere, Moonshot, MiniMax, Qwen, Zhipu and
-GitHub
-Copilot. None of them documents its wording, so each observed wording is quoted in a test. Two similar errors are not
-overflows: a reply limit above the model's maximum, and a limit on tokens per time.
+The patterns cover errors of OpenAI, Azure, Anthropic, Gemini and Vertex, Bedrock, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenRouter,
+Groq, Cerebras, Mistral, DeepSeek, Together, Fireworks, xAI, Cohere, Moonshot, MiniMax, Qwen, Zhipu and GitHub Copilot. None of these
+providers documents its wording, so a test quotes each wording that was observed. Two similar errors do not mean that the prompt is too long:
+a requested reply above the model's maximum, and a limit on tokens per time.
 """
 
 from __future__ import annotations
@@ -17,22 +15,22 @@ from typing import Any, Final, NamedTuple
 from holdfast.numbers import is_whole
 
 SMALLEST: Final = 256
-"""Smallest number that is taken for a window; smaller ones in an error are codes or counts."""
+"""Minimum number in an error that is read as the size of a context window. Smaller numbers are codes or counts."""
 
 
 class Overflow(NamedTuple):
     """The numbers in an error about a prompt that is too long."""
 
     limit: int | None
-    """Size of the window in tokens, or of the part of it that the prompt may use."""
+    """Tokens of the context window, or of the part of it that the prompt may use. None if the error does not contain the number."""
     requested: int | None
-    """Tokens of the prompt, without the reply; None also if the error gives only a lower bound."""
+    """Tokens of the prompt, without the reply. None if the error does not contain the number, or only a lower bound."""
 
 
 _N = r"(\d[\d,_]{0,15})"
 
 _LABELS: Final = ("context_length", "context_size", "context_window")
-"""Parts of an error's code or type that suffice to recognize an overflow: OpenAI, Azure, Groq; llama.cpp; Zhipu."""
+"""Parts of the code or type of an error that show that the prompt is too long. OpenAI, Azure, Groq, llama.cpp and Zhipu use them."""
 _TOO_LONG: Final = re.compile(
     r"context[ _](?:length|size|window|limit)|maximum (?:model|prompt|input|allowed) (?:length|tokens)|model token limit"
     r"|(?:prompt|input) (?:is )?too long|(?:prompt|input) exceeds max(?:imum)? length|too many (?:input )?tokens"
@@ -45,13 +43,13 @@ _TOO_LONG: Final = re.compile(
 _RATE: Final = re.compile(
     r"per (?:min|hour|day|sec)|rate[ _]limit|quota|throttl|please wait|try again (?:in|later)", re.IGNORECASE
 )
-"""Limits on tokens per time, which are not windows."""
+"""Messages about a limit on tokens per time, which is not a context window."""
 _REPLY: Final = re.compile(
     r"supports at most \d+ (?:completion|output) tokens|maximum allowed number of output tokens"
     r"|range (?:of max_tokens|is from)|maximum tokens you requested|max_tokens value|max_?output_?tokens value",
     re.IGNORECASE,
 )
-"""The requested reply is longer than the model allows; a shorter prompt does not help."""
+"""Messages about a requested reply that is longer than the model allows. A shorter prompt does not help."""
 
 _LIMITS: Final = (
     # OpenAI, vLLM, DeepSeek, OpenRouter, xAI, SGLang; LM Studio and vLLM with "only"
@@ -94,7 +92,7 @@ def parse_overflow(words: str, body: Mapping[str, Any]) -> Overflow | None:
 
     Args:
         words: Message of the error, on one line.
-        body: The error object, for its code, its type, and the numbers that llama.cpp gives in separate fields.
+        body: The error object. Its code and type are examined, and the separate fields in which llama.cpp reports the numbers.
     """
     labels = [value for key in ("code", "type", "status") if isinstance(value := body.get(key), str)]
     if not any(known in label for label in labels for known in _LABELS):
@@ -110,7 +108,10 @@ def _to_number(value: Any) -> int | None:
 
 
 def _find_number(patterns: Sequence[re.Pattern[str]], words: str, least: int) -> int | None:
-    """Return the first number found that is large enough; the parts of one figure are summed."""
+    """Return the first number that a pattern finds and that is at least `least`, or None.
+
+    If an error lists the parts of a number separately, the result is their sum.
+    """
     for pattern in patterns:
         for found in pattern.finditer(words):
             number = sum(int(part.replace(",", "").replace("_", "")) for part in found.groups() if part)

@@ -1,4 +1,4 @@
-"""Parser for server-sent events, as lenient as providers require. No I/O."""
+"""Parse server-sent events. The parser accepts the deviations from the standard that providers send. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.limits import MODEL_EVENT_BYTES
 
 
 class Event(NamedTuple):
-    """One event: its `event` field, empty for most, and its data."""
+    """One event. `name` is its field `event`, which is empty for most events."""
 
     name: str
     data: bytes
@@ -19,20 +19,19 @@ class EventTooLong(ValueError):
 
 
 class EventReader:
-    """Split a byte stream into events, wherever the data is cut.
+    """Split a byte stream into events. The pieces of the stream may begin and end anywhere.
 
-    Lines end with LF, CR LF or CR. The data is split as bytes and decoded by the caller, so a character that is cut
-    between two
-    reads is complete again. Comments, ids and retry hints are ignored.
+    Lines end with LF, CR LF or CR. The data of events is returned as bytes, so the caller decodes only complete characters, even if one is
+    divided between two pieces. Comments, ids and retry hints are ignored.
 
     Args:
-        limit: Maximum size of an event, in bytes.
+        limit: Maximum bytes of an event.
     """
 
     def __init__(self, limit: int = MODEL_EVENT_BYTES) -> None:
         self._limit = limit
         self._open: list[bytes] = []
-        """Pieces of the unfinished line; joined once at its end, so that a long line takes linear time."""
+        """Pieces of the line that is not yet complete. They are joined once at the end of the line, so that a long line takes linear time."""
         self._open_size = 0
         self._after_cr = False
         self._started = False
@@ -41,10 +40,10 @@ class EventReader:
         self._data_size = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that `data` completes.
+        """Parse a piece of the stream, and return the events that are complete with it.
 
         Raises:
-            EventTooLong: The unfinished event exceeds the limit.
+            EventTooLong: The event that is not yet complete exceeds the limit.
         """
         if self._after_cr and data:
             data = data.removeprefix(b"\n")
@@ -62,7 +61,7 @@ class EventReader:
         return events
 
     def end(self) -> list[Event]:
-        """Return the unfinished event at the end of the stream: some servers omit the last empty line."""
+        """Parse the end of the stream, and return the last event if no empty line followed it. Some servers omit this line."""
         events = [event for event in (self._parse_line(b"".join(self._open)), self._dispatch()) if event is not None]
         self._open.clear()
         return events
