@@ -160,7 +160,7 @@ async def open_turn(
         ref=session.ref,
         responder=hf.roster.with_context(responder, settings.apply(responder.context)),
         settings=settings,
-        warnings=make_field_warnings(unknown, parsed.api, responder.llm.dialect),
+        warnings=make_field_warnings(unknown, parsed.api, responder.llm.dialect, names_session=session_id is not None),
         incoming=separated.messages,
         own=separated.own,
         heard=separated.heard,

@@ -19,7 +19,7 @@ from holdfast.domain.session import DEFAULT_USER
 from holdfast.limits import ID_BYTES
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
-from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
+from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is_session_name
 
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
@@ -273,20 +273,29 @@ def find_unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[st
     return unknown
 
 
-def make_field_warnings(names: list[str], api: Dialect, upstream: Dialect) -> tuple[TurnWarning, ...]:
+def make_field_warnings(
+    names: list[str], api: Dialect, upstream: Dialect, *, names_session: bool = True
+) -> tuple[TurnWarning, ...]:
     """Return a warning for each unknown field.
 
     Args:
         names: names of the unknown fields.
         api: API format of the request.
         upstream: API format of the model. Unknown fields of Anthropic's format are not sent to models with another format.
+        names_session: the request names a session. If it does not, a field such as `conversation_id` is probably meant to.
     """
     done = (
         "was not sent to the model, which has another API format"
         if api != upstream == "openai"
         else "was passed to the provider"
     )
-    text = "unknown field {name!r} {done}; list it in gateway.pass_fields of the server to end this warning"
+
+    def explain(name: str) -> str:
+        if not names_session and is_session_name(name):
+            return "did you mean 'session_id'? The request names no session"
+        return "list it in gateway.pass_fields of the server to end this warning"
+
     return tuple(
-        TurnWarning("unknown_field", text.format(name=name[:_SHOWN], done=done), param=name[:_SHOWN]) for name in names
+        TurnWarning("unknown_field", f"unknown field {name[:_SHOWN]!r} {done}; {explain(name)}", param=name[:_SHOWN])
+        for name in names
     )

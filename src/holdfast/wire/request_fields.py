@@ -196,6 +196,16 @@ def find_misspelt_name(name: str, ours: Iterable[str]) -> str | None:
     return None
 
 
+_SESSION_NAMES: Final = frozenset(
+    {"session", "sessionid", "conversation", "conversationid", "thread", "threadid", "chatid"}
+)
+
+
+def is_session_name(name: str) -> bool:
+    """Return True if other systems name a conversation by this field, in any spelling, such as `threadId`."""
+    return name.lower().replace("_", "").replace("-", "") in _SESSION_NAMES
+
+
 def _is_one_edit_away(one: str, other: str) -> bool:
     """Return True if the texts are equal after one letter is inserted, removed, changed, or swapped with its neighbour."""
     if abs(len(one) - len(other)) > 1:
