@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast import config
 from holdfast.config import Config
-from holdfast.config.convert import find_nearest
+from holdfast.config.convert import find_nearest, find_section_of
 from holdfast.config.gateway import Gateway
 from holdfast.config.model import Document
 from holdfast.durations import format_duration, parse_duration
@@ -246,10 +246,27 @@ def test_a_typing_error_suggests_the_nearest_key(key: str, data: st.DataObject) 
 @given(st.text(string.ascii_lowercase + "_", min_size=1, max_size=20))
 def test_an_unknown_key_is_one_problem_naming_a_known_key(key: str) -> None:
     assume(key not in get_fields(Document) and key not in {"null", "true", "false"})
+    assume(find_section_of(key, get_fields(Document)) is None)
     [problem] = problems(f"{key}: 1")
     assert problem.startswith(f"holdfast.yaml:1: {key}: unknown key; ")
     near = find_nearest(key, list(get_fields(Document)))
     assert (f"did you mean {near!r}?" if near else "known: context, llms") in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("strategy: token_window", "context.strategy"),
+        ("budget: 8000", "context.budget"),
+        ("agents: {support: {window_size: 5}}", "context.window_size"),
+        ("port: 9000", "gateway.port"),
+        ("required: true", "auth.required"),
+        ("ttl: 1h", "sessions.ttl"),
+    ],
+)
+def test_a_key_one_level_too_high_suggests_its_section(text: str, meant: str) -> None:
+    (problem,) = problems(text)
+    assert problem.endswith(f": unknown key; did you mean {meant!r}?")
 
 
 @given(st.lists(st.sampled_from(["port: x", "hots: a", "max_body: []", "host: {}"]), unique=True, min_size=1))

@@ -22,6 +22,21 @@ _TEXT_KEYS: Final = {"strategy"} | {
     name for strategy in strategies.STRATEGIES.values() for name, key in strategy.keys.items() if key.kind == "text"
 }
 
+_CONTEXT_KEYS: Final = frozenset({"strategy"}.union(*(strategy.keys for strategy in strategies.STRATEGIES.values())))
+_COMMON_SECTIONS: Final = ("context", "gateway", "sessions", "auth")
+"""Sections whose keys are often written one level too high."""
+
+
+def find_section_of(key: str, fields: Mapping[str, inspect.Field]) -> str | None:
+    """Return the common section among these fields that has the key, or None."""
+    for section in _COMMON_SECTIONS:
+        info = unwrap_type(fields[section].type)[0] if section in fields else None
+        if isinstance(info, inspect.StructType):
+            keys = _CONTEXT_KEYS if info.cls is ContextSettings else get_fields(info.cls)
+            if key in keys:
+                return section
+    return None
+
 
 def find_nearest(name: str, known: Collection[str]) -> str | None:
     """Return the known name that is most similar to `name`, ignoring case and dashes, or None if no known name is similar."""
@@ -92,7 +107,9 @@ class Converter:
             if key in cls.IGNORED:
                 self._problems.ignored.append((line, there, cls.IGNORED[key]))
             elif name not in fields:
-                self._problems.add(line, here, describe_unknown(key, fields))
+                outer = find_section_of(key, fields)
+                message = f"unknown key; did you mean '{outer}.{key}'?" if outer else describe_unknown(key, fields)
+                self._problems.add(line, here, message)
             elif name in given:
                 self._problems.add(line, there, f"the same as {spelt[name]!r} in line {given[name].line}")
             elif not _is_unset(child, fields[name]):
