@@ -348,5 +348,9 @@ async def test_unknown_query_parameter_is_refused() -> None:
             assert response.status_code == 400
             assert f"did you mean {hint}?" in response.json()["error"]["message"]
         assert (await served.http.get("/v1/sessions/s/artifacts/a.txt")).content == b"x"
+        for path in ("/v1/sessions/s/explain?text=flight", "/v1/search?query=flight"):
+            response = await served.http.get(path)
+            assert response.status_code == 400
+            assert "did you mean q?" in response.json()["error"]["message"]
         assert (await served.http.get("/v1/sessions?stauts=closed")).status_code == 400
         assert (await served.http.get("/healthz?probe=1")).status_code == 200

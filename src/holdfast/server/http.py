@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import Request
@@ -311,6 +311,10 @@ def parse_query(raw: bytes) -> dict[str, str]:
     return found
 
 
+_QUERY_NAMES: Final = frozenset({"contains", "keyword", "keywords", "query", "search", "text"})
+"""Names that other APIs have for `q`."""
+
+
 def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> None:
     """Raise `InvalidRequest` if a given name is unknown. Otherwise a misspelt name would be ignored silently.
 
@@ -321,7 +325,7 @@ def refuse_unknown(given: Iterable[str], names: Collection[str], kind: str) -> N
     """
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
+            near = ["q"] if name in _QUERY_NAMES and "q" in names else difflib.get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(names)) or 'none'}"
             raise errors.InvalidRequest(f"unknown {kind} {name[:80]!r}; {hint}", param=name[:80])
 
