@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast.hooks.webhook import Webhook
     from holdfast.indexes.settings import IndexSettings
     from holdfast.lifecycle.settings import LifeSettings
+    from holdfast.loop_portal import Portal
+    from holdfast.loop_portal import Portal as portal  # noqa: N813  # `holdfast.portal(…)` reads better at its call
     from holdfast.memory.lookup import MemorySettings
     from holdfast.models import AnthropicModel, OpenAIModel
     from holdfast.rerankers import RerankSettings
@@ -83,6 +85,7 @@ __all__ = [
     "OpenTurn",
     "Owner",
     "Pattern",
+    "Portal",
     "PythonSettings",
     "RecallSettings",
     "RerankSettings",
@@ -107,6 +110,7 @@ __all__ = [
     "make_redactor",
     "open",
     "open_store",
+    "portal",
     "register_strategies",
     "serve",
     "tool_from",
@@ -140,6 +144,7 @@ _HOMES = {
     "OpenTurn": "holdfast.turns.library_turn",
     "Owner": "holdfast.domain.memory",
     "Pattern": "holdfast.secrets",
+    "Portal": "holdfast.loop_portal",
     "PythonSettings": "holdfast.tools.python.settings",
     "RecallSettings": "holdfast.context.recalled",
     "RerankSettings": "holdfast.rerankers",
@@ -163,6 +168,7 @@ _HOMES = {
     "make_redactor": "holdfast.secrets",
     "open": "holdfast.holdfast:Holdfast",
     "open_store": "holdfast.stores",
+    "portal": "holdfast.loop_portal:Portal",
     "register_strategies": "holdfast.context.strategies",
     "serve": "holdfast.server.run:serve_file",
     "tool_from": "holdfast.tools.functions",

@@ -381,10 +381,15 @@ class Holdfast(Sessions):
 
     @property
     def engine(self) -> Engine:
-        """The engine that all turns share. Raises `StoreClosed` if this object is not open."""
+        """The engine that all turns share.
+
+        Raises:
+            StoreClosed: this object is not open.
+            WrongEventLoop: it was opened in another event loop than the running one.
+        """
         if self._engine is None:
             raise StoreClosed(_NOT_OPEN)
-        return self._engine
+        return self._engine.check_loop()
 
     @property
     def compactor(self) -> Compactor | None:

@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
@@ -22,7 +22,7 @@ from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
-from holdfast.errors import SessionExists, SessionNotFound
+from holdfast.errors import SessionExists, SessionNotFound, WrongEventLoop
 from holdfast.hooks.registry import HookRegistry
 from holdfast.indexes.service import IndexService
 from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
@@ -103,6 +103,7 @@ class Engine:
     ) -> None:
         hooks, holder = HookRegistry() if hooks is None else hooks, make_holder()
         self._of = of
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.warm = (cache or SessionCache()).open_tenant()
         self.passages = PassageTables(self.warm)
         self.hooks = hooks
@@ -155,8 +156,24 @@ class Engine:
             self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
         )
 
+    def check_loop(self) -> Self:
+        """Return this engine, for use in the running event loop, or by code outside any loop.
+
+        Raises:
+            WrongEventLoop: the engine was started in another loop. Locks and connections belong to their loop, so waiting for
+                them in another one might never end.
+        """
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return self
+        if running is not self._loop and self._loop is not None:
+            raise WrongEventLoop
+        return self
+
     def start(self) -> None:
-        """Start background work, unless the settings disable it."""
+        """Remember the running event loop, and start background work, unless the settings disable it."""
+        self._loop = asyncio.get_running_loop()
         if self.life.settings.sweep:
             self.hook_dispatcher.start(self.life.store)
             self.sweeper.start()

@@ -11,6 +11,7 @@ HoldfastError
 │   │   ├── SecretBlocked      a message contains a secret and `secret_guard` blocks it; names rule and place
 │   │   └── UnsupportedType    a media type is not accepted, or the content contradicts it
 │   ├── ConfigError            the configuration has mistakes; lists all, each with its place
+│   ├── WrongEventLoop         a `Holdfast` is used in another event loop than the one that opened it
 │   └── MissingExtra           a driver is not installed; names the extra to install
 ├── NotFound                   the id does not exist for this tenant and user
 │   ├── SessionNotFound
@@ -74,6 +75,7 @@ from holdfast.errors.caller import (
     TooLarge,
     UnsupportedType,
     UsageError,
+    WrongEventLoop,
 )
 from holdfast.errors.conflicts import (
     AmbiguousSession,
@@ -187,4 +189,5 @@ __all__ = [
     "WorkspaceNotFound",
     "WorkspaceUnavailable",
     "WorkspaceUnusable",
+    "WrongEventLoop",
 ]

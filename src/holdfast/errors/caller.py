@@ -62,6 +62,18 @@ class ConfigError(UsageError):
         self.problems = problems
 
 
+class WrongEventLoop(UsageError):
+    """A `Holdfast` is used in another event loop than the one in which it was opened."""
+
+    code = "wrong_event_loop"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this Holdfast was opened in another event loop: use it there,"
+            " open one in each loop, or share one between loops and threads with holdfast.portal()"
+        )
+
+
 class MissingExtra(UsageError):
     """A library of an optional extra is not installed.
 

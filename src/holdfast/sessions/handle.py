@@ -79,7 +79,11 @@ class SessionHandle(ExplainedSession):
     """One session of a `Holdfast`. The handle holds no log: every method reads or writes the store."""
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
-        self._engine, self.ref, self.responder = engine, ref, responder
+        self._opened_engine, self.ref, self.responder = engine, ref, responder
+
+    @property
+    def _engine(self) -> Engine:
+        return self._opened_engine.check_loop()
 
     def __repr__(self) -> str:
         return f"<session {self.ref.id!r} of user {self.ref.user_id!r}>"

@@ -45,7 +45,10 @@ _GONE: Final = frozenset({"erased", "retired"})
 class ExplainedSession:
     """The methods of a session handle that explain messages."""
 
-    _engine: Engine
+    @property
+    def _engine(self) -> Engine:
+        raise NotImplementedError
+
     ref: SessionRef
     responder: Responder
 

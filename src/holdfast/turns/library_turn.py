@@ -159,6 +159,7 @@ class OpenTurn:
             TurnLost: another server took the session over, as in `add`.
             InvalidRequest: the store refuses the changes of `state`. The messages are in the log without them.
         """
+        self._turn.engine.check_loop()
         self._turn.lock.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
         if self._turn.turn_state.loaded:
@@ -189,6 +190,7 @@ class OpenTurn:
         """
         if self._ended:
             return
+        self._turn.engine.check_loop()
         self._ended = True
         self.state.seal()
         if self._watch is not None:
