@@ -470,6 +470,8 @@ EXPLAIN_BUDGETED: Final = 2_000
 """Messages of a session up to which an explanation tries which budget would keep a message."""
 EXPLAIN_BUDGETED_TOKENS: Final = 300_000
 """Tokens of a session up to which an explanation tries which budget would keep a message."""
+EXPLAIN_BUDGETED_MATCHES: Final = 3
+"""Newest matches of a text for which an explanation tries budgets. The session's limits for this are divided by the same number."""
 EXPLAIN_CHARS: Final = 200_000
 """Characters of a message, from its beginning, whose sentences are searched for in digests and other generated blocks."""
 EXPLAIN_PHRASES: Final = 500

@@ -385,6 +385,48 @@ async def test_messages_are_found_by_text_newest_first_and_paginated() -> None:
         assert (await session.explain(text="nobody said that")).messages == ()
 
 
+@pytest.mark.parametrize("folds", ["", "Straße " * 30])
+async def test_the_words_around_a_match_are_shown(folds: str) -> None:
+    """Wherever in the message they are."""
+    for preface, after in (("", "x " * 200), ("Hello there. " * 40, ""), ("Hello there. " * 40, "Good\nbye. " * 40)):
+        text = f"{folds}{preface}I must NOT\n eat nuts. {after}"
+        found = message_explanations.quote_match(text, "not eat  NUTS")
+        assert "I must NOT eat nuts." in found
+        assert found.strip("…") in " ".join(text.split())
+        assert found.startswith("…") == bool(folds + preface)
+        assert found.endswith("…") == bool(after)
+        assert len(found) <= 102
+    assert message_explanations.quote_match("word " * 100, "word " * 40) == "word " * 39 + "word…"
+    assert message_explanations.quote_match("short", "HO") == "short"
+    async with opened() as hf:
+        session = await hf.session()
+        await session.append({"role": "user", "content": "Hello there. " * 40 + "I must not eat nuts."})
+        explanation = await session.explain(text="NUTS")
+        match = only_message(explanation).match
+        assert match is not None
+        assert match.endswith("there. I must not eat nuts.")
+        assert f"\n  {match}\n" in str(explanation)
+        assert only_message(await session.explain(seq=0)).match is None
+
+
+async def test_budgets_are_suggested_for_the_first_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in sessions in which a few searches are quick."""
+    async with opened(SETTINGS[1]) as hf:
+        session = await talk(hf)
+
+        async def suggest() -> list[int | None]:
+            explained = (await session.explain(text="It was sent to")).messages
+            return [remedy.budget for one in explained for remedy in one.remedies if remedy.kind == "budget"]
+
+        found = await suggest()
+        assert len(found) > 4
+        assert all(found[:3])
+        assert not any(found[3:])
+        monkeypatch.setattr(message_explanations, "EXPLAIN_BUDGETED", 80 * 3 - 1)
+        assert not any(await suggest())
+        assert only_message(await session.explain(seq=SAID)).remedies[1].budget is not None
+
+
 async def test_search_is_bounded_and_returns_where_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as hf:
         session = await talk(hf)

@@ -13,7 +13,7 @@ from holdfast.context.presence import Departure, Excerpt, State
 from holdfast.context.recalled import format_time
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
-_SHOWN: Final = 100
+SHOWN: Final = 100
 """Characters of a message, or of an excerpt, that are printed on one line."""
 _STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
 _EXACT: Final = {
@@ -44,6 +44,8 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Stored tokens of the message."""
     text: str
     """The first characters of the message; empty if it was erased."""
+    match: str | None = None
+    """After a search for text: the words around the first match, with white space shortened; otherwise None."""
     state: State
     """How much of the message the prompt has: `whole`, `part` or `no`."""
     decision: str
@@ -138,7 +140,7 @@ def _format_recalled(explanation: Explanation) -> str:
 def _format_message(one: MessageExplanation) -> Iterator[str]:
     yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
     if one.text:
-        yield f"  {_shorten_line(one.text)}"
+        yield f"  {one.match or _shorten_line(one.text)}"
     if one.redacted:
         yield "  secrets in it were replaced before it was stored"
     where = f", in block {one.block}" if one.block else ""
@@ -158,4 +160,4 @@ def _format_message(one: MessageExplanation) -> Iterator[str]:
 
 def _shorten_line(text: str) -> str:
     folded = " ".join(text.split())
-    return folded if len(folded) <= _SHOWN else folded[: _SHOWN - 1] + "…"
+    return folded if len(folded) <= SHOWN else folded[: SHOWN - 1] + "…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -13,11 +14,12 @@ from holdfast.agents import Responder
 from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
 from holdfast.context.presence import Departure, Presence, PromptContents, find_first_beyond, find_least_budget
 from holdfast.context.strategies import NO_CONTENT
-from holdfast.domain.session import Entry, ModelCall, SessionRef
+from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import EntryNotFound, InvalidRequest
 from holdfast.limits import (
     EXPLAIN_BUDGETED,
+    EXPLAIN_BUDGETED_MATCHES,
     EXPLAIN_BUDGETED_TOKENS,
     EXPLAIN_MATCHES,
     EXPLAIN_QUERY_CHARS,
@@ -29,7 +31,7 @@ from holdfast.limits import (
 )
 from holdfast.numbers import check_whole
 from holdfast.sessions.context_preview import Preview, PreviewRequest, rebuild_context
-from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy
+from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 
@@ -128,12 +130,9 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         trace=frozenset(entry.seq for entry in entries if not entry.erased),
     )
     found = await rebuild_context(engine, ref, look)
-    is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
-    with_budget = wanted.seq is not None and is_short
-    with_decisions = wanted.seq is None and wanted.text is None
-    make = partial(_build_explanation, engine, ref, responder, found, entries, with_budget=with_budget)
+    make = partial(_build_explanation, engine, ref, responder, found, entries)
     explanation = msgspec.structs.replace(
-        await run_cpu(partial(make, with_decisions=with_decisions)),
+        await run_cpu(partial(make, words=wanted.text, budgets=_count_budgets(session, wanted))),
         turn=wanted.turn,
         before=before,
         has_more=before is not None,
@@ -141,6 +140,13 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     key = found.call.view if found.call else responder.view_key
     messages = await _add_departures(engine, ref, key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
+
+
+def _count_budgets(session: Session, wanted: ExplainQuery) -> int:
+    """Return the number of messages for which a budget may be searched, so that all searches together take no longer than one."""
+    count = 1 if wanted.text is None else EXPLAIN_BUDGETED_MATCHES
+    is_short = session.messages * count <= EXPLAIN_BUDGETED and session.tokens * count <= EXPLAIN_BUDGETED_TOKENS
+    return count if is_short else 0
 
 
 # -- finding messages ------------------------------------------------------------
@@ -181,6 +187,26 @@ def _fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def quote_match(text: str, words: str) -> str:
+    """Return the part of a text around the words that it contains, on one line.
+
+    >>> quote_match("A long preface. " * 20 + "I must not eat nuts. " + "And so on. " * 20, "NOT  eat")
+    '…A long preface. A long preface. I must not eat nuts. And so on. And so on. And so on. And so…'
+    """
+    flat, words = " ".join(text.split()), _fold(words)
+    folded = flat.casefold()
+    start = folded.find(words)
+    end = start + len(words)
+    if len(folded) != len(flat):  # "ß" folds to two characters
+        start, end = (bisect_left(range(len(flat)), at, key=lambda n: len(flat[:n].casefold())) for at in (start, end))
+    margin = max(0, SHOWN - (end - start)) // 2
+    first = max(0, min(start - margin, len(flat) - SHOWN))
+    last = max(end, first + SHOWN)
+    first = flat.find(" ", first, start) + 1 or first if first else 0
+    last = max(end, flat.rfind(" ", end, last)) if last < len(flat) else len(flat)
+    return f"{'…' if first else ''}{flat[first:last]}{'…' if last < len(flat) else ''}"
+
+
 # -- explaining messages -------------------------------------------------------
 
 
@@ -191,8 +217,8 @@ def _build_explanation(
     found: Preview,
     entries: Sequence[Entry],
     *,
-    with_budget: bool,
-    with_decisions: bool,
+    words: str | None,
+    budgets: int,
 ) -> Explanation:
     """Describe a prompt, and explain how it contains each of `entries`.
 
@@ -201,18 +227,21 @@ def _build_explanation(
         ref: the session.
         responder: the responder of the session.
         found: the prompt.
-        entries: the messages to explain.
-        with_budget: True searches for a budget that would keep a message.
-        with_decisions: True lists what the prompt does with all messages.
+        entries: the messages to explain; if there are none and no `words`, the decisions on all messages are listed.
+        words: the text for which the messages were selected.
+        budgets: number of messages for which a budget that would keep them is searched.
     """
     call, built = found.call, found.built
     contents = PromptContents(built, _find_recalled(found.record, ref))
     messages = []
     for entry in entries:
         presence = contents.find_presence(entry)
-        remedies = _list_remedies(engine, responder, found, entry, presence, with_budget=with_budget)
+        remedies = _list_remedies(engine, responder, found, entry, presence, with_budget=budgets > 0)
+        budgets -= any(one.kind == "budget" for one in remedies)
         left = found.departures.get(entry.seq) if presence.state != "whole" else None
-        messages.append(_explain_message(entry, presence, left, remedies))
+        explained = _explain_message(entry, presence, left, remedies)
+        match = quote_match(_get_text(entry), words) if words is not None else None
+        messages.append(msgspec.structs.replace(explained, match=match))
     return Explanation(
         session_id=ref.id,
         exact=call.hash.hex() == built.hash if call else None,
@@ -224,7 +253,7 @@ def _build_explanation(
         compactions=tuple(built.list_compactions()),
         recalled=found.record.recalled if found.record else built.recalled.ids if built.recalled else (),
         recalled_tokens=found.record.recalled_tokens if found.record else built.recalled_tokens,
-        decisions=tuple(built.list_decisions()) if with_decisions else (),
+        decisions=() if entries or words is not None else tuple(built.list_decisions()),
         messages=tuple(messages),
     )
 
