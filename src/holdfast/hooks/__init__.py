@@ -1,8 +1,8 @@
-"""Hooks for the ends of sessions, and observers of writes.
+"""Hooks, which are called when a session ends, and observers, which are called when a session is written.
 
 registry          protocols and registration                         webhook    a signed POST when a session ends
 transcripts       a JSON-lines file for each session                 workspace  a commit when a session ends
-transcript_files  names, lines and locks of such files
+transcript_files  names, lines and locks of transcripts
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Hooks for the ends of sessions and observers of writes: protocols, registration, and the store that reports writes to observers."""
+"""Protocols and registration of hooks and observers, and the store that reports writes to observers.
+
+A hook is called when a session ends. An observer is called when a session is written.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,24 @@ from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 Change = Literal["annotated", "erased", "replaced", "deleted"]
-"""A change of stored data: an entry's pin, importance or content, a whole session, or the deletion of a session."""
+"""Kind of change of a stored session, other than an append.
+
+- `annotated`: the pin or the importance of an entry was changed.
+- `erased`: the content of an entry was erased.
+- `replaced`: the whole session was replaced.
+- `deleted`: the session was deleted.
+"""
 
 
 class EndedSession:
-    """A session that has ended, with all of its data; passed to hooks.
+    """A session that has ended, as hooks receive it. All of its data can still be read.
 
     Attributes:
-        session: the session's fields, with its original name even if it has given up that name.
-        reason: why it ended.
-        delivery_id: identifies this end. It is the same for every attempt, so that receivers can detect duplicates.
-        ended_at: milliseconds since the epoch.
-        attempt: 1 for the first attempt.
+        session: the fields of the session. It has its original id, even if another session has this id now.
+        reason: reason of the end.
+        delivery_id: id of this end. It is the same for every attempt to call a hook, so that receivers can detect duplicates.
+        ended_at: time of the end in milliseconds since the epoch.
+        attempt: number of this attempt to call the hook, from 1.
     """
 
     def __init__(self, store: Store, session: Session, ending: Ending) -> None:
@@ -45,26 +54,26 @@ class EndedSession:
 
     @property
     def tenant(self) -> str:
-        """The session's tenant."""
+        """Tenant of the session."""
         return self.session.tenant
 
     @property
     def user_id(self) -> str:
-        """The session's owner."""
+        """User who owns the session."""
         return self.session.user_id
 
     @property
     def id(self) -> str:
-        """The session's id."""
+        """Id of the session."""
         return self.session.id
 
     async def entries(self, *, start: int = 0, retired: bool = False, media: bool = False) -> AsyncIterator[Entry]:
-        """Yield the session's messages in order, from `seq` `start` on, reading page by page.
+        """Yield the entries of the session's log in order. They are read from the store page by page.
 
         Args:
-            start: the first `seq`.
-            retired: include messages that left the live path.
-            media: include the data of images and other media, which are read message by message; otherwise a placeholder describes them.
+            start: `seq` of the first entry.
+            retired: True: include retired entries, which an edit or a rewind replaced.
+            media: True: include the data of images and other media. They are read entry by entry. False: a placeholder describes them.
         """
         while True:
             page = await self._store.entries(self._ref, start=start, limit=PAGE, retired=retired)
@@ -76,72 +85,70 @@ class EndedSession:
 
 
 class Hook(Protocol):
-    """A receiver of ends of sessions. It is called at least once for each end, and not again after a call without an exception.
-
-    `name` is an identifier that must stay the same across restarts, since pending deliveries are recorded under it.
-    """
+    """An object that is called when a session ends. It is called at least once for each end, until a call raises no exception."""
 
     name: str
+    """Identifier of the hook. It must stay the same across restarts, because pending calls are recorded under this name."""
     reasons: frozenset[EndReason]
-    """The hook is notified of ends for these reasons."""
+    """Reasons of ends for which the hook is called."""
 
     async def __call__(self, ended: EndedSession) -> Any:
-        """Handle an end. An exception is recorded, and the hook is called again later."""
+        """Handle the end of a session. If this raises an exception, it is recorded, and the hook is called again later."""
         ...
 
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A hook or observer that keeps copies of sessions elsewhere, and deletes them when a session is deleted."""
+    """A hook or observer that keeps copies of sessions outside the store, and can delete them."""
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete all copies of sessions with this name; return the number of deleted files."""
+        """Delete all copies of sessions that have, or had, this user and id. Return the number of deleted files."""
         ...
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Delete all copies of a user's sessions, including sessions that no longer exist; return the number of deleted files."""
+        """Delete all copies of a user's sessions, including copies of deleted sessions. Return the number of deleted files."""
         ...
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """A receiver of writes to sessions, called by `ObservedStore`. Turns do not wait for its work."""
+    """An object that `ObservedStore` calls when a session is written. Its work must not delay the write."""
 
     def begin(self, store: Store) -> None:
-        """Begin to observe this store, in a running event loop. Raises if the observer cannot be used."""
+        """Begin to observe a store. The event loop is running. Raise an exception if the observer cannot be used."""
         ...
 
     def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
-        """Handle written entries. Must return at once and never raise; anything slow belongs in a task."""
+        """Handle entries that were appended. The method must return at once and never raise. Slow work belongs in a task."""
         ...
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle an upcoming change. `after_change` follows unless the process ends. The rules of `on_append` apply."""
+        """Handle a change that is about to happen. `after_change` follows, unless the process ends. The rules of `on_append` apply."""
         ...
 
     def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that has succeeded or failed; the store shows which of the two. The rules of `on_append` apply."""
+        """Handle a change that has succeeded or failed; the store shows whether it has. The rules of `on_append` apply."""
         ...
 
     async def close(self) -> None:
-        """Finish all work that was begun."""
+        """Finish all work that the observer has begun."""
         ...
 
 
 HookFunction = Callable[[EndedSession, EndReason], Any]
-"""A function used as a hook: `callback(session, reason)`, plain or async."""
+"""A function that is used as a hook: `callback(session, reason)`. It is plain or async."""
 F = TypeVar("F", bound=HookFunction)
 ENDS: Final[frozenset[EndReason]] = frozenset({"ttl", "cap", "delete", "close"})
-"""The default reasons of a hook: all but `shutdown`, which ends no session."""
+"""Default reasons of a hook: all reasons except `shutdown`, which ends no session."""
 
 
 class CallbackHook:
-    """Wraps a function as a hook. A plain function runs in a thread, where `anyio.from_thread.run` can await coroutines.
+    """A hook that calls a function. A plain function runs in a thread, where it can use `anyio.from_thread.run` to run async functions.
 
     Args:
-        function: called with the session and the reason.
-        name: see `Hook`.
-        reasons: see `Hook`.
+        function: function to call with the session and the reason.
+        name: identifier of the hook; see `Hook.name`.
+        reasons: reasons of ends for which the hook is called.
     """
 
     def __init__(self, function: HookFunction, name: str, reasons: frozenset[EndReason]) -> None:
@@ -170,7 +177,7 @@ class HookRegistry:
         return len(self._hooks)
 
     def add(self, hook: Hook) -> None:
-        """Register a hook. It is notified of all ends from now on, and of earlier ends that are still pending for its name.
+        """Register a hook. It is called for all ends from now on, and for earlier ends that are still pending under its name.
 
         Raises:
             InvalidRequest: the hook's name is invalid or taken, a reason is unknown, or there are too many hooks.
@@ -185,21 +192,21 @@ class HookRegistry:
             listener()
 
     def get(self, name: str) -> Hook | None:
-        """Return the hook of that name; None if there is none."""
+        """Return the hook with this name; None if there is no such hook."""
         return self._hooks.get(name)
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """The hooks that also observe writes."""
+        """Hooks that are also observers."""
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Observer))
 
     @property
     def keepers(self) -> tuple[Keeper, ...]:
-        """The hooks that keep copies of sessions elsewhere."""
+        """Hooks that keep copies of sessions outside the store."""
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Keeper))
 
     def get_names_for(self, reason: EndReason) -> tuple[str, ...]:
-        """Return the names of the hooks to notify of ends for that reason, in order."""
+        """Return the names of the hooks that are called for ends with this reason, in the order of registration."""
         return tuple(name for name, hook in self._hooks.items() if reason in hook.reasons)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
@@ -208,7 +215,12 @@ class HookRegistry:
 
 
 def make_callback_hook(function: HookFunction, name: str | None, reasons: Collection[EndReason]) -> CallbackHook:
-    """Wrap a function as a hook, named after the function unless a name is given.
+    """Return a hook that calls a function.
+
+    Args:
+        function: function to call with the session and the reason.
+        name: name of the hook; None: the name of the function.
+        reasons: reasons of ends for which the hook is called.
 
     Raises:
         InvalidRequest: `function` does not take a session and a reason, or has no stable name of its own.
@@ -260,17 +272,17 @@ def _is_async(function: Any) -> bool:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return a short description of why a hook failed: the kind of error and its message."""
+    """Return a short description of an error of a hook: the type of the error and its message."""
     words = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return " ".join(words.split())
 
 
 class ObservedStore(StoreWrapper):
-    """Reports writes to observers. Observers return at once, so no write waits for them.
+    """A store that reports writes to observers. Observers return at once, so that no write waits for them.
 
     Args:
-        inner: the store.
-        observers: called in order, for every tenant's writes.
+        inner: the store that does the work.
+        observers: the observers. They are called in this order, for the writes of all tenants.
     """
 
     def __init__(self, inner: Store, observers: Sequence[Observer]) -> None:
@@ -278,7 +290,7 @@ class ObservedStore(StoreWrapper):
         self._observers = tuple(observers)
 
     def wrap(self, inner: Store) -> Self:
-        """Return the same wrapper around another handle."""
+        """Return a wrapper with the same observers around another handle of the store."""
         return type(self)(inner, self._observers)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
@@ -311,7 +323,7 @@ class ObservedStore(StoreWrapper):
 
     @contextmanager
     def _report_change(self, ref: SessionRef, how: Change) -> Iterator[None]:
-        """Report a change before it happens, since the process may end in between, and again after it."""
+        """Report a change before the block, because the process may end during it, and again after the block."""
         for observer in self._observers:
             observer.before_change(self.tenant, ref, how)
         try:
@@ -322,7 +334,12 @@ class ObservedStore(StoreWrapper):
 
 
 def observe_store(store: Store, observers: Sequence[Observer]) -> Store:
-    """Return a store that reports writes to the observers, which may read from `store`. Without observers, return `store`."""
+    """Return a store that reports writes to observers. Without observers, return `store` unchanged.
+
+    Args:
+        store: the store that does the work. Observers may read from it.
+        observers: the observers. Their `begin` is called.
+    """
     for observer in observers:
         observer.begin(store)
     return ObservedStore(store, observers) if observers else store  # type: ignore[abstract]  # the rest is passed on

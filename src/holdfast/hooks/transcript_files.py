@@ -1,15 +1,17 @@
-"""Transcript files: their names, their lines, and how a file is locked, extended or replaced. Not async.
+"""Names and lines of transcript files, and functions to lock, extend and replace a file. Nothing here is async.
 
     {"type":"session","version":1,"timestamp":…,"id":…,"agent_id":…,"source_plugin":"holdfast", …}
     {"type":"entry","timestamp":…,"role":…,"content":…,"message_id"?,"source_plugin"?,"sender_id"?, …}
     {"type":"retired","from":3,"by":7}
 
-Fields at the trailing `…` are Holdfast's own and let a session be restored unchanged. A content in parts is stored in `parts`, and its text
-in `content`. Fields of a message that have the name of a line's own field are in `extra`. Lines of entries do not say that the entry was
-retired: a separate line says it of all live entries from `from` on, and comes before the line of the entry `by`.
+The last `…` of a line are Holdfast's own fields, with which a session can be restored unchanged. If a content has parts, `parts` has the
+parts, and `content` has their text. If a field of a message has the same name as a field of the line, it is in `extra`.
 
-Each session has a file name that no other session has, on any file system. The writing process holds a lock on the file, which ends with the
-process. A file only grows, or is replaced by another one.
+An entry is retired when an edit or a rewind replaces it. The entry's line does not say so. A separate line says that all entries from
+`from` on that are not yet retired were retired by the entry `by`. It comes before the line of the entry `by`.
+
+Each session has a file name that no other session has, on any file system. The process that writes a file holds a lock on it. The lock ends
+with the process. A file only grows, or is replaced by a new file.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ from holdfast.wire.exports import Imported, parse_export, parse_old_fields, pars
 from holdfast.wire.openai import parse_message, to_chat_message, to_entry_json
 
 DEFAULT: Final = "default"
-"""The files of this tenant and user are named by the session id alone."""
+"""Tenant and user for which a file is named by the session id alone."""
 SUFFIX: Final = ".jsonl"
 
 
 def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
-    """Return the name of a session's file: `<session id>.jsonl` if that is a safe file name, else a unique name with a digest.
+    """Return the name of a session's file.
+
+    For the tenant and user `default`, this is `<session id>.jsonl` if the id is a safe file name. In all other cases it is a unique name
+    with a digest.
 
     >>> make_file_name("default", "default", "support-42")
     'support-42.jsonl'
@@ -51,12 +56,12 @@ def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
 
 
 def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
-    """Return the new name for the file of a session that has given up its name to another session.
+    """Return a new name for the file of an earlier session, if a new session has the same id.
 
     Args:
-        name: the file's present name.
-        created_at: when its session was created, milliseconds since the epoch.
-        number: above 1 if that name is taken.
+        name: present name of the file.
+        created_at: time of the earlier session's creation in milliseconds since the epoch.
+        number: 1; or a higher number if the name with a lower number is taken.
 
     >>> make_earlier_name("support-42.jsonl", 1760000000000)
     'support-42@1760000000000.jsonl'
@@ -66,7 +71,7 @@ def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
 
 
 def derive_session_id(name: str, session_id: str) -> str:
-    """Return the id with which to import the session of a file: a new id if it gave up its name to another session.
+    """Return the id with which the session in a file is imported. If the file has a name from `make_earlier_name`, this is a new id.
 
     >>> derive_session_id("support-42.jsonl", "support-42"), derive_session_id("support-42@1760000000000.jsonl", "support-42")
     ('support-42', 'support-42@1760000000000')
@@ -76,7 +81,7 @@ def derive_session_id(name: str, session_id: str) -> str:
 
 
 def make_earlier_pattern(name: str) -> str:
-    """Return a glob pattern for all names that `make_earlier_name` makes of a name."""
+    """Return a glob pattern that matches all names that `make_earlier_name` can return for a name."""
     return f"{name.removesuffix(SUFFIX)}@*{SUFFIX}"
 
 
@@ -85,9 +90,9 @@ SOURCE: Final = "holdfast"
 RETIRED: Final = b'{"type":"retired"'
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = 10**11
-"""Smaller numbers are read as seconds since the epoch, larger ones as milliseconds."""
+"""Numbers below this are read as seconds since the epoch, and all others as milliseconds."""
 _FROM_METADATA: Final = {"message_id": "message_id", "source_plugin": "source_plugin", "sender_id": "user"}
-"""Fields of a line, and the metadata keys that they are copied from."""
+"""For some fields of a line, the metadata key from which the value is copied."""
 _LINE_FIELDS: Final = frozenset({"type", "parts", "extra", "erased", *_FROM_METADATA})
 _NO_TEXT: Final = frozenset(
     {"type", "role", "tool_call_id", "timestamp", "seq", "turn_id", "tokens", "importance", "pinned"}
@@ -98,26 +103,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Retirement(NamedTuple):
-    """Records that entries left the live path."""
+    """The fact that an entry retired earlier entries. The live path is the log without retired entries."""
 
     first: int
     """`seq` of the first retired entry."""
     by: int
-    """`seq` of the entry that replaces them; it may not be written yet."""
+    """`seq` of the entry that replaces the retired entries. It may not be written yet."""
 
 
 # -- writing -----------------------------------------------------------------
 
 
 def encode_header_start(session: Session) -> bytes:
-    """Return the first bytes of this session's file. A later session with the same name has other first bytes."""
+    """Return the first bytes of a session's file. They are different for a later session with the same id."""
     return (
         _encode({"type": "session", "version": VERSION, "timestamp": format_timestamp(session.created_at)})[:-1] + b","
     )
 
 
 def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
-    """Return the first line of a session's file: the session without its log."""
+    """Return the first line of a session's file. It contains the session without its log."""
     data = {
         "type": "session",
         "version": VERSION,
@@ -139,7 +144,7 @@ def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
 
 
 def encode_entry(entry: Entry, redactor: Redactor | None = None) -> bytes:
-    """Return an entry's line."""
+    """Return the line of an entry."""
     data = to_entry_json(entry)
     data.pop("retired_by", None)
     extra = {name: data.pop(name) for name in entry.message.extra if name in _LINE_FIELDS}
@@ -161,11 +166,11 @@ def encode_retirement(retired: Retirement) -> bytes:
 
 
 class RetirementTracker:
-    """Follows a log's entries in order, including retired ones, and reports each retirement where its line belongs.
+    """Determines where the lines of retirements belong. It is given the entries of a log in order, including retired entries.
 
     Args:
-        before: retired entries before the first entry to follow, newest first, as far back as later entries retired them.
-        known: a retirement by a later entry that the file already records.
+        before: entries before the first given entry that later entries have retired, newest first.
+        known: a retirement that the file already records, by an entry that is not in the file yet.
     """
 
     def __init__(self, before: Iterable[Entry] = (), known: Retirement | None = None) -> None:
@@ -176,13 +181,13 @@ class RetirementTracker:
                 self._first[entry.retired_by] = entry.seq
 
     def track(self, entry: Entry) -> Iterator[Retirement]:
-        """Yield the retirements whose lines come before an entry, and note the entry's own retirement."""
+        """Take the next entry of the log, and yield the retirements whose lines come before its line."""
         yield from self.list_before(entry.seq)
         if entry.retired_by is not None:
             self._first.setdefault(entry.retired_by, entry.seq)
 
     def list_before(self, next_seq: int) -> Iterator[Retirement]:
-        """Yield the retirement whose line comes before the entry `next_seq`, if there is one."""
+        """Yield the retirement whose line comes before the line of the entry `next_seq`, if there is one."""
         first = self._first.pop(next_seq, None)
         known = self._known.first if self._known and self._known.by == next_seq else None
         if first is not None and (known is None or first < known):
@@ -190,12 +195,12 @@ class RetirementTracker:
 
 
 def format_timestamp(timestamp: int) -> str:
-    """Format milliseconds since the epoch as in a transcript: RFC 3339 in UTC, with milliseconds."""
+    """Format a time for a transcript: from milliseconds since the epoch to RFC 3339 in UTC, with milliseconds."""
     return format_utc(timestamp, "milliseconds")
 
 
 def _redact_fields(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """Return a line's fields without secrets. Arguments of calls are JSON in a string, and are redacted as JSON."""
+    """Return the fields of a line without secrets. The arguments of tool calls, which are strings with JSON, are redacted as JSON."""
     redacted = {}
     for name, value in data.items():
         if name in _NO_TEXT:
@@ -222,7 +227,7 @@ def _redact_call(call: Any, redactor: Redactor) -> Any:
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """Return the object in a line of a transcript; None if the line is invalid."""
+    """Return the JSON object in a line of a transcript; None if the line is not valid."""
     if len(line) > RECORDING_LINE_BYTES:
         return None
     try:
@@ -238,7 +243,9 @@ def _is_retirement(data: Mapping[str, Any]) -> bool:
 
 
 def parse_timestamp(value: Any) -> int | None:
-    """Return a line's time in milliseconds since the epoch, from RFC 3339, milliseconds or seconds; None if it is none of these.
+    """Convert the time in a line to milliseconds since the epoch. It may be in RFC 3339, in milliseconds or in seconds.
+
+    Return None if the value is not a valid time.
 
     >>> parse_timestamp("2025-10-09T08:53:20.123Z"), parse_timestamp(1760000000), parse_timestamp("soon")
     (1760000000123, 1760000000000, None)
@@ -264,19 +271,19 @@ class ParsedTranscript(NamedTuple):
 
     session: Imported
     tenant: str
-    """The tenant of the session; empty if the header does not name it."""
+    """Tenant of the session; empty if the first line does not name it."""
     last: int
-    """Time of the last message, or of the session if it has no messages, in milliseconds since the epoch."""
+    """Time of the last message in milliseconds since the epoch. If there are no messages, the time of the session's creation."""
     retired: int
     """Number of retired entries."""
     unreadable: int
-    """Invalid lines."""
+    """Number of lines that are not valid."""
     blank: int
-    """Empty lines."""
+    """Number of empty lines."""
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a transcript. A line that is too long is cut."""
+    """Yield the lines of a transcript. A line longer than `RECORDING_LINE_BYTES` is cut; the cut line is not valid."""
     while line := file.readline(RECORDING_LINE_BYTES + 1):
         part = line
         while part and not part.endswith(b"\n"):
@@ -285,15 +292,17 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_transcript(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> ParsedTranscript:
-    """Return the session in a transcript, with retired entries if the log is complete, otherwise the live path alone.
+    """Return the session in a transcript.
+
+    If the log in the file is complete, the session has its retired entries too. If lines are missing, it has only the other entries.
 
     Args:
         lines: the lines of one file.
-        session_id: used if the header has none.
-        now: milliseconds since the epoch; becomes the time of the session's last write in a store.
+        session_id: id of the session, if the first line has none.
+        now: milliseconds since the epoch. It becomes the time of the last write to the imported session.
 
     Raises:
-        InvalidRequest: the header does not describe a valid session, or a later release wrote the file.
+        InvalidRequest: the first line does not describe a valid session, or a later release wrote the file.
     """
     header: dict[str, Any] = {}
     entries: list[dict[str, Any]] = []
@@ -327,7 +336,7 @@ def _mark_retired(entries: Iterable[dict[str, Any]], data: Mapping[str, Any]) ->
 
 
 def _to_export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], session_id: str) -> dict[str, Any]:
-    """Return a transcript in the format of an export."""
+    """Convert the lines of a transcript to the format of an export."""
     version = header.get("version", VERSION)
     if version != VERSION:
         raise InvalidRequest(f"version is {version!r:.80}, but this release reads transcripts of version {VERSION}")
@@ -339,7 +348,7 @@ def _to_export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], 
 
 
 def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry's line as a message with Holdfast's own fields."""
+    """Convert the line of an entry to a message with Holdfast's own fields."""
     message = {name: value for name, value in data.items() if name not in _LINE_FIELDS}
     message |= data["extra"] if isinstance(data.get("extra"), dict) else {}
     if isinstance(data.get("parts"), list):
@@ -371,14 +380,14 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(o
 
 
 class TranscriptEnd(NamedTuple):
-    """The end of a transcript."""
+    """The last entry in a transcript, and what follows it."""
 
     seq: int = -1
-    """`seq` of the last entry; -1 if there is none."""
+    """`seq` of the last entry; -1 if there are no entries."""
     entry: dict[str, Any] | None = None
-    """The line of the last entry."""
+    """The line of the last entry; None if there are no entries."""
     retired: Retirement | None = None
-    """The retirement recorded after the last entry; the earliest one if there are several."""
+    """The retirement that is recorded after the last entry, or None. If there are several, it begins at the earliest retired entry."""
 
 
 class UnexpectedContent(Exception):
@@ -386,10 +395,10 @@ class UnexpectedContent(Exception):
 
 
 class TranscriptFile:
-    """A transcript file that is open and locked. Close it soon, since other processes wait for it.
+    """A transcript file that is open and locked. Close it soon, because other processes may wait for the lock.
 
     Attributes:
-        path: the path of the file.
+        path: path of the file.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -398,7 +407,14 @@ class TranscriptFile:
 
     @classmethod
     def open_locked(cls, path: Path) -> Self | None:
-        """Open and lock a file, creating it if needed; return None if another process or task has locked it. Raises `OSError`."""
+        """Open and lock a file. Create it if it does not exist.
+
+        Returns:
+            The file; None if another process or task has locked it.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
         try:
             descriptor = os.open(path, _FLAGS, 0o600)
         except FileNotFoundError:
@@ -415,11 +431,11 @@ class TranscriptFile:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of the file in bytes."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Unlock the file; delete it if it is empty."""
+        """Close and unlock the file. If it is empty, delete it."""
         try:
             if self.size == 0 and _is_at(self.path, self._file):
                 self.path.unlink(missing_ok=True)
@@ -427,13 +443,16 @@ class TranscriptFile:
             os.close(self._file)
 
     def find_end(self, start: bytes) -> TranscriptEnd | None:
-        """Find the end of the transcript by reading only the last lines; None if it is empty. Cut off an unfinished last line.
+        """Return the end of the transcript. Only the last lines are read. An unfinished last line is cut off.
 
         Args:
-            start: the first bytes of the session's file, see `encode_header_start`.
+            start: first bytes of the session's file, from `encode_header_start`.
+
+        Returns:
+            The end; None if the file is empty.
 
         Raises:
-            UnexpectedContent: the file begins with other bytes, or its end is invalid.
+            UnexpectedContent: the file begins with other bytes, or its last lines are not valid.
         """
         end = self._measure_whole_lines()
         if end < self.size:
@@ -457,38 +476,38 @@ class TranscriptFile:
         raise UnexpectedContent
 
     def append(self, data: bytes) -> None:
-        """Append to the file."""
+        """Append data to the file."""
         _write(self._file, data, self.size)
 
     def sync(self) -> None:
-        """Sync the file: everything written survives a power loss after this returns."""
+        """Sync the file to disk. After this returns, everything that was written survives a power loss."""
         os.fsync(self._file)
 
     def has_start(self, start: bytes) -> bool:
-        """Return True if the file begins with `start`, or with a part of it if the file is shorter. An empty file does."""
+        """Return True if the file begins with `start`. A file that is shorter must be a beginning of `start`; it may be empty."""
         actual = os.pread(self._file, len(start), 0)
         return start.startswith(actual)
 
     def read_created_at(self) -> int:
-        """Return the creation time of the session in the first line, in milliseconds since the epoch; 0 if it has none."""
+        """Return the creation time in the first line, in milliseconds since the epoch; 0 if the line has none."""
         with self.path.open("rb") as file:
             header = parse_line(file.readline(_CHUNK * 1024)) or {}
         return parse_timestamp(header.get("timestamp")) or 0
 
     def move_away(self) -> None:
-        """Rename the file, so that another session's file can use its name."""
+        """Rename the file, so that the file of a later session can have its name."""
         created_at, number = self.read_created_at(), 1
         while (path := self.path.with_name(make_earlier_name(self.path.name, created_at, number))).exists():
             number += 1
         self.path.rename(path)
 
     def remove(self) -> None:
-        """Delete the file, and any unfinished next version that a crash left behind."""
+        """Delete the file, and an unfinished new version of it, if a crash left one behind."""
         self.path.unlink(missing_ok=True)
         make_part_path(self.path).unlink(missing_ok=True)
 
     def read(self, size: int, at: int) -> bytes:
-        """Return up to `size` bytes from `at` on; fewer only at the end."""
+        """Return `size` bytes from the position `at` on. Return fewer bytes only at the end of the file."""
         return os.pread(self._file, size, at)
 
     def truncate(self, size: int) -> None:
@@ -496,7 +515,7 @@ class TranscriptFile:
         os.ftruncate(self._file, size)
 
     def _measure_whole_lines(self) -> int:
-        """Return the number of bytes up to and including the last line break."""
+        """Return the number of bytes in complete lines, which is the size up to and including the last line break."""
         at = self.size
         while at > 0:
             begin = max(0, at - _CHUNK)
@@ -507,7 +526,7 @@ class TranscriptFile:
         return 0
 
     def _read_lines_backwards(self, end: int) -> Iterator[bytes]:
-        """Yield the lines, the last one first."""
+        """Yield the lines of the first `end` bytes, the last line first. Empty lines are left out."""
         part, step = b"", _CHUNK
         while end > 0:
             begin = max(0, end - step)
@@ -519,10 +538,10 @@ class TranscriptFile:
 
 
 class FileRevision:
-    """Replaces the content of a file with the bytes that are written, and avoids work if they are the same.
+    """Replaces the content of a file by new content, and writes only what differs.
 
-    As long as the file already has the same bytes, nothing is written; after its end, it is extended. At the first difference, a
-    new file is started, which replaces the old one atomically when `finish` is called.
+    While the new content is equal to the old, nothing is written. If the new content is longer, the file is extended. At the first
+    difference, a new file is begun. It replaces the old file atomically when `finish` is called.
     """
 
     def __init__(self, file: TranscriptFile) -> None:
@@ -532,7 +551,7 @@ class FileRevision:
         self._part: Path | None = None
 
     def write(self, data: bytes) -> None:
-        """Compare the next bytes with the file, or write them."""
+        """Take the next bytes of the new content. Compare them with the file, or write them."""
         if self._new is None:
             actual = self._file.read(len(data), self._at)
             if data.startswith(actual):
@@ -545,7 +564,7 @@ class FileRevision:
         self._at += len(data)
 
     def finish(self, *, sync: bool) -> None:
-        """Complete the file. With `sync`, it survives a power loss after this returns."""
+        """Complete the new content. With `sync`, it survives a power loss after this returns."""
         if self._new is None or self._part is None:
             if self._file.size > self._at:
                 self._file.truncate(self._at)
@@ -560,7 +579,7 @@ class FileRevision:
             sync_folder(self._file.path.parent)
 
     def close(self) -> None:
-        """Close the files. Without `finish`, the file keeps its old content and may already be extended."""
+        """Close and delete an unfinished new file. If `finish` was not called, the old file remains, but it may be extended already."""
         if self._new is not None:
             os.close(self._new)
         if self._part is not None:
@@ -568,7 +587,7 @@ class FileRevision:
         self._new = self._part = None
 
     def _start_new_file(self) -> None:
-        """Start a new file with the part of the old file that is correct."""
+        """Begin a new file with that part of the old file that is equal to the new content."""
         # Only the holder of the file's lock uses this name. A leftover of a crash is overwritten.
         self._part = make_part_path(self._file.path)
         self._new = os.open(self._part, _FLAGS | os.O_TRUNC, 0o600)
@@ -577,12 +596,12 @@ class FileRevision:
 
 
 def make_part_path(path: Path) -> Path:
-    """Return the path at which the next version of a file is written."""
+    """Return the path at which a new version of a file is written before it replaces the file."""
     return path.with_name(path.name + PART)
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder: its file names survive a power loss after this returns, if the system supports that."""
+    """Sync a folder to disk. After this returns, the names of its files survive a power loss, if the system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -609,7 +628,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return True if the path still leads to this open file, and not to a file that replaced it."""
+    """Return True if the open file still has this path. Another file may have replaced it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,8 +1,9 @@
-"""Transcripts: a JSON-lines file per session, extended with every write. People and tools can read it, and it is a backup copy.
+"""Write a transcript of each session: a JSON-lines file with all of its entries. People and tools can read it, and it is a backup copy.
 
-A write to a session only notes that its file is out of date. A task then updates the file from the store, also after a crash and for
-other processes, so every entry is in it once and in order, whichever process writes. At the end of a session the whole file is compared
-with the store, and later changes (pins, state, an erasure by another process) are corrected.
+A write to a session only records in memory that the session's file is out of date. A task then updates the file from the store. It adds all
+entries that the file lacks, including entries of other processes and of a process that crashed. So the file has every entry once and in
+order, whichever process writes. When a session ends, the whole file is compared with the store. Changes that the file does not have yet
+are then made, such as pins, state, or an erasure by another process.
 """
 
 from __future__ import annotations
@@ -50,22 +51,26 @@ from holdfast.stores.log import Appended
 from holdfast.stores.walk import iterate_tenants
 
 PAGE: Final = 200
-"""Number of entries that are read, encoded and written at a time."""
+"""Number of entries that are read, encoded and written together."""
 PATIENCE: Final = 20.0
-"""Seconds to wait for a file that another process or task has locked."""
+"""Maximum seconds to wait for a file that another process or task has locked."""
 _PAUSES: Final = (0.001, 0.1)
-"""Seconds between two attempts to lock a file: the first pause, and the longest."""
+"""First and longest pause in seconds between two attempts to lock a file."""
 
 Log = Callable[[int], AsyncIterator[Entry]]
-"""Yields a log's entries from a `seq` on, retired ones included."""
+"""Function that yields the entries of a log from a `seq` on, including retired entries."""
 
 
 @asynccontextmanager
 async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[TranscriptFile]:
-    """Keep the file locked during the block, creating it if needed.
+    """Open and lock a transcript file for the duration of the block. Create the file if it does not exist.
+
+    Args:
+        path: path of the file.
+        patience: maximum seconds to wait if another process or task has locked the file.
 
     Raises:
-        HookFailed: another process or task kept it locked for too long.
+        HookFailed: the file was locked for longer than `patience`.
     """
     pause, longest = _PAUSES
     until = time.monotonic() + patience
@@ -81,14 +86,14 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
 
 
 class _HeaderOwner(msgspec.Struct):
-    """The owner of a file, from its first line."""
+    """Tenant and user of a file's session, from the first line of the file."""
 
     tenant: str
     user_id: str
 
 
 def read_owner(path: Path) -> tuple[str, str] | None:
-    """Return tenant and user of a file's session; None if the file does not name them."""
+    """Return tenant and user of a file's session; None if the first line does not name them."""
     try:
         with path.open("rb") as file:
             header = msgspec.json.decode(file.readline(), type=_HeaderOwner)
@@ -98,13 +103,13 @@ def read_owner(path: Path) -> tuple[str, str] | None:
 
 
 async def append_new_entries(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
-    """Append the entries that the file lacks. The cost depends on their number, not on the length of the session.
+    """Append to a file those entries of its session that it lacks. The cost depends on their number, not on the length of the session.
 
     Args:
-        file: the session's file, locked.
+        file: the locked file of the session.
         store: the store of the session's tenant.
-        session: in its present state.
-        redactor: removes secrets.
+        session: the session in its present state.
+        redactor: removes secrets; None: entries are written as they are stored.
 
     Raises:
         UnexpectedContent: the file belongs to another session, or its last entry differs from the store.
@@ -130,7 +135,7 @@ async def append_new_entries(file: TranscriptFile, store: Store, session: Sessio
 
 
 async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
-    """Raise `UnexpectedContent` unless the store has the entry that the file ends with."""
+    """Raise `UnexpectedContent` if the last entry in the file is not in the store."""
     if end.seq >= 0:
         found = await store.entries(ref, start=end.seq, limit=1, retired=True)
         if not found or not _is_same_entry(found[0], end):
@@ -138,7 +143,7 @@ async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
 
 
 async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
-    """Return the entries up to a place that later entries have retired, newest first."""
+    """Return the entries up to `seq` that entries after `seq` have retired, newest first."""
     if seq < 0:
         return []
     before = await store.entries(ref, start=seq, limit=1, retired=True)
@@ -150,7 +155,7 @@ async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
 
 
 def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
-    """Return True if an entry is the one that the file ends with."""
+    """Return True if an entry of the store is the last entry of a file, by number, time, turn and role."""
     line = end.entry or {}
     written = (line.get("seq"), line.get("timestamp"), line.get("turn_id"), line.get("role"))
     return written == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)
@@ -159,7 +164,14 @@ def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
 def _encode_lines(
     tracker: RetirementTracker, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
 ) -> bytes:
-    """Return the lines of some entries; `next_seq` is the next `seq` if they are the end of the log."""
+    """Return the lines of some consecutive entries, and of the retirements between them.
+
+    Args:
+        tracker: knows the retirements.
+        page: the entries.
+        next_seq: if the entries are the last ones of the log, the `seq` that the next entry will have; else None.
+        redactor: removes secrets; None: entries are written as they are stored.
+    """
     lines: list[bytes] = []
     for entry in page:
         lines += [encode_retirement(retired) for retired in tracker.track(entry)]
@@ -171,14 +183,14 @@ def _encode_lines(
 async def revise_file(
     file: TranscriptFile, session: Session, log: Log, redactor: Redactor | None, *, sync: bool = False
 ) -> None:
-    """Make the file equal to the store, from its first line to its last; write nothing if it already is.
+    """Compare a whole file with the store, and rewrite it if it differs.
 
     Args:
-        file: the session's file, locked.
-        session: in its present state.
-        log: reads the session's whole log.
-        redactor: removes secrets.
-        sync: whether the file must survive a power loss after this returns.
+        file: the locked file of the session.
+        session: the session in its present state.
+        log: reads the session's log.
+        redactor: removes secrets; None: entries are written as they are stored.
+        sync: True: the file survives a power loss after this returns.
     """
     revision = FileRevision(file)
     try:
@@ -221,16 +233,16 @@ def make_log_reader(store: Store, ref: SessionRef) -> Log:
 _log = logging.getLogger("holdfast.transcripts")
 Fsync = Literal["never", "end", "always"]
 FSYNC: Final = ("never", "end", "always")
-"""When files are synced to disk: when the system decides, at the end of the session, or with every write."""
+"""When files are synced to disk. `never`: when the operating system decides; `end`: when the session ends; `always`: with every write."""
 _STALE: Final = ".stale"
 _WORKERS: Final = 4
 _RECENT_PAGE: Final = 100
-"""Sessions per page when looking for files that a crash left out of date."""
+"""Number of sessions per page in the search for files that a crash left out of date."""
 _RECENT_PAGES: Final = 100
-"""Maximum number of such pages."""
+"""Maximum number of pages in this search."""
 _LONGEST_PAUSE: Final = 60.0
 _SERIOUS: Final[dict[str | None, int]] = {None: 0, "annotated": 1, "erased": 1, "replaced": 2, "deleted": 3}
-"""Severity of changes. The work for one includes the work for all less severe ones."""
+"""Severity of each kind of change; None is an append. The update after a change includes the updates after all less severe ones."""
 
 
 class _Key(NamedTuple):
@@ -239,7 +251,10 @@ class _Key(NamedTuple):
 
 
 class _StaleNote(msgspec.Struct, frozen=True):
-    """A note on disk that a file is stale, written before a change of something that the file already contains."""
+    """Content of a marker file, which says that a transcript is stale.
+
+    It is written before a change of data that the transcript contains, and deleted when the transcript is up to date.
+    """
 
     tenant: str
     user_id: str
@@ -248,16 +263,16 @@ class _StaleNote(msgspec.Struct, frozen=True):
 
 
 class Transcripts:
-    """Writes a transcript of every session: `Holdfast(hooks=[Transcripts("transcripts")])`.
+    """Writes a transcript of every session. Use it as `Holdfast(hooks=[Transcripts("transcripts")])`.
 
-    As a hook it completes a session's file when the session ends and deletes it when the session is deleted. As an observer it
-    keeps the file up to date before that. Failures are logged, without any content, and retried.
+    As an observer, it keeps the file of a session up to date. As a hook, it completes the file when the session ends, and deletes it when
+    the session is deleted. A failed update is logged, without any content, and retried.
 
     Args:
-        folder: where the files are; created, for its owner alone, if it does not exist.
-        redactor: removes secrets from the written messages; None: messages are written as stored.
+        folder: folder of the files. If it does not exist, it is created, and only its owner can access it.
+        redactor: removes secrets from the messages that are written; None: messages are written as they are stored.
         fsync: when files are synced to disk; see `FSYNC`.
-        pause: seconds before a failed update is retried. It doubles with each failure, up to a minute.
+        pause: seconds before a failed update is retried. The pause doubles with each failure, up to a minute.
 
     Raises:
         InvalidRequest: `fsync` is invalid, or this is Windows, which has no locks that end with their process.
@@ -298,7 +313,7 @@ class Transcripts:
     # -- as an observer ------------------------------------------------------
 
     def begin(self, store: Store) -> None:
-        """Begin to observe writes, and update files that a crash left out of date."""
+        """Begin to observe writes to a store, and update files that a crash left out of date."""
         self._store = store
         # As an observer, it need not be notified of a shutdown: `close` updates every file.
         self.reasons -= {"shutdown"}
@@ -312,7 +327,7 @@ class Transcripts:
         self._note(_Key(tenant, ref), None)
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Note a coming change on disk, since the process may end before deleted content is removed from the file."""
+        """Write a marker that the transcript is stale, because the process may end before deleted content is removed from it."""
         path = self.path(tenant, ref.user_id, ref.id)
         try:
             self._changing[_Key(tenant, ref)] += 1
@@ -330,12 +345,12 @@ class Transcripts:
         self._note(key, how)
 
     async def wait_until_settled(self) -> None:
-        """Return when every file is up to date, except those that failed."""
+        """Wait until every file is up to date, or its update has failed."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
     async def close(self) -> None:
-        """Update every file, and retry each failed update once."""
+        """Bring every file up to date. Each failed update is retried once."""
         for key, (timer, how) in list(self._waiting.items()):
             timer.cancel()
             self._note(key, how)
@@ -351,10 +366,10 @@ class Transcripts:
     # -- as a hook -----------------------------------------------------------
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Complete the file of a session that has ended, or delete that of a session that was deleted.
+        """Complete the file of a session that has ended. If the session was deleted, delete the file.
 
         Raises:
-            HookFailed: the file could not be written; the message says why.
+            HookFailed: the file could not be written. The message says why.
         """
         task = self._ends.get(ended.delivery_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -379,7 +394,7 @@ class Transcripts:
             raise HookFailed(f"the transcript could not be written: {exc.strerror or type(exc).__name__}") from exc
 
     async def _complete_or_remove(self, path: Path, ended: EndedSession) -> bool:
-        """Complete or delete a file; do nothing and return False if it belongs to another session."""
+        """Complete or delete the file at `path`. If it belongs to another session, do nothing and return False."""
         sync = self._fsync != "never"
         async with hold_file(path) as file:
             if not await run_in_thread(file.has_start, encode_header_start(ended.session)):
@@ -393,9 +408,9 @@ class Transcripts:
         return True
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete the files of all sessions with this name, including earlier sessions; return the number of files.
+        """Delete the files of all sessions that have, or had, this user and id. Return the number of deleted files.
 
-        Used by callers that delete all data derived from a session and count it in a receipt.
+        Callers use this to delete all data that is derived from a session, and list the number in a receipt.
         """
         path = self.path(tenant, user_id, session_id)
 
@@ -408,9 +423,10 @@ class Transcripts:
         return await run_in_thread(remove)
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Delete the files of a user's sessions; return how many there were. Reads the first line of every file.
+        """Delete the files of a user's sessions. Return the number of deleted files.
 
-        A file may exist although its session is gone from the store, because it expired or was deleted by another process.
+        This reads the first line of every file. A file may exist although its session is no longer in the store, because it expired or
+        another process deleted it.
         """
 
         def remove() -> int:
@@ -445,7 +461,7 @@ class Transcripts:
             task.exception()  # retrieved, so that asyncio does not log it if no caller waits
 
     async def _run_worker(self) -> None:
-        """Update files until none is out of date, except those that another worker is updating."""
+        """Update files until no file is out of date, except those that another worker is updating."""
         try:
             while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
                 await self._process(key, self._lagging.pop(key))
@@ -477,7 +493,7 @@ class Transcripts:
         self._note(key, how)
 
     async def _update(self, key: _Key, how: Change | None) -> None:
-        """Update one file."""
+        """Update the file of one session after an append (`how` is None) or after another change."""
         if self._store is None:
             return
         path = self.path(key.tenant, key.ref.user_id, key.ref.id)
@@ -487,7 +503,7 @@ class Transcripts:
             await run_in_thread(partial(self._make_stale_path(path).unlink, missing_ok=True))
 
     async def _try_update(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
-        """Update a file. Return False to try again, because an earlier session's file had to be moved or deleted first."""
+        """Update a file. Return False if the caller must try again, because the file of an earlier session was moved or deleted first."""
         async with hold_file(path) as file:
             # Read after locking, so that a deletion in the meantime reaches the file once it is unlocked.
             try:
@@ -508,7 +524,7 @@ class Transcripts:
             return True
 
     async def _append_new(self, file: TranscriptFile, store: Store, session: Session) -> bool:
-        """Append new entries; return False if the file's last entry differs from the store."""
+        """Append new entries to a file. Return False if the file is damaged, or its last entry differs from the store."""
         try:
             await append_new_entries(file, store, session, self._redactor)
         except UnexpectedContent:
@@ -521,7 +537,7 @@ class Transcripts:
     # -- after a crash -------------------------------------------------------
 
     async def _recover(self, store: Store) -> None:
-        """Find files that a crash left out of date: those marked as stale, and those of the most recently written sessions."""
+        """Update files that a crash left out of date. These are files with a stale marker, and files of recently written sessions."""
         try:
             await run_in_thread(self._remove_parts)
             for key, how in await run_in_thread(self._take_over_stale_notes):
@@ -545,7 +561,10 @@ class Transcripts:
             after = page.sessions[-1].ref
 
     def _find_late(self, sessions: Sequence[Session]) -> list[Session]:
-        """Return the sessions whose file lacks the last entry. A missing file is written at the next write or at the end."""
+        """Return the sessions whose file lacks the last entry.
+
+        A session without a file is not returned. Its file is written at the next write, or when the session ends.
+        """
         return [session for session in sessions if self._is_late(session)]
 
     def _is_late(self, session: Session) -> bool:
@@ -563,7 +582,7 @@ class Transcripts:
         return end is None or end.seq < session.tail.next_seq - 1
 
     def _remove_parts(self) -> None:
-        """Delete unfinished new versions of files, since they may contain something that has been erased."""
+        """Delete unfinished new versions of files, because they may contain data that has been erased."""
         for part in self.folder.glob(f"*{PART}"):
             file = TranscriptFile.open_locked(part.with_suffix(""))
             if file is not None:
@@ -582,7 +601,7 @@ class Transcripts:
         return found
 
     def _make_stale_path(self, path: Path) -> Path:
-        """Return the path of this process's note that a file is stale."""
+        """Return the path of the marker with which this process says that a transcript is stale."""
         return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
 
 
@@ -591,7 +610,10 @@ def _read_entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
 
 
 def _is_file_of(path: Path, session: Session) -> bool | None:
-    """Return True if the file at `path` belongs to this session; None if it is missing or its first line is incomplete."""
+    """Return True if the file at `path` belongs to this session, and False if it belongs to another one.
+
+    Return None if the file is missing, or its first line is incomplete.
+    """
     start = encode_header_start(session)
     try:
         with path.open("rb") as file:

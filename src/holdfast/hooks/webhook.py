@@ -1,8 +1,8 @@
-"""A signed POST when a session ends: Agora's "agent history" notification, event 103.
+"""Send a signed POST request when a session ends. Its format is Agora's "agent history" notification (event 103).
 
-There are up to three signatures, each over the exact bytes that are sent: `webhook-signature` of Standard Webhooks,
-`Agora-Signature-V2` (HMAC-SHA256), and on request `Agora-Signature` (HMAC-SHA1).
-`noticeId` is the id of the delivery, the same for every attempt, so that receivers can drop duplicates.
+The request has up to three signatures of the exact bytes that are sent: `webhook-signature` of Standard Webhooks, `Agora-Signature-V2`
+(HMAC-SHA256), and, if configured, `Agora-Signature` (HMAC-SHA1). `noticeId` is the id of the session's end. It is the same for every
+attempt, so that receivers can drop duplicates.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from holdfast.wire.voice import make_records
 
 _log = logging.getLogger("holdfast.webhook")
 PRODUCT_ID: Final = 17
-"""Agora's product number for conversational AI."""
+"""Agora's product id for conversational AI."""
 AGENT_HISTORY: Final = 103
 TIMEOUT: Final = 10.0
-"""Timeout of a call in seconds, the same as Agora's."""
+"""Default timeout of a call in seconds. Agora uses the same."""
 GONE: Final = 410
 PREFIX: Final = "whsec_"
 _BATCH: Final = 1000
@@ -47,22 +47,23 @@ _OWN: Final = frozenset(
 
 
 class Webhook:
-    """Posts the messages of a session to a URL when it ends: `Holdfast(hooks=[Webhook(url, secret)])`.
+    """A hook that posts the messages of a session to a URL when the session ends.
 
-    Only a 2xx response within the timeout is a success. Everything else, including a redirect, is retried with growing pauses. A
-    receiver that answers 410 is not called again until the next start.
+    Use it as `Holdfast(hooks=[Webhook(url, secret)])`. Only a 2xx response within the timeout is a success. After any other response,
+    including a redirect, the request is sent again later, with growing pauses. If a receiver answers 410, it is not called again until
+    the process restarts.
 
     Args:
-        url: `http://` or `https://`.
-        secret: the key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any text.
-        events: the reasons of ends to notify of.
-        include_sha1: whether to send `Agora-Signature`, for receivers that support no other signature.
-        timeout: seconds for the whole call.
-        max_history: send only this many of the newest messages; None: all of them.
-        headers: further headers to send.
-        name: identifies the hook in recorded deliveries; by default a digest of the URL.
-        redactor: removes secrets from the sent messages; None: messages are sent as stored.
-        clock: milliseconds since the epoch.
+        url: URL of the receiver, with `http://` or `https://`.
+        secret: key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any other text.
+        events: reasons of ends for which the webhook is called.
+        include_sha1: True: also send `Agora-Signature`, for receivers that support no other signature.
+        timeout: time limit of a call in seconds.
+        max_history: maximum number of messages to send, the newest ones; None: all messages.
+        headers: headers to send in addition to the webhook's own.
+        name: identifier of the hook, under which pending calls are recorded; None: a digest of the URL.
+        redactor: removes secrets from the messages that are sent; None: messages are sent as they are stored.
+        clock: returns the time in milliseconds since the epoch.
 
     Raises:
         InvalidRequest: the URL, the secret, a header or a number is invalid.
@@ -100,10 +101,10 @@ class Webhook:
         return f"Webhook(at {self._where!r})"
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Send the notification of an end.
+        """Send the notification that a session has ended.
 
         Raises:
-            HookFailed: the receiver did not accept the notification. Has `retry_after` if the receiver said when to try again.
+            HookFailed: the receiver did not accept the notification. The error has `retry_after` if the receiver said when to try again.
         """
         if self._gone:
             return
@@ -121,7 +122,7 @@ class Webhook:
     # -- what is sent --------------------------------------------------------
 
     async def _collect_messages(self, ended: EndedSession) -> tuple[list[bytes], bool]:
-        """Return the newest messages that may be sent, as JSON, and True if the size limit left some out."""
+        """Return the newest messages within the limits, as JSON. Also return True if the size limit left some out."""
         messages: deque[bytes] = deque()
         page: list[Entry] = []
         size, truncated = 0, False
@@ -177,7 +178,7 @@ class Webhook:
         return msgspec.json.encode(notice)
 
     def _build_headers(self, body: bytes, delivery_id: str) -> dict[str, str]:
-        """Return the headers of a call. The signatures prove that the sender has the secret and that the call is recent."""
+        """Return the headers of a call. The signatures prove that the sender knows the secret, and that the call is recent."""
         timestamp = str(self._clock() // 1000)
         plain, standard = self._keys
         signed = hmac.digest(standard, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
@@ -193,7 +194,7 @@ class Webhook:
         return headers | ({"agora-signature": hmac.digest(plain, body, "sha1").hex()} if self._sha1 else {})
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
-        """Send the body; return status and headers of the response. Its body is not read."""
+        """Send the request. Return status and headers of the response, whose body is not read. Raise `HookFailed` without a response."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout)
@@ -220,7 +221,9 @@ class Webhook:
 
 
 def parse_secret(secret: str) -> tuple[bytes, bytes]:
-    """Return the keys in a secret: the text itself, and the decoded key of Standard Webhooks.
+    """Return the two signing keys in a secret: the text itself, and the key of Standard Webhooks.
+
+    The second is the decoded text after `whsec_`. Without this prefix, both keys are the text itself.
 
     Raises:
         InvalidRequest: the secret is empty, or `whsec_` is not followed by base64.
@@ -240,7 +243,11 @@ def parse_secret(secret: str) -> tuple[bytes, bytes]:
 
 
 def _parse_url(url: str) -> tuple[str, str]:
-    """Return the URL, and the part of it that may be logged, since path and query may be secret. Raises `InvalidRequest`."""
+    """Return a URL, and the part of it that may be logged. Path and query are not logged, because they may be secret.
+
+    Raises:
+        InvalidRequest: the URL is not valid, or is neither `http://` nor `https://`.
+    """
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -254,7 +261,7 @@ def _parse_url(url: str) -> tuple[str, str]:
 
 
 def _read_agora_fields(session: Session) -> dict[str, Any]:
-    """Return the optional fields of Agora's payload that the session has: the agent's name, channel and labels."""
+    """Return the optional fields of Agora's payload that the session provides: `name` (the agent), `channel` and `labels`."""
     channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
     found: dict[str, Any] = {"name": session.agent} if session.agent else {}
     if isinstance(channel, str):

@@ -1,4 +1,4 @@
-"""A hook that commits an agent's workspace at the end of each of its sessions."""
+"""A hook that commits an agent's workspace when a session of the agent ends."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NAME: Final = "workspace_git"
 class WorkspaceGit:
     """A hook that commits the workspace of a session's agent when the session ends; see docs/workspace.md.
 
-    A repeated notification commits nothing, since nothing is left to commit. A problem that only an administrator can solve (git is
-    missing, a secret blocks the commit) is logged, and the end counts as delivered. Otherwise a deleted session would wait for
-    the solution.
+    If it is called again for the same end, there is nothing left to commit. If only an administrator can solve a problem (git is missing,
+    a secret blocks the commit), it logs the problem and raises no error. If it did, a deleted session would be kept until the problem is
+    solved.
 
     Args:
-        workspaces: finds an agent's workspace.
+        workspaces: the workspaces of agents.
     """
 
     name = NAME
@@ -41,7 +41,7 @@ class WorkspaceGit:
         self._has_warned = False
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Commit the workspace. Raises `HookFailed` if a later attempt may succeed."""
+        """Commit the workspace. Raise `HookFailed` if the commit failed, and a later attempt may succeed."""
         session = ended.session
         workspace = self._workspaces.workspace(session.tenant, session.agent)
         details = {"session": session.id, "agent": workspace.agent, "user": session.user_id, "reason": ended.reason}
