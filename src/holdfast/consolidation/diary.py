@@ -1,8 +1,9 @@
-"""Render MEMORY.md and DREAMS.md from the records, so that they never contain forgotten memories. Pure functions.
+"""Render MEMORY.md, which lists promoted memories, and DREAMS.md, the diary of sweeps. Pure functions.
 
-Each memory is one list item. Neither a Markdown program nor a model that reads the file can mistake part of it for markup or for
-another item. Control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or
-HTML would interpret are escaped. `parse_items` reads the items back.
+The files are rendered from what is stored, so that they never contain forgotten memories. Each memory is one list item. Neither a Markdown
+program nor a model that reads the file can mistake a part of it for markup or for another item. For this purpose, line breaks become
+blanks, control and invisible characters are removed, and characters with a meaning in Markdown or HTML are escaped. `parse_items` reads
+the items of a file.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from holdfast.durations import to_utc
 MEMORY_FILE: Final = "MEMORY.md"
 DIARY_FILE: Final = "DREAMS.md"
 MOST_ITEMS: Final = 200
-"""Maximum number of memories in a file (the best) and of sweeps in a diary (the newest)."""
+"""Maximum number of memories in MEMORY.md, where the best are listed, and of sweeps in DREAMS.md, where the newest are listed."""
 ITEM_CHARS: Final = 500
-"""Characters of a memory in a file, not counting escapes; a longer one is cut and marked as cut."""
+"""Maximum number of characters of a memory in a file, not counting escapes. A longer memory is cut, and marked as cut."""
 DIARY_BYTES: Final = 512 * 1024
-"""Maximum size of a diary with several sweeps."""
+"""Maximum size of a diary in bytes. Only a diary of one sweep may be larger."""
 FORGOTTEN: Final = "(forgotten)"
 _CUT: Final = " … (cut)"
 _UNSEEN: Final = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -33,28 +34,28 @@ _ITEM: Final = re.compile(r"^- \*\*(mem_[0-9a-f]{32})\*\* (.*?)(?: _\((.*)\)_)?$
 
 
 def to_one_line(text: str, limit: int = ITEM_CHARS) -> str:
-    """Return a text on one line without invisible characters, cut and marked after `limit` characters."""
+    """Return a text as one line without invisible characters. If it is longer than `limit` characters, it is cut, and marked as cut."""
     seen = "".join(" " if char in "\t\n\r\v\f\x85\u2028\u2029" else char for char in unicodedata.normalize("NFC", text))
     plain = " ".join("".join(char for char in seen if unicodedata.category(char) not in _UNSEEN).split())
     return plain if len(plain) <= limit else plain[:limit].rstrip() + _CUT
 
 
 def escape_line(text: str, limit: int = ITEM_CHARS) -> str:
-    """Return a text as one line of Markdown without any markup."""
+    """Return a text as one line, as `to_one_line` does, with escapes so that it contains no markup of Markdown or HTML."""
     return _SPECIAL.sub(r"\\\1", to_one_line(text, limit))
 
 
 def parse_items(file: str) -> list[tuple[str, str]]:
-    """Return ids and texts of the memories in a rendered file."""
+    """Return the id and the text of each memory in a rendered file."""
     return [(found[1], _ESCAPED.sub(r"\1", found[2])) for found in _ITEM.finditer(file)]
 
 
 def render_memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
-    """Render the promoted memories, best first.
+    """Render MEMORY.md: the promoted memories, highest score first.
 
     Args:
-        memories: promoted memories that hold now; at most `MOST_ITEMS` are listed.
-        title: the title of the file.
+        memories: promoted memories that are valid now. At most `MOST_ITEMS` of them are listed.
+        title: title of the file.
     """
     ranked = sorted(memories, key=lambda one: (-(one.score or 0.0), one.owner, one.number))
     lines = [f"# {escape_line(title)}", "", *map(_format_memory, ranked[:MOST_ITEMS])]
@@ -64,13 +65,13 @@ def render_memory_file(memories: Iterable[Memory], title: str = "Memories") -> s
 
 
 def render_diary(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], title: str = "Dream Diary") -> str:
-    """Render the diary: for each sweep, the memories that were promoted, held for review or not promoted, and why.
+    """Render DREAMS.md: for each sweep, the memories that were promoted, held for review or not promoted, and the reasons.
 
     Args:
-        entries: the sweeps, newest first. At most `MOST_ITEMS` are rendered; if there are several, at most `DIARY_BYTES` in
-            total.
-        memories: existing memories by id.
-        title: the title of the file.
+        entries: the sweeps, newest first. At most `MOST_ITEMS` of them are rendered, up to a total size of `DIARY_BYTES`. The newest one
+            is always rendered.
+        memories: existing memories, by id. Other memories are shown as forgotten.
+        title: title of the file.
     """
     lines, size = [f"# {escape_line(title)}"], 0
     for entry in entries[:MOST_ITEMS]:
@@ -83,7 +84,7 @@ def render_diary(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], 
 
 
 def make_commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> list[str]:
-    """Return the lines of a sweep's commit message: id, score and beginning of each promoted memory."""
+    """Return the lines for the commit message of a sweep: for each promoted memory its id, its score, and the beginning of its text."""
     return [
         f"- {one['memory_id']} (score {one['score']:.2f}): {_format_content(one['memory_id'], memories, 80)}"
         for one in report.get("candidates", ())
@@ -92,7 +93,7 @@ def make_commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory])
 
 
 def format_figures(candidate: Mapping[str, Any]) -> str:
-    """Format a candidate's number of recalls, questions and days."""
+    """Return the numbers of recalls, questions and days of a memory in a report as words."""
     counts = ((candidate["recalls"], "recall"), (candidate["queries"], "question"), (candidate["days"], "day"))
     return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in counts)
 

@@ -1,4 +1,4 @@
-"""Health, models, metrics and the home page."""
+"""Routes for health checks, the list of models, metrics, and the home page."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from holdfast.wire.objects import Answer, Count, JsonObject, Request, json_schem
 routes = Routes("chat")
 server_routes = Routes("server", lenient=True)
 HEALTH_PATHS: Final = ("/healthz", "/readyz")
-"""Paths of health checks. Their answers hold no user data, so they need no key and no allowed host name."""
+"""Paths of health checks. Their responses contain no user data, so they need no key and no allowed host name."""
 
 # -- models ----------------------------------------------------------------------
 
 
 class ModelsQuery(Request, kw_only=True):
-    """Query parameters of the list of models; used only in Anthropic's format."""
+    """Query parameters of the list of models. Only requests in Anthropic's format use them."""
 
     beta: str | None = None
-    """Sent by Anthropic's client for beta features; ignored."""
+    """Sent by Anthropic's client for beta features, and ignored."""
     limit: Annotated[int, json_schema(description="maximum number of models; default 20", minimum=1, maximum=PAGE)] = 20
     after_id: str | None = None
-    """`last_id` of the previous page."""
+    """`last_id` of the previous page, after which this page begins."""
     before_id: str | None = None
-    """`first_id` of the next page."""
+    """`first_id` of the next page, before which this page ends."""
 
 
 class Model(Answer, kw_only=True):
@@ -46,13 +46,13 @@ class Model(Answer, kw_only=True):
     object: Literal["model"] = "model"
     created: Count = 0
     owned_by: str
-    """`holdfast-agent`, or the upstream name of the model."""
+    """`holdfast-agent` for an agent; for a model, its name at the upstream."""
     description: str | UnsetType = UNSET
     """Purpose of the agent."""
 
 
 class ModelList(Answer, kw_only=True):
-    """Names that can be used as `model`."""
+    """Agents and models whose names can be used as `model` in a request."""
 
     object: Literal["list"] = "list"
     data: list[Model]
@@ -64,21 +64,21 @@ class AnthropicModel(Answer, kw_only=True):
     type: Literal["model"]
     id: str
     display_name: str
-    """`agent …`, or the upstream name of the model."""
+    """`agent NAME: DESCRIPTION` for an agent; for a model, its name at the upstream."""
     created_at: Annotated[str, json_schema(format="date-time")]
-    """Unknown; a fixed date."""
+    """A fixed date, because the real date is unknown."""
     lifecycle: Literal["active"]
 
 
 class AnthropicModelList(Answer, kw_only=True):
-    """Models in Anthropic's format."""
+    """A page of agents and models in Anthropic's format."""
 
     data: list[AnthropicModel]
     has_more: bool
-    """True if there are more."""
+    """True if there are more agents or models."""
     first_id: str | None
     last_id: str | None
-    """Pass it as `after_id` for the next page."""
+    """Id of the last item. Pass it as `after_id` to get the next page."""
 
 
 @routes.add(
@@ -93,7 +93,7 @@ class AnthropicModelList(Answer, kw_only=True):
     answer=(ModelList, AnthropicModelList),
 )
 async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
-    """List agents and models by the names that can be used as `model`."""
+    """List the agents and models whose names can be used as `model` in a request."""
     roster = call.hf.roster
     if call.get_header("anthropic-version") is not None:
         return _list_for_anthropic(roster, query)
@@ -103,12 +103,12 @@ async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
 
 
 def _convert_agent(agent: Agent) -> Model:
-    """Convert an agent to a model of the list."""
+    """Return the item for an agent in the list of models."""
     return Model(id=agent.name, owned_by="holdfast-agent", description=agent.description or UNSET)
 
 
 def _list_for_anthropic(roster: Roster, query: ModelsQuery) -> JsonObject:
-    """Return the list in Anthropic's format."""
+    """Return a page of the list of agents and models in Anthropic's format."""
     agents = [
         (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
         for name, agent in roster.agents.items()
@@ -124,13 +124,13 @@ class Health(Answer):
     """Health of the server."""
 
     status: str
-    """`ok` or `ready`."""
+    """`ok` (the process runs) or `ready` (the store can be read and written)."""
     version: str
     """Version of Holdfast."""
 
 
 class Home(Answer, kw_only=True):
-    """Overview of the server."""
+    """Overview of the server: its version and its main routes."""
 
     name: str = "holdfast"
     version: str = __version__
@@ -149,14 +149,14 @@ async def health(_: Call) -> Health:
 
 @server_routes.add("GET", "/readyz", "public", error_statuses=(503,))
 async def ready(call: Call) -> Health:
-    """Check that the store can be read and written; 503 otherwise."""
+    """Check that the store can be read and written. If not, the status is 503."""
     await call.hf.store.ping()
     return Health("ready", __version__)
 
 
 @server_routes.add("GET", "/", "public", answer={JSON: Home, "text/html": TEXT})
 async def home(call: Call) -> Reply:
-    """Return an overview: HTML for browsers, JSON for programs."""
+    """Return an overview of the server, as HTML for browsers and as JSON for programs."""
     shown = (
         pages.render_home("Holdfast", __version__) if _prefers_html(call.get_header("accept") or "") else Reply(Home())
     )
@@ -165,13 +165,13 @@ async def home(call: Call) -> Reply:
 
 @server_routes.add("GET", "/metrics", "server", answer={"text/plain": TEXT})
 async def metrics(call: Call) -> Reply:
-    """Return Prometheus metrics."""
+    """Return the metrics of the server in Prometheus text format."""
     counted: Metrics = call.request.app.state.metrics
     return Reply(counted.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 def _prefers_html(accept: str) -> bool:
-    """Return True if `Accept` prefers HTML to JSON. Programs send `*/*` or nothing."""
+    """Return True if the header `Accept` prefers HTML to JSON. Browsers do. Programs send `*/*` or no header."""
     kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
     named = [kind for kind in kinds if kind in ("text/html", "application/xhtml+xml", "application/json")]
     return bool(named) and named[0] != "application/json"

@@ -1,4 +1,4 @@
-"""HTML pages: the API description and the home page. They use no scripts and no external files."""
+"""Render the HTML pages: the API description and the home page. The pages use no scripts and no external files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def render_docs(document: Schema) -> Reply:
 
 
 def render_home(title: str, version: str) -> Reply:
-    """Return the home page."""
+    """Return the home page as HTML."""
     links = (
         ("/docs", "API", "all routes, fields and errors"),
         ("/openapi.json", "OpenAPI", "the same for programs"),
@@ -144,7 +144,7 @@ def _render_fields(schema: Schema) -> str:
 
 
 def _render_table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
-    """Return an HTML table with columns for a name, a plain word and HTML."""
+    """Return an HTML table. Each row has a name, a plain text, and HTML."""
     cells = (
         f"<tr><td><code>{escape(name)}</code></td><td class=soft>{escape(word)}</td><td>{html}</td></tr>"
         for name, word, html in rows
@@ -153,7 +153,7 @@ def _render_table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
 
 
 def _render_type(schema: Schema) -> str:
-    """Describe the type of a value in HTML."""
+    """Return a description of the type that a schema allows, in HTML."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f'<a href="#{_make_anchor(name)}">{escape(name)}</a>'
@@ -188,7 +188,7 @@ def _format_range(schema: Schema) -> str:
 
 
 def _render_text(text: str) -> str:
-    """Convert text with `code` to HTML."""
+    """Convert a text to HTML. Parts between backticks become code."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if at % 2 else piece for at, piece in enumerate(pieces))
 

@@ -1,4 +1,4 @@
-"""Runs the server from a configuration until its clean shutdown."""
+"""Run the server with a configuration, until it is shut down."""
 
 from __future__ import annotations
 
@@ -50,9 +50,13 @@ from holdfast.tools.tool import Tool
 
 _SWITCH_SECONDS = 0.001
 _MALLOC = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
-"""M_ARENA_MAX, M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's mallopt, whose numbers its interface fixes."""
+"""Parameters of glibc's `mallopt`, each with a value: M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. glibc never changes their numbers."""
 _COLLECT_EVERY = (7_000, 5, 2)
-"""Allocations between collections of the youngest generation, and collections of it between those of older ones."""
+"""Thresholds for `gc.set_threshold`.
+
+The youngest generation is collected after 7,000 allocations, the next one after five of these collections, and the oldest one after two of
+those.
+"""
 
 
 def serve(
@@ -63,12 +67,12 @@ def serve(
 ) -> int:
     """Run the server until it is stopped, and return the exit code.
 
-    It prints the address, the model, where the data is stored, and a command to try.
+    At the start, it prints its address, the model, the place where data is stored, and a command to try.
 
     Args:
-        settings: from `holdfast.config.load_settings`.
+        settings: settings from `holdfast.config.load_settings`.
         tools: tools that run in this process; see `Holdfast`.
-        again: rereads the settings at SIGHUP; None: SIGHUP ends the process as usual.
+        again: function that reads the settings again at SIGHUP; None: SIGHUP ends the process as usual.
 
     Raises:
         ConfigError: the configuration cannot be served.
@@ -89,12 +93,12 @@ def serve(
 def prepare(
     settings: ServerSettings, *, clients: Clients, tools: Iterable[Callable[..., Any] | Tool] = ()
 ) -> tuple[Holdfast, Access]:
-    """Build what `serve` runs, without opening or listening. `config check` uses it to find errors.
+    """Build the objects that `serve` runs. The store is not opened, and no port is used. `config check` calls this to find errors.
 
     Raises:
         ConfigError: the configuration cannot be served.
         InvalidRequest: a setting is wrong.
-        MissingExtra: it needs an extra that is not installed.
+        MissingExtra: the configuration needs an extra that is not installed.
     """
     _check_bind(settings)
     _check_upstreams(settings)
@@ -109,17 +113,19 @@ def serve_file(
     tools: Iterable[Callable[..., Any] | Tool] = (),
     strategies: Mapping[str, StrategyFunction] | None = None,
 ) -> int:
-    """Run the server as `holdfast serve` does, with the program's own tools: `holdfast.serve("holdfast.yaml", tools=[find_order])`.
+    """Run the server as `holdfast serve` does, with tools and strategies of the program.
+
+    Use it as `holdfast.serve("holdfast.yaml", tools=[find_order])`.
 
     Args:
-        file: the configuration, reread at SIGHUP; None: the one that `holdfast serve` would read, or none.
+        file: path of the configuration, which is read again at SIGHUP. None: the file that `holdfast serve` would read, if there is one.
         env: environment variables; None: those of the process.
         tools: tools that run in this process; see `Holdfast`.
         strategies: functions that choose the messages of a working set, by name, which the configuration and requests can use; see
             docs/custom-strategies.md.
 
     Returns:
-        The exit code after it was stopped.
+        The exit code, when the server has been stopped.
 
     Raises:
         ConfigError: the configuration has errors or cannot be served.
@@ -139,7 +145,10 @@ def serve_file(
 
 
 def _check_bind(settings: ServerSettings) -> None:
-    """Raise `ConfigError` if other machines could connect without a key, as far as is known before the store is opened."""
+    """Raise `ConfigError` if other machines could connect without a key.
+
+    This is checked before the store is opened. So keys in the store are not considered here.
+    """
     auth, store = settings.config.auth, settings.store
     if is_loopback(settings.host):
         return
@@ -150,12 +159,14 @@ def _check_bind(settings: ServerSettings) -> None:
 
 
 def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> None:
-    """Raise `ConfigError` if a model's address is the server's own: each call would reach this server again and wait for itself.
+    """Raise `ConfigError` if the address of a model is the server's own address.
 
-    The variables that name an upstream here also name this server for its clients, so one shell may set them for both.
+    Each model call would then reach this server, which would wait for itself. This happens easily: the environment variables that name an
+    upstream for the server also name the server for its clients, and one shell may set them for both.
 
     Args:
-        port: port that the server listens on; None: the configured one.
+        settings: the settings to check.
+        port: port on which the server listens; None: the configured port.
     """
     for name in (DEFAULT, *settings.config.llms):
         found = resolve_llm(settings.config, name)
@@ -168,7 +179,7 @@ def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> No
 
 
 def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:
-    """Return the error for a server that other machines could use without a key."""
+    """Return the error for a server that other machines could use without a key. `why` is the reason, for the message."""
     remedy = "Create a key with `holdfast keys create`, configure auth.jwt, or listen on 127.0.0.1"
     return ConfigError(
         [f"host {settings.host!r} is not loopback and {why}: other machines could read every session. {remedy}"]
@@ -176,13 +187,13 @@ def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:
 
 
 def create_access(hf: Holdfast, config: Config) -> Access:
-    """Create the authentication from the configuration. Raise `MissingExtra`."""
+    """Create the authentication for a configuration. Raise `MissingExtra` if it uses tokens, and PyJWT is not installed."""
     tokens = None if config.auth.jwt is None else TokenVerifier(config.auth.jwt, hf.tenant, hf.clock)
     return Access(hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
-    """Return a uvloop event loop if it is installed, because it is several times faster at sending events."""
+    """Return an event loop. It is uvloop's if uvloop is installed, which sends events several times faster."""
     try:
         import uvloop
     except ImportError:
@@ -191,7 +202,7 @@ def _make_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _run_until_terminated(work: Coroutine[Any, Any, int]) -> int:
-    """Run `work`, and close what it opened if SIGTERM arrives while uvicorn does not handle signals."""
+    """Run `work`. Cancel it if SIGTERM arrives while uvicorn does not handle signals, so that it closes what it has opened."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
     if threading.current_thread() is not threading.main_thread():
@@ -279,7 +290,7 @@ def _configure_uvicorn(app: Starlette, gateway: Gateway) -> uvicorn.Config:
 
 @contextmanager
 def _on_hangup(reloading: ConfigReloader | None) -> Iterator[None]:
-    """Reload the configuration at SIGHUP, if the system has that signal."""
+    """Reload the configuration at SIGHUP during the block, if the system has this signal."""
     hangup = getattr(signal, "SIGHUP", None)
     if reloading is None or hangup is None:
         yield
@@ -298,18 +309,18 @@ class _Server(uvicorn.Server):
         self._greeting = greeting
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then print the greeting: signals are handled and requests answered by then."""
+        """Start the server, then print the greeting. At that time, the server already handles signals and requests."""
         _tune_collector()
         await super().startup(sockets=sockets)
         print(self._greeting, flush=True)  # noqa: T201  # the greeting of `serve`
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the grace period at any second signal; uvicorn does so only for SIGINT."""
+        """Handle a signal to stop. A second signal of any kind ends the grace period; in uvicorn, only SIGINT does."""
         self.force_exit = self.force_exit or self.should_exit
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Report the requests that shutdown waits for."""
+        """Shut down. If requests are still running, first print how many, and how long the server waits for them."""
         running, grace = len(self.server_state.tasks), self.config.timeout_graceful_shutdown
         if running:
             message = (
@@ -320,18 +331,18 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals without raising them again: uvicorn would do so before the store is closed."""
+        """Handle signals during the block. Do not raise them again afterwards, as uvicorn does, because the store is still open then."""
         with super().capture_signals():
             yield
             self._captured_signals.clear()
 
 
 def _bound_free_memory() -> None:
-    """Configure glibc to return the memory of large requests to the system.
+    """Configure glibc's allocator to return the memory of large requests to the system.
 
-    By default glibc keeps heaps for up to eight threads per core. After the first freed block of some megabytes, it
-    takes all smaller blocks from these heaps, where one small used block keeps everything below it. A server that had
-    stored texts of 5 MB kept 700 MB. Other allocators have no such call.
+    By default, glibc has up to eight heaps per core. When a block of some megabytes is freed for the first time, glibc begins to allocate
+    all smaller blocks on these heaps. There, one small block that is in use prevents that the memory below it is returned. A server that
+    had stored texts of 5 MB kept 700 MB. Other allocators do not have this setting.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -340,13 +351,21 @@ def _bound_free_memory() -> None:
 
 
 def _tune_collector() -> None:
-    """Freeze all loaded objects for the garbage collector, and collect less often.
+    """Exclude all loaded objects from garbage collection, and collect less often.
 
-    This is done in the server's own process only; the library does not change these settings. Full collections, for which every
-    running turn waits, then skip 40,000 objects of imported code: they take half as long with 200 concurrent turns, a fifth as
-    long with 20. With many turns, young objects mostly belong to running turns, so Python's collection every 700 objects finds nothing.
-    A tenth as many collections reduce the collector's share of the CPU from 20 % (14 % with freezing alone) to 11 % at 200 turns,
-    and from 7 % (4 %) to below 1 % at 20. Full collections stay as frequent, every 70,000 objects, to free cycles of failed turns.
+    This is only done in the process of the server. The library does not change these settings.
+
+    Every running turn waits for a full collection. It now skips 40,000 objects of imported code. So it takes half as long with 200
+    concurrent turns, and a fifth as long with 20.
+
+    By default, Python collects young objects after every 700 allocations. With many turns, most young objects belong to running turns, so
+    these collections find nothing. They are now a tenth as frequent. Full collections are as frequent as before, after every 70,000
+    allocations, to free reference cycles of failed turns.
+
+    The collector's part of the CPU time, measured:
+
+    - with 200 turns: 20 % by default, 14 % without the loaded objects, 11 % with fewer collections too;
+    - with 20 turns: 7 %, 4 %, and below 1 %.
     """
     gc.collect()
     gc.freeze()
@@ -356,7 +375,7 @@ def _tune_collector() -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket. Raise `ConfigError` if the address is not available."""
+    """Return a socket that is bound to an address. Raise `ConfigError` if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns off Nagle's algorithm only if the protocol is named; otherwise small replies wait 40 ms for an ACK.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -370,14 +389,14 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_key: bool, has_key: bool = True) -> str:
-    """Return the greeting of `serve`: address, model, data, access, and a command to try.
+    """Return the text that `serve` prints at the start: address, model, data, access, and a command to try.
 
     Args:
-        settings: the configuration.
-        hf: names the models.
-        port: port that the server listens on.
-        requires_key: every request needs a key or a token.
-        has_key: the store has keys.
+        settings: the settings of the server.
+        hf: the `Holdfast` with the models.
+        port: port on which the server listens.
+        requires_key: True if every request needs a key or a token.
+        has_key: True if the store contains keys.
     """
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
@@ -411,7 +430,7 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
 
 
 def _explain_offline(config: Config) -> str:
-    """Return why the offline model answers: no other model is configured, or it was chosen."""
+    """Return the reason why the offline model answers: no other model is configured, or the configuration chooses it."""
     origin = resolve_llm(config).origin
     if config.model:
         return " (built in; chosen with --model)"

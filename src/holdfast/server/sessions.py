@@ -1,4 +1,4 @@
-"""REST API for sessions: create, list, change, close, fork, move, rewind, export, import, delete."""
+"""REST API for sessions: create, list, change, close, fork, move, rewind, export, import and delete them."""
 
 from __future__ import annotations
 
@@ -58,19 +58,19 @@ class SessionsQuery(Request, kw_only=True):
     limit: PageLimit = 20
     order: Order = "desc"
     user_id: NonEmpty | None = None
-    """Only sessions of this user; also the user of `after`."""
+    """Only sessions of this user. The session in `after` must be this user's too."""
     agent: str | None = None
     """Only sessions of this agent."""
     status: Literal["active", "closed"] | None = None
     """Only sessions with this status."""
     after: NonEmpty | None = None
-    """`last_id` of the previous page."""
+    """`last_id` of the previous page, after which this page begins."""
     after_user: NonEmpty | None = None
-    """User of the session `after`, if several users have one with that id."""
+    """User of the session in `after`, if several users have a session with this id."""
 
 
 class ShortSessionsQuery(SessionsQuery, kw_only=True):
-    """Query parameters of the short form: all sessions on one page by default."""
+    """Query parameters of the list in the short form. By default, all sessions are on one page."""
 
     limit: PageLimit = MAX_PAGE
 
@@ -80,27 +80,27 @@ class SessionList(Page[SessionObject, str]):
 
 
 class ShortSession(Answer):
-    """A session in the short form."""
+    """A session in the short form, without its log."""
 
     id: Id
     agent: str | None
     updated_at: Annotated[str, json_schema(format="date-time")]
-    """RFC 3339, UTC."""
+    """Time of the last write, in RFC 3339 and UTC."""
 
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
-        """Convert a session; `more` are fields of the subclass."""
+        """Convert a session to its JSON object. `more` are the fields that a subclass adds."""
         return cls(id=session.id, agent=session.agent, updated_at=format_utc(session.updated_at), **more)
 
 
 class ShortSessions(Answer):
-    """Sessions in the short form."""
+    """A list of sessions in the short form."""
 
     sessions: list[ShortSession]
 
 
 class ShortSessionWhole(ShortSession):
-    """A session in the short form, with its messages."""
+    """A session in the short form, with its messages and its state."""
 
     messages: list[MessageJson]
     state: State
@@ -138,7 +138,7 @@ async def _get_page(call: Call, query: SessionsQuery) -> SessionPage:
 
 @routes.add("GET", "/sessions/{session_id}", "read", tag="short form", error_statuses=OF_SESSION)
 async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
-    """Return a session in the short form, with messages and state, shared state included."""
+    """Return a session in the short form, with its messages and its state, including the shared state."""
     session = await call.get_session()
     entries = await call.hf.store.entries(session.ref)
     messages = [to_chat_message(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
@@ -150,16 +150,19 @@ async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
 
 
 class CarryOverObject(Request, kw_only=True):
-    """An earlier session to carry over as an additional system message; its metadata has `carried_from`."""
+    """An earlier session whose content is carried over into the new session.
+
+    The content becomes an additional system message. The metadata of the new session has `carried_from`.
+    """
 
     session_id: NonEmpty
-    """Id of the earlier session; it may be closed."""
+    """Id of the earlier session. It may be closed."""
     user_id: str | None = None
-    """User of the earlier session; default: the new session's user. Another user needs an admin key without a user."""
+    """User of the earlier session; default: the new session's user. For another user, an admin key without a user is needed."""
     form: Literal["summary", "content"] | None = None
-    """`summary` (default): summary by a model, or the digest; `content`: its last messages."""
+    """Content to carry over. `summary`, the default: a summary by a model, or the digest; `content`: the last messages."""
     tokens: Annotated[int | None, json_schema(minimum=CARRIED_TOKENS_LEAST, maximum=CARRIED_TOKENS)] = None
-    """Maximum tokens to carry over; default 2000."""
+    """Maximum number of tokens to carry over; default 2000."""
     prefix: Annotated[
         str | None, json_schema(description=f"text before it, at most {CARRIED_PREFIX_CHARS} characters")
     ] = None
@@ -173,7 +176,7 @@ class NewSessionObject(Request, kw_only=True):
     user_id: NonEmpty | None = None
     """User of the session; default: `default`."""
     agent: str | None = None
-    """An agent of the configuration."""
+    """Name of an agent of the configuration."""
     system_messages: SystemMessages = None
     state: State | None = None
     metadata: Metadata | None = None
@@ -188,14 +191,14 @@ class NewSessionObject(Request, kw_only=True):
             ]
         ),
     ] = None
-    """Earlier session to carry over: its id, or an object with options."""
+    """Earlier session whose content is carried over: its id, or an object with options."""
 
 
 class SessionChanges(Request, kw_only=True):
-    """Fields to change. `state` is merged by key and null deletes a key; other fields are replaced."""
+    """Fields to change. The keys in `state` are changed, and null deletes a key. Other fields are replaced as a whole."""
 
     agent: str | None | UnsetType = UNSET
-    """An agent of the configuration."""
+    """Name of an agent of the configuration."""
     system_messages: SystemMessages | UnsetType = UNSET
     state: State | None | UnsetType = UNSET
     metadata: Metadata | None | UnsetType = UNSET
@@ -221,14 +224,22 @@ async def create(call: Call, body: NewSessionObject) -> SessionObject:
 
 
 def _check_state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the state without `temp:` keys, which exist only during a turn. Raise `Refused`."""
+    """Return a state without its `temp:` keys, which exist only during a turn.
+
+    Raises:
+        Refused: the state has `app:` keys, and the caller may not write those.
+    """
     given = given or {}
     check_app(call.principal, given)
     return {key: value for key, value in given.items() if get_scope(key) != "temp"}
 
 
 def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> CarryOver | None:
-    """Return the session to carry over. Raise `SessionNotFound` for another user's, which needs an admin key."""
+    """Return the earlier session to carry over, or None.
+
+    Raises:
+        SessionNotFound: it is another user's session, and the key is not an admin key.
+    """
     if body.carry_over is None:
         return None
     how = parse_carry_over(body.carry_over)
@@ -241,7 +252,7 @@ def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> Carry
 
 @routes.add("PATCH", ONE, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422), request_headers=(MATCH,))
 async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
-    """Change a session's system messages, metadata, state or ttl."""
+    """Change the agent, system messages, metadata, state or ttl of a session."""
     if isinstance(body.agent, str):
         call.hf.roster.find_responder(agent=body.agent)
     given = msgspec.structs.asdict(body)
@@ -257,9 +268,9 @@ async def change(call: Call, query: SessionQuery, body: SessionChanges) -> Sessi
 
 @routes.add("POST", f"{ONE}/close", "write", error_statuses=OF_SESSION)
 async def close(call: Call, query: SessionQuery) -> SessionObject:
-    """Close a session. It is kept, and the next message opens it again.
+    """Close a session. Its data is kept, and the next message opens it again.
 
-    A session that is already closed does not change.
+    If the session is already closed, nothing changes.
     """
     session = await call.get_session()
     return SessionObject.from_session(await call.hf.close_session(session.ref))
@@ -272,18 +283,18 @@ class ForkRequest(Request, kw_only=True):
     """Options of a fork."""
 
     at_turn: Count | None = None
-    """Last turn to copy; default: the last turn."""
+    """Number of the last turn to copy; default: the last turn of the session."""
     id: NonEmpty | None = None
     """Id of the new session; default: a random one."""
 
 
 class MoveRequest(Request, kw_only=True):
-    """New owner or id; set at least one field."""
+    """New user, agent or id of a session. Set at least one field."""
 
     user_id: NonEmpty | None = None
     """New user; default: unchanged."""
     agent: str | None | UnsetType = UNSET
-    """New agent; null for none; default: unchanged."""
+    """New agent; null: no agent; default: unchanged."""
     id: NonEmpty | None = None
     """New id; default: unchanged."""
 
@@ -292,22 +303,22 @@ class RewindRequest(Request):
     """Target of a rewind."""
 
     at_turn: Count
-    """Last turn to keep."""
+    """Number of the last turn to keep."""
 
 
 class RewoundSession(SessionObject, kw_only=True):
     """A session after a rewind, without its log."""
 
     retired: Count
-    """Number of messages that left the live path."""
+    """Number of messages that were retired."""
 
 
 @routes.add("POST", f"{ONE}/fork", "write", status=201, error_statuses=(*BODY, *OF_SESSION))
 async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
-    """Copy a session up to and including a turn into a new session.
+    """Copy a session, up to and including a turn, into a new session.
 
-    State keys written after that turn are not copied. `metadata` has the origin as `forked_from`. Artifacts, compactions, usage and
-    retired messages stay with the original, which does not change.
+    State keys that were written after that turn are not copied. Neither are artifacts, compactions, usage and retired messages.
+    `forked_from` in the metadata of the new session names the original session, which does not change.
     """
     session = await call.get_session()
     return SessionObject.from_session(
@@ -319,7 +330,7 @@ async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObj
 async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObject:
     """Move a session with all its data to another user or agent, or give it another id.
 
-    Nothing remains under the old name. State that the user's sessions share (`user:`) stays with that user. If a move is
+    Nothing remains under the old user and id. The state that all sessions of a user share (`user:`) is not moved. If a move is
     interrupted, repeat the request.
     """
     if body == MoveRequest():
@@ -339,7 +350,7 @@ async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObj
     response_headers=ETAG,
 )
 async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> RewoundSession:
-    """Go back to a turn. Later messages leave the live path but stay in the log.
+    """Go back to a turn. Later messages are retired: they stay in the log, but are no longer part of the conversation.
 
     The state does not change. If there are no later messages, nothing changes.
     """
@@ -356,26 +367,26 @@ class ExportQuery(SessionQuery, kw_only=True):
     """Query parameters of an export."""
 
     retired: bool = False
-    """Include messages that left the live path."""
+    """True: include retired messages, which an edit or a rewind replaced."""
     calls: bool = False
-    """Include model calls; needs `retired`."""
+    """True: include model calls. `retired` must be true too."""
     digests: bool = False
-    """Include hashes of erased messages, with which a guess of the text can be confirmed."""
+    """True: include the hashes of erased messages. A hash can confirm a guess of the erased text."""
 
 
 class ImportedSession(SessionObject, kw_only=True):
     """A session after an import, without its log."""
 
     imported: bool
-    """False if an identical session was stored already."""
+    """False if an identical session was already stored."""
 
 
 @routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer=SessionExport)
 async def export(call: Call, query: ExportQuery) -> JsonObject:
-    """Export a complete session.
+    """Export a session with its messages and state.
 
-    `retired` includes messages that left the live path, so that numbers stay the same; `calls` (with `retired`) includes model calls;
-    `digests` includes hashes of erased messages. Artifacts are listed without their contents.
+    With `retired`, retired messages are included, so that all messages keep their numbers at an import. With `calls` and `retired`, model
+    calls are included. With `digests`, the hashes of erased messages are included. Artifacts are listed without their contents.
     """
     session = await call.get_session(shared=True)
     return await call.hf.export(session.ref, retired=query.retired, calls=query.calls, digests=query.digests)
@@ -383,10 +394,10 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
 
 @routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 422, 503), body=SessionImport)
 async def install(call: Call, query: SessionQuery, body: JsonObject) -> ImportedSession:
-    """Import a session under the id of the path, completely or not at all. It replaces an existing session.
+    """Import a session under the id in the path. It replaces an existing session with this id.
 
-    If an identical session is stored, nothing changes and `imported` is false. Otherwise the version continues from the replaced
-    session, whose artifacts are deleted.
+    Either the whole session is imported, or nothing. If an identical session is stored, nothing changes, and `imported` is false. If a
+    different session is replaced, its artifacts are deleted, and the version continues from its version.
     """
     user = call.get_owner(query.user_id)
     if isinstance(named := body.get("user_id"), str):
@@ -409,7 +420,7 @@ class Deleted(Answer, kw_only=True):
 
 
 class DeletedUser(Answer, kw_only=True):
-    """A user whose data was deleted."""
+    """Result of deleting the data of a user."""
 
     id: Id
     object: Literal["user"] = "user"
@@ -420,7 +431,10 @@ class DeletedUser(Answer, kw_only=True):
 @routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form", error_statuses=OF_SESSION)
 @routes.add("DELETE", ONE, "write", error_statuses=OF_SESSION)
 async def delete(call: Call, query: SessionQuery) -> Deleted:
-    """Delete a session with all its data. If it does not exist, the status is 404, unless its transcript still existed."""
+    """Delete a session with all its data.
+
+    If the session does not exist, the status is 404. But if only its transcript still exists, the transcript is deleted.
+    """
     session_id = call.path["session_id"]
     try:
         ref = (await call.get_session()).ref
@@ -434,7 +448,7 @@ async def delete(call: Call, query: SessionQuery) -> Deleted:
 
 @routes.add("DELETE", "/v1/users/{user_id}", "admin", error_statuses=(*STORE, 404))
 async def delete_user(call: Call) -> DeletedUser:
-    """Delete all sessions of a user with their data and shared state. Unknown users are not an error."""
+    """Delete all sessions of a user, with all their data and the state that they share. An unknown user is not an error."""
     user_id = call.path["user_id"]
     call.get_owner(user_id)
     return DeletedUser(id=user_id, receipt=await call.hf.delete_user(user_id))
