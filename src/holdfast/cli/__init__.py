@@ -1,9 +1,9 @@
 """The command line: `holdfast serve | replay | chat | sessions | explain | state | transcripts | keys | migrate | backup | doctor | config | …`.
 
-Shared by all commands:
-errors     the root command: errors as one line, exit codes, colour
+Modules that all commands share:
+errors     the root command, which turns errors into one line and an exit code, and decides about colour
 terminal   terminal output: sanitized text, JSON, tables, progress bars
-stores     opens the store of a command and finds the session that it names
+stores     opens the store that the options of a command name, and finds sessions in it
 
 Each command is in the module of its subject:
 sessions   everything about one session; transfer has `export`, `import` and `verify`
@@ -68,11 +68,11 @@ commands = RootGroup(
         serve.config,
     ],
 )
-"""Root command. Tests call it through click's own runner."""
+"""The root command. Tests call it through click's test runner."""
 
 
 def main() -> Any:
-    """Run the command line and end the process.
+    """Run the command in the process's arguments, and end the process.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
     """

@@ -71,10 +71,10 @@ def _load_settings(store: str | None, config: str | None) -> ServerSettings:
 
 
 def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
-    """Delete the index file, which does not match the restored database.
+    """Delete the file of the search index, because the index does not match the restored database.
 
     Returns:
-        What the user still has to do, or None.
+        A message about what the user still has to do; None: nothing.
     """
     from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import get_index_file, is_lasting, resolve_index_url
@@ -142,12 +142,12 @@ def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool
 
 
 class MigrationStep(NamedTuple):
-    """One schema change."""
+    """A schema change, and its status."""
 
     number: int
     name: str
     status: str
-    """`applied` before, `applied now` or `pending`."""
+    """`applied` (by an earlier command), `applied now` or `pending`."""
 
 
 async def _migrate(url: str, show: bool, keep_old: bool) -> tuple[list[MigrationStep], dict[str, int] | None]:  # noqa: FBT001  # the caller passes positions on

@@ -65,7 +65,10 @@ def chat(
 
 @contextmanager
 def _open(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]:
-    """Open the store, with an event loop that runs only while there is work, not while the user types."""
+    """Open the store, and an event loop for it, for the duration of the block.
+
+    The event loop runs only while there is work, not while the user types.
+    """
     import asyncio
 
     from holdfast.config.build import build_life_settings, create_holdfast, create_store_folder
@@ -84,7 +87,11 @@ def _open(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]
 async def _find_session(
     hf: Holdfast, session_id: str | None, *, user: str | None, agent: str | None, model: str | None
 ) -> SessionHandle:
-    """Return the user's session of that id, else the only session of that id, else a new one."""
+    """Return the session with an id. If it does not exist, create it.
+
+    If no user is given, the session may belong to any user, and a new one belongs to the default user. If no id is given, create a session
+    with a random id.
+    """
     from holdfast.domain.session import DEFAULT_USER
 
     if session_id is not None and user is None:
@@ -95,9 +102,9 @@ async def _find_session(
 
 
 def _warn_about_gateway(llm: LLMSettings) -> None:
-    """Warn if the model's address is a Holdfast server, which would store the conversation once more, as another session.
+    """Warn if the model's address is that of a Holdfast server. That server would store the conversation a second time, as another session.
 
-    The variables that name an upstream here name a Holdfast server in the shell of its clients.
+    This happens in a shell that is set up for a client: its variables `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` name a Holdfast server.
     """
     from holdfast.cli.doctor.upstream import is_holdfast_server
     from holdfast.settings import mask_url
@@ -118,7 +125,7 @@ def _warn_about_gateway(llm: LLMSettings) -> None:
 
 
 class Chat:
-    """The input loop: reads lines and runs them as commands or turns."""
+    """The input loop of a chat. It reads lines, and runs each as a command or a turn."""
 
     def __init__(self, runner: asyncio.Runner, hf: Holdfast, handle: SessionHandle) -> None:
         from holdfast.cli.repl import BudgetGauge, ChatSession
@@ -129,7 +136,7 @@ class Chat:
         self._failed = False
 
     def run(self) -> int:
-        """Run until the input ends and return the exit code."""
+        """Run until the input or the chat ends, and return the exit code."""
         self._greet()
         next_line = _make_reader()
         while (text := next_line()) is not None:
@@ -153,7 +160,7 @@ class Chat:
             click.echo("/help lists the commands.")
 
     def _handle(self, text: str) -> bool:
-        """Handle a line of input. Return False if it ends the chat."""
+        """Run a line of input as a command or a turn. Return False if the line ends the chat."""
         from holdfast.cli.repl import BudgetGauge, parse_command
 
         command = parse_command(text)
@@ -175,7 +182,7 @@ class Chat:
         return True
 
     def _say(self, text: str) -> None:
-        """Run one turn."""
+        """Run one turn with a message of the user, and show how full the budget is."""
         try:
             self._run(self._session.say(text))
         except KeyboardInterrupt:
@@ -199,12 +206,12 @@ class Chat:
 
 
 def _is_interactive() -> bool:
-    """Return True if a user types and reads: both standard streams are terminals."""
+    """Return True if standard input and output are both terminals, so that a person types and reads."""
     return is_interactive() and sys.stdout.isatty()
 
 
 def _make_reader() -> Callable[[], str | None]:
-    """Return a function that returns the next input line, or None at the end."""
+    """Return a function that reads the next line of input. It returns None at the end of the input."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     if not _is_interactive():

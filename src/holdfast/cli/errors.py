@@ -1,4 +1,4 @@
-"""The root command. It turns exceptions into one clear line and an exit code."""
+"""Define the root command, which turns exceptions into one clear line and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILED, USAGE, QUIT = 1, 2, 130
 
 
 class Failure(click.ClickException):
-    """A failed command. `message` says what happened and how to fix it; it goes to stderr without a traceback."""
+    """Raised if a command fails. `message` says what happened and how to fix it. It is printed to stderr, without a traceback."""
 
     exit_code = FAILED
 
@@ -26,20 +26,20 @@ class Failure(click.ClickException):
 
 
 class Misuse(Failure):
-    """Wrong usage of a command."""
+    """Raised if a command is used wrongly."""
 
     exit_code = USAGE
 
 
 class ConfigProblems(Misuse):
-    """Configuration errors. Each line already names its file and line, so click adds no prefix."""
+    """Raised if the configuration has errors. Each error names its file and line, so it is printed without click's prefix."""
 
     def show(self, file: Any = None) -> None:
         click.echo(self.message, file=file, err=file is None)
 
 
 class RootGroup(click.Group):
-    """The root group. It turns exceptions of all commands into messages and exit codes."""
+    """The root group, which turns exceptions of all commands into messages and exit codes."""
 
     def __init__(self, *, name: str, version: str, help: str, commands: Sequence[click.Command]) -> None:  # noqa: A002 - click's own word
         super().__init__(name=name, help=help, commands=list(commands), context_settings=_CONTEXT)
@@ -64,7 +64,7 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def to_failure(error: HoldfastError) -> Failure:
-    """Return the failure that ends a command which raised `error`."""
+    """Convert an error that a command raised into the failure that ends the command."""
     if isinstance(error, ConfigError):
         return ConfigProblems("\n".join(error.problems))
     wrong_call = isinstance(error, InvalidRequest) and not isinstance(error, InvalidMessage | TooLarge)
@@ -72,7 +72,7 @@ def to_failure(error: HoldfastError) -> Failure:
 
 
 def choose_color() -> bool | None:
-    """Return True or False if `FORCE_COLOR` or `NO_COLOR` is set, else None: colour on terminals only."""
+    """Return False if `NO_COLOR` is set, True if `FORCE_COLOR` is set. Otherwise return None, which means colour only on terminals."""
     if os.environ.get("NO_COLOR"):
         return False
     return True if os.environ.get("FORCE_COLOR") else None

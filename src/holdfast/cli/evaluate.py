@@ -39,7 +39,7 @@ MAX_NUMBER = 1_000_000
 
 
 def _parse_numbers(ctx: click.Context, param: click.Parameter, given: str) -> list[int]:
-    """Parse comma-separated numbers, without duplicates, sorted."""
+    """Parse comma-separated numbers. Return them sorted and without duplicates."""
     words = [word.strip() for word in given.split(",") if word.strip()]
     for word in words:
         if not (word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= MAX_NUMBER and len(word) < 9):
@@ -48,7 +48,7 @@ def _parse_numbers(ctx: click.Context, param: click.Parameter, given: str) -> li
 
 
 def _parse_pair(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[Mode, Mode] | None:
-    """Return the two modes to compare."""
+    """Parse the two modes of `--compare`."""
     if given is None:
         return None
     names = [word.strip() for word in given.split(",")]
@@ -169,29 +169,31 @@ def recall(
 
 
 class _Plan(NamedTuple):
-    """Figures and tables to compute."""
+    """The figures to compute, as the options of the command request them."""
 
     modes: Sequence[Mode]
     ks: Sequence[int]
     budgets: Sequence[int]
     unrelated: Sequence[SearchMode]
-    """Modes to search with unrelated questions."""
+    """Modes in which to search for unrelated questions; empty: none."""
     pair: tuple[Mode, Mode] | None
-    """Modes to compare."""
+    """The two modes to compare; None: no comparison."""
     prompts: Sequence[int]
-    """Budgets of prompts."""
+    """Token budgets with which to build the prompt of each question; empty: no prompts are built."""
 
     @property
     def needs_vectors(self) -> bool:
-        """True if the local model is needed."""
+        """True if one of the modes needs the local embedding model."""
         return bool({"vector", "hybrid"} & set(self.modes))
 
 
 def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Results:
-    """Return all requested figures.
+    """Compute and return all requested figures.
 
     Args:
-        local: name and path of the local model.
+        dataset: the conversations and questions.
+        plan: the figures to compute.
+        local: name and path of the local embedding model.
     """
     import anyio
 
@@ -212,7 +214,7 @@ def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Re
 
 
 async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> Results:
-    """Return recall by mode, and the results of unrelated questions."""
+    """Search for all questions in each mode. Return the recall of each mode, and the results of unrelated questions."""
     from holdfast.evaluation import Evaluator, Library, count_unrelated, measure_unrelated
 
     results = Results()
@@ -238,7 +240,10 @@ async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> R
 
 
 async def _build_prompts(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> list[PromptFigures]:
-    """Return what prompts contain, with keyword search, and with the local model if a mode needs it."""
+    """Build the prompt of each question, and return figures about the evidence in these prompts.
+
+    This is done with keyword search if that mode was requested, and with the local embedding model if a mode needs it.
+    """
     from holdfast.evaluation import measure_prompts
 
     if not plan.prompts:
@@ -266,7 +271,7 @@ _PARTS = ("messages", "facts", "digest", "recalled")
 
 
 class Results:
-    """All requested figures."""
+    """The figures that were computed."""
 
     def __init__(self) -> None:
         self.figures: list[Figures] = []
@@ -277,7 +282,7 @@ class Results:
 
 
 class Tables(NamedTuple):
-    """Columns and tables to print."""
+    """The columns and tables to print."""
 
     ks: Sequence[int]
     budgets: Sequence[int]
@@ -286,7 +291,7 @@ class Tables(NamedTuple):
 
 
 def to_json(dataset: Dataset, results: Results) -> dict[str, Any]:
-    """Return all figures as `--json` prints them."""
+    """Return all figures as the JSON object that `--json` prints."""
     import msgspec
 
     return {
@@ -303,7 +308,7 @@ def to_json(dataset: Dataset, results: Results) -> dict[str, Any]:
 
 
 def show_all(dataset: Dataset, results: Results, tables: Tables) -> None:
-    """Print the tables."""
+    """Print all figures as tables."""
     _show_recall(results.figures, tables.ks, tables.budgets)
     if tables.per_sample:
         _show_samples(results.figures, tables.ks)
@@ -443,12 +448,12 @@ def _show_notes(dataset: Dataset) -> None:
 # -- statements ------------------------------------------------------------------
 
 DEFAULT_STRATEGIES = "digest,salience,token_window,head_tail,buffer_window,clear_tool_results"
-"""Strategies that need no model, except `none`, which sends everything."""
+"""Strategies that need no model. `none` needs none either, but is left out because it sends everything."""
 STDOUT = "-"
 PER_TABLE = 6
-"""Maximum number of strategies side by side in a table of 100 columns."""
+"""Maximum number of strategies in one table, so that the table is at most 100 characters wide."""
 LABEL = 18
-"""Maximum number of characters of a group's name."""
+"""Maximum number of characters of a row's name."""
 
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
@@ -478,7 +483,7 @@ def _parse_budgets(ctx: click.Context, param: click.Parameter, given: str) -> li
 
 
 def _check_folder(ctx: click.Context, param: click.Parameter, given: str | None) -> str | None:
-    """Check that the folder of the output file exists."""
+    """Return the path of the output file, after checking that its folder exists."""
     if given is None or given == STDOUT:
         return given
     path = Path(given)
@@ -554,7 +559,10 @@ def _check_output(output: Path, files: Sequence[Path]) -> None:
 
 
 def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
-    """Return the runs without duplicates, sorted by budget. A spec's own budget overrides `budgets`."""
+    """Return a run for each spec and budget, without duplicates and sorted by budget.
+
+    If a spec has a budget of its own, that is used in place of `budgets`.
+    """
     from holdfast.context.settings import ContextSettings
     from holdfast.evaluation.statements import Run
 
@@ -632,7 +640,7 @@ def _show_overview(figures: Sequence[StatementFigures], *, asked: bool) -> None:
 
 
 def _show_groups(title: str, figures: Sequence[StatementFigures], share: Callable[[Shares], float | None]) -> None:
-    """Print a row for each wording, depth, kind and conversation, with a column for each strategy."""
+    """Print a table with a column for each strategy. The rows are groups of statements, by wording, depth, kind and conversation."""
     click.echo(f"\n{title}")
     rows: list[list[str]] = []
     for prefix, field in (("", "cues"), ("quarter ", "quarters"), ("", "kinds"), ("in ", "conversations")):
@@ -651,7 +659,7 @@ def _show_groups(title: str, figures: Sequence[StatementFigures], share: Callabl
 
 
 def _break_label(label: str, width: int = 11) -> str:
-    """Break a label after punctuation into lines of at most `width` characters."""
+    """Break a label into lines of at most `width` characters, if possible after a punctuation mark."""
     lines = [""]
     for piece in re.findall(r"[^_,:+]*[_,:+]?", label):
         for start in range(0, len(piece), width):

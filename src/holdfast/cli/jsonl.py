@@ -1,6 +1,6 @@
-"""Read sessions from JSON lines. `holdfast.wire.transcripts` lists the accepted formats.
+"""Read sessions from files of JSON lines. `holdfast.wire.transcripts` lists the accepted formats.
 
-Only one line is in memory at a time, and its length is limited.
+Files are read line by line, and the length of a line is limited, so memory use is limited.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ _GZIP = b"\x1f\x8b"
 
 
 class SessionRecord(NamedTuple):
-    """One session to import, with its location in the file."""
+    """A session to import, and its location in the file."""
 
     place: str
-    """File and line, like `chats.jsonl:12`."""
+    """File and line of the session, such as `chats.jsonl:12`."""
     id: str
     session: Imported
 
 
 class ImportFile:
-    """A file that is read twice: to check it, then to import it. A pipe is copied to a temporary file first.
+    """A file with sessions to import. It can be read several times, because an import first checks it.
+
+    A pipe is copied to a temporary file for that.
 
     Args:
         name: path of the file; `-` is standard input.
@@ -48,10 +50,10 @@ class ImportFile:
         self._file = _open_rereadable(name)
 
     def read(self, now: int) -> Iterator[SessionRecord]:
-        """Yield the sessions of the file from its beginning.
+        """Yield all sessions of the file. Each call starts at the beginning of the file.
 
         Args:
-            now: default for missing timestamps, in milliseconds since the epoch.
+            now: time for messages without a timestamp, in milliseconds since the epoch.
 
         Raises:
             InvalidMessage: a line is not valid; the message names file and line.
@@ -95,14 +97,14 @@ def _open_rereadable(name: str) -> IO[bytes]:
 
 
 def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[SessionRecord]:
-    """Yield the sessions of a file. Single messages are grouped by session and yielded at the end.
+    """Yield the sessions of a file. Sessions that consist of single messages come at the end.
 
-    A session without an id gets its location as id, so that importing the same file again is recognized.
+    If a session has no id, its location in the file becomes its id. So an import of the same file finds the session again.
 
     Args:
-        file: JSON lines.
-        source: name of the file for error messages.
-        now: default for missing timestamps, in milliseconds since the epoch.
+        file: the file with JSON lines.
+        source: name of the file, for error messages and ids.
+        now: time for messages without a timestamp, in milliseconds since the epoch.
 
     Raises:
         InvalidMessage: a line is not valid; the message names file and line.
@@ -133,7 +135,7 @@ def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[Ses
 
 
 def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield non-blank lines with their numbers. A line over the limit is not read to its end."""
+    """Yield each line that is not blank, and its number. A line that is too long is not read to its end."""
     number = 0
     while line := file.readline(IMPORT_LINE_BYTES + 1):
         number += 1
@@ -144,7 +146,7 @@ def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _decode_line(line: bytes) -> dict[str, Any]:
-    """Decode the object in a line. A bare list is treated as the messages of one session."""
+    """Return the JSON object in a line. A list is treated as the messages of one session."""
     data = decode_json(line, what="the line", values=IMPORT_VALUES)
     if isinstance(data, list):
         return {"messages": data}
@@ -164,7 +166,7 @@ def _make_record(data: dict[str, Any], place: str, now: int) -> SessionRecord:
 
 
 def _parse_message(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return session id and message of a line. Validate here so that an error names the line."""
+    """Return session id and message of a line. The message is checked here, so that an error names the line."""
     if "role" not in data or data.get("session_id") is None:
         raise InvalidMessage("the object needs messages, or a role and a session_id")
     message = {key: value for key, value in data.items() if key != "session_id"}

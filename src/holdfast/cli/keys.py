@@ -156,7 +156,7 @@ def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool)
 
 
 def _explain_no_keys(auth: Auth) -> str:
-    """Return who can use the server while there are no keys."""
+    """Return a message that says who can use the server while there are no keys."""
     if auth.jwt is not None and auth.kind == "always":
         return "There are no keys: the server accepts only tokens (auth.jwt)."
     if auth.kind == "always":
@@ -222,7 +222,7 @@ def _parse_size(text: str | None) -> int | None:
 
 
 def _find_durable_store(store: str | None, config: str | None) -> str:
-    """Return the URL of the store. Raise `Failure` if it is in memory: the key would be lost when the command ends."""
+    """Return the URL of the store. If the store is in memory, raise `Failure`, because the key would be lost when the command ends."""
     from holdfast.config import load_settings
     from holdfast.stores.sql.address import MEMORY, parse_path
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.wire.memories import MemoryObject
 
 _CONTENT_CHARACTERS = 100
-"""Characters of a memory's content in a table."""
+"""Maximum characters of a memory's content in a table."""
 _TYPES = ("semantic", "episodic", "procedural", "user", "feedback", "project", "reference")
 _type_option = click.option("--type", "kind", type=click.Choice(_TYPES), help="Kind of memory.")
 _tag_option = click.option(
@@ -33,15 +33,15 @@ _tag_option = click.option(
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SETTLE_SECONDS: Final = 10.0
-"""How long a command waits for the vectors of what it wrote."""
+"""Maximum seconds that a command waits for the vectors of the memories that it wrote."""
 NAME_CHARACTERS: Final = 100
-"""Characters of a name that are printed."""
+"""Maximum characters of a name that are printed."""
 _MAX_AGENTS: Final = 10
-"""Agents listed if none resembles the given name."""
+"""Maximum number of agents that are listed if none has a name similar to the given one."""
 
 
 def owner_options(command: F) -> F:
-    """Add the options that name the owner of memories."""
+    """Add the options `--user`, `--agent` and `--app`, which name the owner of memories."""
     user = click.option("--user", metavar="ID", help="Memories of this user.  [default: the user `default`]")
     agent = click.option(
         "--agent", metavar="NAME", help="Memories of this agent; with --user, those it made for the user."
@@ -51,7 +51,7 @@ def owner_options(command: F) -> F:
 
 
 def output_options(command: F) -> F:
-    """Add the options for store and output."""
+    """Add the options `--store`, `--config` and `--json`."""
     return store_options(json_option(command))
 
 
@@ -70,10 +70,10 @@ def format_owner(owner: Owner) -> str:
 
 
 def warn_unknown_agent(agent: str | None, config: str | None) -> None:
-    """Warn if the configuration has agents but not this one: the name may be a typo.
+    """Warn if the configuration has agents, but none with this name. The name may be a typo.
 
     Args:
-        agent: value of `--agent`.
+        agent: value of `--agent`; None: the option is not given.
         config: value of `--config`.
     """
     if agent is None:
@@ -91,7 +91,7 @@ def warn_unknown_agent(agent: str | None, config: str | None) -> None:
 
 
 async def wait_for_vectors(hf: Holdfast) -> None:
-    """Wait up to `_SETTLE_SECONDS` for pending vectors, since no server may be running to make them later."""
+    """Wait until all texts have their vectors, at most `_SETTLE_SECONDS`. There may be no server that creates them later."""
     import anyio
 
     if hf.index is not None and hf.index.embedder is not None:
@@ -411,7 +411,7 @@ def _describe(one: Memory) -> list[tuple[str, str]]:
 # -- consolidate and diary -------------------------------------------------------------
 
 _LINE_CHARACTERS: Final = 80
-"""Characters of a memory's content on a line."""
+"""Maximum characters of a memory's content on a line."""
 _WORDS: Final = {
     "promoted": "promoted",
     "held": "held for review",

@@ -1,4 +1,4 @@
-"""A chat session in the terminal: turns, streamed replies, slash commands and the budget gauge."""
+"""Run a chat in the terminal: turns, streamed replies, slash commands and the budget gauge."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
 
 DEFAULT_MESSAGES = 20
-"""Messages that /history shows by default."""
+"""Number of messages that /history shows by default."""
 MAX_WIDTH = 90
-"""Characters of a message in a list."""
+"""Maximum characters of a message that is shown on one line."""
 _COMMAND = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
 HELP = {
     "/context": "show the prompt as it would be sent now",
@@ -38,17 +38,17 @@ HELP = {
 
 
 def parse_command(text: str) -> tuple[str, str] | None:
-    """Return name and arguments of a slash command, or None for a message. `/etc/hosts` is a message."""
+    """Return name and arguments of a slash command. Return None if the text is a message, such as `/etc/hosts`."""
     found = _COMMAND.fullmatch(text)
     return (found[1], (found[2] or "").strip()) if found else None
 
 
 class ChatSession:
-    """A session and its last prompt.
+    """The session of a chat, and its last prompt.
 
     Attributes:
-        handle: the session; `/new` replaces it.
-        working_set: the messages sent to the model in the last turn; None before the first turn.
+        handle: the current session. `/new` replaces it.
+        working_set: the messages that were sent to the model in the last turn; None: there was no turn yet.
     """
 
     def __init__(self, hf: Holdfast, handle: SessionHandle) -> None:
@@ -57,7 +57,7 @@ class ChatSession:
         self.working_set: WorkingSet | None = None
 
     async def say(self, text: str) -> None:
-        """Run one turn and print the reply as it arrives."""
+        """Run one turn with a message of the user, and print the reply as it arrives."""
         incoming = (Message(role="user", content=text),)
         turn = Turn(
             self._hf.engine, TurnRequest(ref=self.handle.ref, responder=self.handle.responder, incoming=incoming)
@@ -73,10 +73,14 @@ class ChatSession:
             self.working_set = turn.working_set
 
     async def run_command(self, name: str, rest: str) -> list[str]:
-        """Run a command and return its output lines.
+        """Run a slash command and return the lines of its output.
+
+        Args:
+            name: name of the command, without the slash.
+            rest: arguments of the command.
 
         Raises:
-            InvalidRequest: there is no such command.
+            InvalidRequest: there is no such command, or an argument is not valid.
         """
         commands: Mapping[str, Callable[[str], Awaitable[Iterable[str]]]] = {
             "context": self._show_context,
@@ -137,10 +141,10 @@ class ReplyPrinter:
         self._collector = Collector()
         self._held = ""
         self._open = False
-        """True while the current output line has no line end."""
+        """True if the last line of the output is not ended yet."""
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Print the text of a chunk."""
+        """Print the text in a chunk of the reply."""
         self._collector.add(chunk)
         words = self._held + "".join(_extract_text(chunk))
         # The second half of a CRLF may come with the next chunk.
@@ -148,7 +152,7 @@ class ReplyPrinter:
         self._write(words.removesuffix("\r"))
 
     def finish(self) -> None:
-        """Print the tool calls of the complete reply. Nothing here runs them."""
+        """Print the tool calls of the complete reply. The chat does not run them."""
         choices = self._collector.build_completion()["choices"]
         for call in choices[0]["message"].get("tool_calls") or []:
             function = call.get("function") or {}
@@ -158,7 +162,7 @@ class ReplyPrinter:
             )
 
     def end(self) -> None:
-        """End the last output line."""
+        """End the last line of the output, if it is not ended yet."""
         if self._open:
             click.echo()
             self._open = False
@@ -195,21 +199,21 @@ def _format_message(message: dict[str, Any]) -> str:
 # -- budget gauge ----------------------------------------------------------------
 
 WIDTH = 20
-"""Cells of the bar."""
+"""Number of characters inside the bar."""
 REMOVAL_WORDS = {"compacted": "condensed", "evicted": "left out", "cut": "cut short", "cleared": "cleared"}
-"""Words for the decisions by which a message is no longer sent in full."""
+"""Words for the decisions after which a message is no longer sent completely, by name of the decision."""
 MAX_RANGES = 3
-"""Ranges listed one by one after each reply."""
+"""Maximum number of ranges of removed messages that are listed after a reply."""
 
 
 class Removal(NamedTuple):
-    """A range of messages that a decision newly applies to."""
+    """A range of messages that have been removed from the prompt, or shortened, since the prompt before."""
 
     decision: str
     first: int
     last: int
     summarized: bool = False
-    """True if a model's summary replaces the messages, not a digest."""
+    """True if a summary by a model replaces the messages; False: the digest, or nothing."""
 
     def __str__(self) -> str:
         one = self.first == self.last
@@ -218,13 +222,13 @@ class Removal(NamedTuple):
 
 
 class BudgetGauge:
-    """Compares consecutive working sets of one session."""
+    """Shows how full the budget is, and which messages left the prompt, by comparing consecutive working sets of a session."""
 
     def __init__(self) -> None:
         self._before: Sequence[Run] = ()
 
     def read(self, built: WorkingSet) -> str:
-        """Return the bar, and the messages that left the prompt since the last call."""
+        """Return the bar for a working set, and the messages that left the prompt since the last call."""
         runs = built.list_decisions()
         left, self._before = list(find_new_removals(self._before, runs)), runs
         lines = [format_bar(built.tokens, built.budget)]
@@ -235,7 +239,7 @@ class BudgetGauge:
 
 
 def format_bar(tokens: int, budget: int) -> str:
-    """Draw how full a budget is, with numbers.
+    """Draw a bar that shows how full a budget is, with numbers.
 
     >>> format_bar(2048, 8192)
     '[#####...............]  25%  2,048 of 8,192 tokens'
@@ -246,7 +250,12 @@ def format_bar(tokens: int, budget: int) -> str:
 
 
 def find_new_removals(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Removal]:
-    """Yield the ranges of `now` that were removed by a decision which did not apply to them in `before`."""
+    """Yield the ranges of messages that are removed or shortened in one prompt, but were not in the prompt before it.
+
+    Args:
+        before: decisions about the messages of the earlier prompt.
+        now: decisions about the messages of the later prompt.
+    """
     from holdfast.context.explain import SUMMARIZED
 
     for run in now:

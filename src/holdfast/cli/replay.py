@@ -30,14 +30,14 @@ STDIN = "-"
 
 
 def _list_strategies() -> list[str]:
-    """Return the names of all strategies. The import is deferred so that help stays fast."""
+    """Return the names of all strategies. They are imported only here, so that `--help` is fast."""
     from holdfast.context.settings import STRATEGIES
 
     return list(STRATEGIES)
 
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
-    """Parse `--strategy`."""
+    """Parse the strategies of `--strategy`."""
     from holdfast.replay import parse_specs
 
     found = _parse_option(param, lambda: parse_specs(given))
@@ -53,7 +53,7 @@ def _complete_strategies(ctx: click.Context, param: click.Parameter, incomplete:
 
 
 def _parse_option(param: click.Parameter, read: Callable[[], T]) -> T:
-    """Call `read` and report its InvalidRequest as an error of the option."""
+    """Call `read` and return its result. If it raises `InvalidRequest`, report that as an error of the option."""
     try:
         return read()
     except InvalidRequest as exc:
@@ -61,7 +61,7 @@ def _parse_option(param: click.Parameter, read: Callable[[], T]) -> T:
 
 
 def _parse_budgets(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[int]:
-    """Parse token budgets."""
+    """Parse comma-separated token budgets, without duplicates."""
     words = _split_words(given, param)
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word)):
@@ -79,7 +79,7 @@ def _parse_pair(ctx: click.Context, param: click.Parameter, given: tuple[str, st
 
 
 def _parse_plot(ctx: click.Context, param: click.Parameter, given: str | None) -> Path | None:
-    """Parse the file of `--plot`. The suffix selects the image format."""
+    """Parse the path of `--plot`, whose suffix selects the image format. Check that its folder exists."""
     if given is None:
         return None
     path = Path(given)
@@ -91,7 +91,7 @@ def _parse_plot(ctx: click.Context, param: click.Parameter, given: str | None) -
 
 
 def _split_words(given: Sequence[str], param: click.Parameter) -> list[str]:
-    """Split comma-separated words and remove duplicates. The option may be repeated."""
+    """Split the comma-separated words of an option that may be repeated. Return them without duplicates."""
     words = [word.strip() for text in given for word in text.split(",")]
     found = list(dict.fromkeys(filter(None, words)))
     if not found:
@@ -228,7 +228,11 @@ def _read(files: Sequence[str], *, chain: bool, skip_bad: bool) -> list[Recordin
 
 
 def _read_stdin(skipped: list[BadLine] | None) -> list[Recording]:
-    """Read recordings from standard input. If `skipped` is None, a bad line raises."""
+    """Read recordings from standard input.
+
+    Args:
+        skipped: list to which lines that are not valid are added. None: the first such line raises `InvalidMessage`.
+    """
     from holdfast.wire.transcripts import Recording, read_recordings
 
     found = []
@@ -245,11 +249,14 @@ def _read_stdin(skipped: list[BadLine] | None) -> list[Recording]:
 # -- replay ------------------------------------------------------------------
 
 Run = tuple[str, int]
-"""Label of a spec, and the budget of the run."""
+"""A run of the replay: the label of its spec (a strategy with its options), and its token budget."""
 
 
 def _plan_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
-    """Return the runs without duplicates, sorted by budget. A spec's own budget overrides `budgets`."""
+    """Return a run for each spec and budget, without duplicates and sorted by budget, with its spec.
+
+    If a spec has a budget of its own, that is used in place of `budgets`.
+    """
     pairs = [(spec, spec.budget or budget) for budget in budgets for spec in specs]
     runs = {(spec.label, budget): spec for spec, budget in pairs}
     order = list(dict.fromkeys(budget for _, budget in runs))
@@ -274,7 +281,7 @@ Pair = tuple["PlayResult", "PlayResult", "Comparison"]
 
 
 def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, PlayResult]) -> Iterator[Pair]:
-    """Yield one comparison for each budget, or a single one if both specs have their own budget."""
+    """Compare two specs at each budget. If both have a budget of their own, yield a single comparison."""
     from holdfast.replay import compare
 
     at = [tuple((spec.label, spec.budget or budget) for spec in pair) for budget in budgets]
@@ -288,7 +295,10 @@ def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
 
 @contextmanager
 def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, SummaryWriter]]:
-    """Open the summary writer of each spec: the one it names, else `summarizer`. Keys are spec labels."""
+    """Open the models that write the summaries, and yield them by label of the spec.
+
+    A spec uses the model that it names; if it names none, the model `summarizer`. Specs without summaries are left out.
+    """
     from holdfast.replay import NOBODY, SummaryWriter
 
     wanted = {spec.label: spec.summarizer or summarizer for spec in specs if spec.summarizes}
@@ -302,7 +312,7 @@ def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) 
 
 
 def _find_llm(name: str, config: str | None) -> Llm:
-    """Return the scripted model, or the model that `holdfast serve` would use for the name."""
+    """Return the model with a name: the scripted model of the replay, or the model that `holdfast serve` would use."""
     from holdfast.replay import SCRIPTED, make_scripted_llm
 
     if name == SCRIPTED:
@@ -322,7 +332,7 @@ def _find_llm(name: str, config: str | None) -> Llm:
 def _collect_summarized(
     runs: dict[Run, Spec], played: dict[Run, PlayResult], writers: Mapping[str, SummaryWriter]
 ) -> Iterator[tuple[Result, str | None]]:
-    """Yield results of strategies with summaries, with the name of the writer."""
+    """Yield the result of each run with summaries, and the name of the model that wrote them; None: the digest was used."""
     for run, spec in runs.items():
         if spec.has_summaries:
             writer = writers.get(spec.label)
@@ -371,7 +381,7 @@ def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool
 
 
 def _to_row(played: PlayResult, *, per_session: bool) -> dict[str, Any]:
-    """Return the JSON of a result, with its sessions if requested."""
+    """Return a result as a JSON object, which contains the results of single sessions if `per_session` is set."""
     import msgspec
 
     row = msgspec.structs.asdict(played.result)
@@ -390,7 +400,7 @@ def _draw(played: Sequence[PlayResult], path: Path) -> None:
 
 
 def show_overview(results: Sequence[Result]) -> None:
-    """Print a row for each strategy and budget, grouped by budget."""
+    """Print a table with a row for each strategy and budget, grouped by budget."""
     names = [name for name in _select_columns(_COLUMNS, results) if name not in _SUMMARIES]
     rows = [[_COLUMNS[name][1](getattr(result, name)) for name in names] for result in results]
     groups = {len(list(group)) for _, group in groupby(results, key=lambda result: result.budget)}
@@ -398,10 +408,10 @@ def show_overview(results: Sequence[Result]) -> None:
 
 
 def show_summaries(results: Iterable[tuple[Result, str | None]]) -> None:
-    """Print who wrote the summaries of each result, and how their cost is counted.
+    """Print which model wrote the summaries of each result, and how their cost is counted.
 
     Args:
-        results: results of strategies with summaries, with the name of the writer; None for the digest.
+        results: results of strategies with summaries, and the name of the model that wrote them; None: the digest was used.
     """
     from holdfast.replay import SUMMARY_READ, SUMMARY_WRITTEN
 
@@ -425,7 +435,7 @@ def _describe_summaries(result: Result, writer: str | None) -> str:
 
 
 def show_sessions(played: Sequence[PlayResult]) -> None:
-    """Print a table of sessions for each strategy and budget."""
+    """Print a table for each strategy and budget, with a row for each session."""
     for one in played:
         sessions = one.list_rows()
         names = _select_columns(_SESSION, sessions)
@@ -435,7 +445,7 @@ def show_sessions(played: Sequence[PlayResult]) -> None:
 
 
 def show_comparison(comparison: Comparison) -> None:
-    """Print two strategies side by side with their differences."""
+    """Print a table with the figures of two strategies and their differences."""
     a, b = comparison.a, comparison.b
     columns = [
         Column(""),
@@ -455,7 +465,7 @@ def show_comparison(comparison: Comparison) -> None:
 
 
 def show_compared_sessions(a: PlayResult, b: PlayResult) -> None:
-    """Print a row for each session with the figures of both strategies."""
+    """Print a table with a row for each session, which contains the figures of both strategies."""
     first, second = a.list_rows(), b.list_rows()
     names = _select_columns(_PAIRED, [*first, *second])
     heads = [_COLUMNS[name][0].head.partition("\n")[0] for name in names]
@@ -470,7 +480,7 @@ def show_compared_sessions(a: PlayResult, b: PlayResult) -> None:
 
 
 def _break_label(label: str, width: int = 36) -> str:
-    """Break a label after commas, or before a `+`, into lines of at most `width` characters."""
+    """Break a label into lines of at most `width` characters, if possible after a comma or before a `+`."""
     lines = [""]
     for piece in re.findall(r"\+?[^,+]*,?", label):
         for start in range(0, len(piece), width):
@@ -480,7 +490,7 @@ def _break_label(label: str, width: int = 36) -> str:
 
 
 def _select_columns(names: Iterable[str], results: Sequence[Any]) -> list[str]:
-    """Leave out columns without values: bound recall, summaries."""
+    """Return the names of the columns to print. Columns about bound recall and summaries are left out if no result has a value."""
     nothing = {"bound": None, **dict.fromkeys(_SUMMARIES, 0)}
     return [
         name for name in names if name not in nothing or any(getattr(one, name) != nothing[name] for one in results)
@@ -516,7 +526,7 @@ def _format_integer(value: float | None) -> str:
 
 
 def _format_change(name: str, change: float) -> str:
-    """Format a difference: shares in percentage points, other values in their own unit, 0 without a sign."""
+    """Format the difference of two figures with its sign. Differences of shares are in percentage points. 0 has no sign."""
     if _COLUMNS[name][1] is _format_share:
         formatted, unit = f"{change * 100:+.1f}", " points"
     else:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
 
 _NAME = 60
-"""Characters of a name that are printed."""
+"""Maximum characters of a name that are printed."""
 _WALK_SECONDS = 10.0
-"""How long a command indexes messages that no server has indexed yet, before it searches."""
+"""Maximum seconds in which the command indexes messages that no server has indexed yet, before it searches."""
 
 
 @click.command
@@ -105,7 +105,7 @@ async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchRe
 
 
 def _describe_range(found: SearchResults, zone: str) -> Iterator[str]:
-    """Describe the time range of the search, if it had one, so that the reading of "yesterday" can be checked."""
+    """Describe the time range of the search, if there was one. So the user can check how a word such as "yesterday" was understood."""
     from zoneinfo import ZoneInfo
 
     ends = zip(("from", "until"), found.range, strict=True)
@@ -123,7 +123,7 @@ def _to_json(found: SearchResults) -> dict[str, Any]:
 
 
 def _format_results(found: SearchResults, user: str) -> Iterator[str]:
-    """Yield the hits as lines. Text of a message cannot look like a heading or control the terminal."""
+    """Yield the lines that show the hits. They are formatted so that a message can neither look like a heading nor control the terminal."""
     if not found.hits:
         yield f"No matches in the sessions of user {format_line(user, _NAME)}."
     for hit in found.hits:
@@ -150,7 +150,10 @@ def _format_neighbour(one: SearchNeighbour) -> str:
 
 
 def _format_snippet(hit: SearchHit) -> str:
-    """Highlight the matches in a snippet. Each piece is sanitized separately, so that no match splits an escape."""
+    """Return a snippet with its matches highlighted.
+
+    The text inside and outside of matches is sanitized separately, so that no highlight begins or ends inside an escape.
+    """
     pieces, end = [], 0
     for start, stop in hit.highlights:
         pieces.append(_clean(hit.snippet[end:start]))

@@ -56,7 +56,7 @@ def config() -> None:
 
 
 def _choose_file(file: str | None, option: str | None) -> str | None:
-    """Return the file that an argument or `--config` names; None if neither does."""
+    """Return the configuration file that the argument or `--config` names, or None if neither names one."""
     if file and option and file != option:
         raise click.UsageError(f"two files: {file} and --config {option}; give one")
     return file or option
@@ -83,7 +83,7 @@ def check(ctx: click.Context, file: str | None, config: str | None, *, as_json: 
 
 
 def prepare_server(settings: ServerSettings) -> object:
-    """Build what `serve` would run, without opening anything."""
+    """Create the server that `holdfast serve` would run, without opening anything, to find errors."""
     from holdfast.config.build import Clients
     from holdfast.server.run import prepare
 

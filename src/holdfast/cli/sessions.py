@@ -157,23 +157,23 @@ def close(ids: Sequence[str], user: str | None, store: str | None, config: str |
 # -- a session as text -----------------------------------------------------------
 
 MAX_CHARACTERS = 600
-"""Characters of a text that are shown without --full."""
+"""Maximum characters of a text that are shown without --full."""
 MAX_LINES = 12
 CALL_CHARACTERS = 110
-"""Characters of a call or result on its one line."""
+"""Maximum characters of a tool call or its result, which are shown on one line without --full."""
 _COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
 
 
 def format_transcript(
     session: Session, entries: Sequence[Entry], *, full: bool, compactions: Sequence[StoredCompaction] = ()
 ) -> Iterator[str]:
-    """Yield a session as lines of text.
+    """Yield the lines of text that show a session.
 
     Args:
-        session: the session itself.
-        entries: its live path.
-        full: do not shorten long texts, calls and results.
-        compactions: compactions of the log, failed ones included; listed at the end.
+        session: the session.
+        entries: the live entries of the session's log that are shown.
+        full: show long texts, calls and results completely.
+        compactions: compactions of the log, also failed ones, which are listed at the end.
     """
     yield from _format_heading(session)
     for message in session.system_messages:
@@ -193,7 +193,7 @@ def format_transcript(
 
 
 def _format_compaction(one: StoredCompaction, *, full: bool) -> Iterator[str]:
-    """Yield the lines of a compaction: its text if it is live, its error if it failed."""
+    """Yield the lines that show a compaction, with its text if it is live, or its error if it failed."""
     status = click.style(one.status, bold=one.status == "live")
     by = f" by {format_line(one.model, 60)}" if one.model else ""
     size = f", {format_count(one.tokens, 'token')} of {one.source_tokens:,}" if one.error is None else ""
@@ -229,7 +229,7 @@ def format_role(role: str) -> str:
 
 
 def _describe_entry(entry: Entry) -> Iterator[str]:
-    """Yield details of an entry that follow its role."""
+    """Yield the details of an entry that are shown after its role."""
     yield format_count(entry.tokens, "token")
     if entry.agent:
         yield format_line(entry.agent, 60)
@@ -247,7 +247,13 @@ def _describe_entry(entry: Entry) -> Iterator[str]:
 
 
 def format_message(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
-    """Yield text, media and calls of a message. The indentation keeps a text from looking like a heading."""
+    """Yield the lines that show text, media and tool calls of a message. They are indented, so that a text cannot look like a heading.
+
+    Args:
+        message: the message.
+        full: show long texts, calls and results completely.
+        tools: names of the called tools by id of the call. It is updated, and later messages with results use it.
+    """
     tools = {} if tools is None else tools
     if message.role == "tool":
         name = tools.get(str(message.tool_call_id)) or message.name or str(message.tool_call_id)
@@ -262,7 +268,7 @@ def format_message(message: Message, *, full: bool, tools: dict[str, str] | None
 
 
 def _format_call(prefix: str, text: str, *, full: bool) -> Iterator[str]:
-    """Yield a call or result on one line, or with all its lines."""
+    """Yield the lines that show a tool call or a result: a single line, or all its lines if `full` is set."""
     if not full:
         yield f"        {prefix}{format_line(text, CALL_CHARACTERS)}"
         return
@@ -491,7 +497,7 @@ def _delete_user(user: str, store: str | None, config: str | None, *, yes: bool,
 
 
 def _confirm(descriptions: Sequence[str], what: str) -> None:
-    """Ask the user to confirm. The store is closed meanwhile."""
+    """Ask the user to confirm a deletion. Raise if the user does not. The store is not open while the user decides."""
     if not is_interactive():
         raise click.UsageError("Standard input is not a terminal: confirm with --yes.")
     for description in descriptions:
@@ -504,7 +510,7 @@ def _confirm(descriptions: Sequence[str], what: str) -> None:
 
 
 def _parse_age(_: click.Context, __: click.Parameter, value: str) -> int:
-    """Return the milliseconds of a duration like `30d`."""
+    """Parse a duration such as `30d` into milliseconds."""
     from holdfast.durations import parse_milliseconds
 
     try:
@@ -584,7 +590,7 @@ def _to_row(session: Session, receipt: Receipt) -> dict[str, Any]:
 
 
 def _format_receipts(receipts: Sequence[Receipt]) -> str:
-    """Format the sum of receipts. Sessions and messages are always listed, other data only if there was any."""
+    """Format the total amount of deleted data. Sessions and messages are always listed, other data only if some was deleted."""
     from holdfast.lifecycle.removal import Receipt
 
     total = sum(receipts, start=Receipt())

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _SHOWN = 100
-"""Characters of a value in a table."""
+"""Maximum characters of a value in a table."""
 
 
 class _StateTarget(NamedTuple):
-    """Owner of the state, and its store."""
+    """The options that name the owner of the state, and the store."""
 
     session: str | None
     user: str | None
@@ -32,7 +32,7 @@ class _StateTarget(NamedTuple):
     config: str | None
 
     def do(self, what: Callable[[StateHandle], Awaitable[T]], *, writes: bool = True) -> T:
-        """Call `what` with the state. Raise `Misuse` if the options do not name exactly one owner."""
+        """Open the store, call `what` with the state, and return its result. Raise `Misuse` if the options do not name exactly one owner."""
         if self.app + (self.session is not None or self.user is not None) != 1:
             raise Misuse("name one owner: --session ID, --user ID or --app")
 
@@ -52,7 +52,7 @@ class _StateTarget(NamedTuple):
 
 
 def _refuse_temporary(*keys: str) -> None:
-    """Raise `Misuse` for `temp:` keys: they exist only during a turn, so a write would be lost silently."""
+    """Raise `Misuse` if a key has the prefix `temp:`. Such keys exist only during a turn, so a change would be lost without notice."""
     from holdfast.domain.state import get_scope
 
     for key in keys:
@@ -61,7 +61,7 @@ def _refuse_temporary(*keys: str) -> None:
 
 
 def _add_options(command: F) -> F:
-    """Add the options that all commands of the group take."""
+    """Add the options that all commands of `holdfast state` have."""
     session = click.option("--session", metavar="ID", help="State of this session, with the state it shares.")
     user = click.option(
         "--user",

@@ -1,4 +1,4 @@
-"""Open the store of a command, and find the sessions that it names."""
+"""Open the store that the options of a command name, and find sessions in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def store_options(command: F) -> F:
-    """Add `--store` and `--config`. Flags override the environment, which overrides the file."""
+    """Add `--store` and `--config`. They override environment variables, which override the configuration file."""
     store = click.option("--store", metavar="URL", help="Database, like sqlite:///chat.db  [HOLDFAST_STORE]")
     return store(config_option(command))
 
@@ -37,7 +37,13 @@ ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
 def limit_option(plural: str, *, most: int, default: int) -> Callable[[F], F]:
-    """Return the option `--limit`: the maximum number of `plural` that a command prints, 1 to `most`."""
+    """Return the option `--limit`, for the maximum number of items that a command prints.
+
+    Args:
+        plural: name of the items in the help text, in the plural.
+        most: highest value of the option; the lowest is 1.
+        default: default of the option.
+    """
     return click.option(
         "--limit",
         metavar="N",
@@ -60,18 +66,18 @@ def run_with_store(
     index_read_only: bool = False,
     with_agents: bool = False,
 ) -> T:
-    """Open the store that flags, environment and configuration name, call `do` with it, and close it.
+    """Open the store, call `do` with it, close it, and return the result of `do`.
 
     Args:
         do: the function to call.
-        store: value of `--store`.
-        config: value of `--config`.
-        create: create a database that does not exist; otherwise that is an error.
-        writes: the command changes data, so that hooks run and transcripts are updated.
-        keep_sessions: do not expire or evict sessions meanwhile.
-        with_models: allow calls of the model that merges memories, if one is configured.
-        index_read_only: open the index read-only and do not create its file.
-        with_agents: load the agents and models of the configuration, for commands that build prompts.
+        store: value of `--store`; None: the store that environment or configuration file name.
+        config: value of `--config`; None: the default file.
+        create: True: create the database if it does not exist. False: raise an error then.
+        writes: True: the command changes data, so hooks run and transcripts are updated.
+        keep_sessions: True: no session expires or is evicted meanwhile.
+        with_models: True: the model that merges memories may be called, if one is configured.
+        index_read_only: True: the index is not changed, and its file is not created.
+        with_agents: True: load agents and models of the configuration, for commands that build prompts.
     """
     import anyio
 
@@ -111,7 +117,7 @@ def _build_overrides(
     index_read_only: bool,
     with_agents: bool,
 ) -> dict[str, Any]:
-    """Return the settings that differ from the configuration: a command runs no turns and starts no tools."""
+    """Return the settings that differ from the configuration, because a command runs no turns and starts no tools."""
     import msgspec
 
     from holdfast.config.build import build_index_settings, build_life_settings
@@ -132,7 +138,7 @@ def _build_overrides(
 
 
 def require_database(url: str) -> None:
-    """Raise StoreUnavailable if a SQLite file does not exist: opening it would create it."""
+    """Raise `StoreUnavailable` if the URL names an SQLite file that does not exist. Opening it would create it."""
     if not url.startswith("sqlite:"):
         return
     from holdfast.stores.sql.address import MEMORY, parse_path
@@ -145,7 +151,12 @@ def require_database(url: str) -> None:
 
 
 async def find_session(hf: Holdfast, session_id: str, user: str | None) -> Session:
-    """Return the user's session of that id. Without a user, return the only session of that id."""
+    """Return the session of a user with an id. If no user is given, return the only session with the id.
+
+    Raises:
+        Failure: no user is given, and several users have a session with the id.
+        SessionNotFound: there is no such session.
+    """
     from holdfast.domain.session import SessionRef
 
     if user is not None:
@@ -157,6 +168,6 @@ async def find_session(hf: Holdfast, session_id: str, user: str | None) -> Sessi
 
 
 async def find_sessions(hf: Holdfast, ids: Sequence[str], user: str | None) -> list[Session]:
-    """Return the sessions of `ids` in order, without duplicates. Raise before anything changes if one is missing."""
+    """Return the sessions with these ids in order, without duplicates. If one does not exist, raise the error of `find_session`."""
     sessions = [await find_session(hf, session_id, user) for session_id in ids]
     return list({session.ref: session for session in sessions}.values())

@@ -1,4 +1,4 @@
-"""Terminal output: text that cannot control the terminal, JSON, tables, progress bars."""
+"""Print to the terminal: text that cannot control the terminal, JSON, tables and progress bars."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 WIDTH = 100
-"""Minimum width of a table, in columns."""
+"""Width in characters that a table may always have, even on a narrower terminal."""
 UNBOUNDED = 10_000
-"""Width without folding, for output that is piped to programs such as `grep`."""
+"""Width of a table that is piped to a program such as `grep`. It is so large that no cell is folded."""
 
 # C0 without tab and line feed, DEL and C1; invisible characters and direction overrides; lone surrogates. The
 # joiners U+200C and U+200D are allowed: scripts and emoji need them.
@@ -38,18 +38,24 @@ def sanitize(text: str) -> str:
 
 
 def format_line(text: str, limit: int | None = None) -> str:
-    """Return `text` sanitized, on one line, cut to `limit` characters."""
+    """Return `text` on one line and sanitized. If `limit` is given, cut the line to that number of characters."""
     folded = " ".join(sanitize(text).split())
     return folded if limit is None or len(folded) <= limit else folded[: limit - 1] + "…"
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """Format a count with its noun: `1 session`, `2,000 sessions`. `plural` is needed if it is not noun + "s"."""
+    """Format a number with its noun, for example `1 session` or `2,000 sessions`.
+
+    Args:
+        count: the number.
+        noun: the noun in the singular.
+        plural: the noun in the plural; None: `noun` and "s".
+    """
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def format_time(timestamp: int, zone: tzinfo | None = None) -> str:
-    """Format milliseconds since the epoch as date and time in `zone`, by default the local one."""
+    """Format a time in milliseconds since the epoch as date and time. If `zone` is None, the local time zone is used."""
     try:
         return datetime.fromtimestamp(timestamp / 1000, UTC).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):  # imported sessions may contain any number
@@ -88,19 +94,21 @@ def show_json(value: Any) -> None:
 
 
 class Column(NamedTuple):
-    """Heading of a table column, and its alignment."""
+    """A column of a table."""
 
     head: str
+    """Heading of the column. A line break in it makes a second line."""
     number: bool = False
+    """True: the column contains numbers, which are aligned to the right and never folded."""
 
 
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, groups: int = 0) -> None:
-    """Print a table. Cells are folded only on a terminal.
+    """Print a table. On a terminal, cells that are too wide are folded.
 
     Args:
-        columns: the headings; a line break makes a second line.
-        rows: the cells; any text is allowed.
-        groups: put a blank line after this many rows; 0 for none.
+        columns: the columns.
+        rows: the cells of each row. Any text is allowed, because it is sanitized.
+        groups: number of rows after which a blank line follows; 0: no blank lines.
     """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -133,16 +141,16 @@ def _has_spare_width(columns: Sequence[Column], rows: Sequence[Sequence[str]], r
 
 
 class ProgressBar:
-    """A progress bar that shows nothing."""
+    """A progress bar. This class shows nothing; a subclass shows the progress on a terminal."""
 
     def describe(self, text: str) -> None:
-        """Set the label: the item in progress."""
+        """Set the label of the bar, which names the item in progress."""
 
     def advance(self, count: int = 1) -> None:
-        """Report `count` more steps as done."""
+        """Add `count` to the number of steps that are done."""
 
     def update(self, done: int, total: int) -> None:
-        """Report `done` of `total` steps as done."""
+        """Set the number of steps that are done, and the number of all steps."""
 
 
 class _RichProgressBar(ProgressBar):
@@ -162,10 +170,10 @@ class _RichProgressBar(ProgressBar):
 
 @contextmanager
 def show_progress(total: int | None) -> Iterator[ProgressBar]:
-    """Show a progress bar on stderr if that is a terminal, and remove it at the end.
+    """Show a progress bar on stderr for the duration of the block, and then remove it. If stderr is not a terminal, show nothing.
 
     Args:
-        total: number of steps; None if unknown.
+        total: number of all steps; None: unknown.
     """
     if not sys.stderr.isatty():
         yield ProgressBar()

@@ -1,4 +1,4 @@
-"""Read and search transcript files. Files are read line by line, so memory use is constant."""
+"""Read and search transcript files. Files are read line by line, so memory use does not grow with their size."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from holdfast.hooks.transcript_files import RETIRED, parse_line, read_lines, to_
 from holdfast.wire.openai import parse_message
 
 CONTEXT_CHARACTERS: Final = 60
-"""Characters shown on both sides of a match."""
+"""Maximum characters of text that are shown before a match, and after it."""
 
 
 class TranscriptEntry(NamedTuple):
     """One entry of a transcript."""
 
     at: int
-    """Its `seq`, or its position among the entries if it has none."""
+    """`seq` of the entry. If the line contains none, it is that of the entry before plus 1."""
     data: Mapping[str, Any]
-    """The decoded line."""
+    """The decoded line of the file."""
     retired: bool
+    """True if the entry no longer belongs to the live log, for example because it was edited."""
 
     @property
     def time(self) -> Any:
-        """Timestamp as written in the file."""
+        """Timestamp of the entry, exactly as in the file; None: the line contains none."""
         return self.data.get("timestamp")
 
     @property
@@ -44,7 +45,7 @@ class TranscriptEntry(NamedTuple):
 
     @property
     def message(self) -> Message | None:
-        """The message, or None if the entry is not a valid one."""
+        """The message of the entry, or None if it is not valid."""
         try:
             return parse_message(to_message(self.data))
         except InvalidMessage:
@@ -52,11 +53,11 @@ class TranscriptEntry(NamedTuple):
 
 
 def read_entries(path: Path, *, retired: bool = False) -> Iterator[TranscriptEntry]:
-    """Yield the entries of a transcript in order. Other lines are skipped.
+    """Yield the entries of a transcript in order. Lines that are no entries are skipped.
 
     Args:
-        path: the file.
-        retired: include entries that left the live path.
+        path: the transcript file.
+        retired: also yield entries that no longer belong to the live log.
     """
     firsts, ends = _read_retired_ranges(path)
     with path.open("rb") as file:
@@ -74,7 +75,11 @@ def read_entries(path: Path, *, retired: bool = False) -> Iterator[TranscriptEnt
 
 
 def _read_retired_ranges(path: Path) -> tuple[list[int], list[int]]:
-    """Return the ranges of `seq` that left the live path, merged: their starts, and their ends (exclusive)."""
+    """Return the ranges of entries that no longer belong to the live log. Ranges that overlap or touch are merged.
+
+    Returns:
+        The first `seq` of each range, and the `seq` after the last one of each range; both are sorted.
+    """
     firsts: list[int] = []
     ends: list[int] = []
     with path.open("rb") as file:
@@ -98,7 +103,7 @@ class TextMatch(NamedTuple):
     role: str
     timestamp: Any
     snippet: str
-    """Text around the match, with the match in brackets."""
+    """The match in brackets, with the text around it."""
 
 
 class TextQuery:
@@ -112,7 +117,7 @@ class TextQuery:
         self.folded = fold_text(query).strip()
 
     def find(self, text: str) -> str | None:
-        """Return the text around the first match, or None if there is none."""
+        """Return the first match in brackets, with the text around it. Return None if there is no match."""
         if self.folded not in fold_text(text):
             return None
         begin, end = _locate(text, self.folded)
@@ -122,7 +127,13 @@ class TextQuery:
 
 
 def find_text(path: Path, needle: TextQuery, *, retired: bool = False) -> Iterator[TextMatch]:
-    """Yield the matches in a transcript, in order."""
+    """Yield the first match in each entry of a transcript, in order.
+
+    Args:
+        path: the transcript file.
+        needle: the text to search for.
+        retired: also search entries that no longer belong to the live log.
+    """
     for entry in read_entries(path, retired=retired):
         snippet = needle.find(entry.content)
         if snippet is not None:
@@ -130,7 +141,7 @@ def find_text(path: Path, needle: TextQuery, *, retired: bool = False) -> Iterat
 
 
 def fold_text(text: str) -> str:
-    """Return `text` normalized for comparison: no case, no accents, single spaces.
+    """Return `text` in a form for comparison: lower case, without accents, with single spaces.
 
     >>> fold_text("Ünïcode  Straße")
     'unicode strasse'
@@ -149,7 +160,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def _locate(text: str, needle: str) -> tuple[int, int]:
-    """Return the smallest part of `text` that matches the normalized needle."""
+    """Return start and end of the first part of `text` that matches the normalized `needle`."""
     pieces: list[str] = []
     places: list[int] = []
     for at, character in enumerate(text):

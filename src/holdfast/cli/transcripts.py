@@ -78,7 +78,7 @@ def list_files(folder: Path) -> list[Path]:
 
 
 class TranscriptHeading(NamedTuple):
-    """Session, user and agent of a transcript."""
+    """The heading of a transcript: its session, user and agent."""
 
     path: Path
     session_id: str
@@ -87,12 +87,12 @@ class TranscriptHeading(NamedTuple):
     source_plugin: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form for `--json`."""
+        """Return the heading as the JSON object that `--json` prints."""
         return {**self._asdict(), "path": str(self.path)}
 
 
 def read_heading(path: Path) -> TranscriptHeading:
-    """Read the heading from the first line of a transcript. The default id is the file name."""
+    """Read the heading from the first line of a transcript. If it contains no session id, the id is the file name without suffix."""
     from holdfast.hooks.transcript_files import parse_line, read_lines
 
     with path.open("rb") as file:
@@ -275,7 +275,7 @@ class _FileResult(NamedTuple):
     id: str
     user_id: str
     outcome: str
-    """`imported`, `replaced`, `unchanged` (already stored), `newer` (the stored session is newer) or `other tenant`."""
+    """`imported`, `replaced`, `unchanged` (already stored), `newer` (the stored session is newer than the file) or `other tenant`."""
     messages: int
     retired: int
     unreadable: int

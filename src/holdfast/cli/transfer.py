@@ -99,7 +99,7 @@ def export(
 
 
 async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **options: bool) -> bool:
-    """Write one session. Return False if it was deleted since it was listed."""
+    """Write one session to the file. Return False if the session was deleted after it was listed."""
     from holdfast.limits import IMPORT_LINE_BYTES
 
     try:
@@ -114,7 +114,15 @@ async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **optio
 
 
 async def iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
-    """Yield every session once, least recently used first, even if sessions change meanwhile. Loads one page at a time."""
+    """Yield each session once, least recently used first. This is true even if sessions are used meanwhile.
+
+    Only one page of sessions is loaded at a time.
+
+    Args:
+        hf: the open store.
+        user: yield only sessions of this user; None: of all users.
+        status: yield only sessions with this status; None: with any status.
+    """
     from holdfast.stores.walk import SessionDeduplicator, iterate_session_pages
 
     seen = SessionDeduplicator()
@@ -131,7 +139,13 @@ async def _iterate_list(sessions: Sequence[Session]) -> AsyncIterator[Session]:
 
 @contextmanager
 def _open_output(name: str | None) -> Iterator[IO[bytes]]:
-    """Open the output. A file is replaced only at the end, so a failed export leaves the old one unchanged."""
+    """Open the output of an export for the duration of the block.
+
+    An existing file is replaced only at the end. So if the export fails, the old file is unchanged.
+
+    Args:
+        name: path of the file; None or `-`: standard output.
+    """
     if name is None or name == STDIO:
         with click.open_file(STDIO, "wb") as stdout:
             yield stdout
@@ -157,7 +171,10 @@ def _open_output(name: str | None) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _compress(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
-    """Compress `file` if its name ends with .gz. The same sessions always produce the same bytes."""
+    """Yield the file to write to. If `path` ends with .gz, the data is compressed.
+
+    The compressed data contains no time and no name, so the same sessions always give the same bytes.
+    """
     if path.suffix != ".gz":
         yield file
         return
@@ -168,7 +185,7 @@ def _compress(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
 # -- import ----------------------------------------------------------------------
 
 MAX_NAMES = 5
-"""Sessions named in an error message."""
+"""Maximum number of sessions that are named in an error message."""
 
 
 @click.command(name="import")
@@ -235,19 +252,20 @@ class ImportResult:
 
 @dataclass
 class ImportPlan:
-    """Sessions in the files, compared with the store."""
+    """The result of comparing the sessions in the files with the store, before the import."""
 
     count: int = 0
+    """Number of sessions in the files."""
     messages: int = 0
-    """Messages of the sessions that will be imported."""
+    """Number of messages in the sessions that will be imported."""
     unchanged: set[int] = field(default_factory=set)
-    """Positions of sessions that are already stored and identical."""
+    """Positions, in the files, of sessions that are already stored and identical."""
     taken: dict[SessionRef, None] = field(default_factory=dict)
-    """Sessions that are stored and differ, in order."""
+    """Sessions that are already stored but differ, in the order of the files."""
 
 
 async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str | None) -> ImportPlan:
-    """Check all sessions before anything is written. Errors name file and line."""
+    """Check all sessions before anything is written, and compare them with the store. Errors name file and line."""
     from holdfast.sessions.transfer import check_import, find_existing
 
     plan = ImportPlan()
@@ -278,7 +296,17 @@ async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str 
 async def _import_sessions(
     hf: Holdfast, opened: Sequence[ImportFile], user: str | None, plan: ImportPlan, *, keep: bool
 ) -> ImportResult:
-    """Import the sessions of the plan. A session that fails does not stop the others."""
+    """Import the sessions in the files, except those that are unchanged according to the plan.
+
+    If a session cannot be imported, it is reported, and the import continues with the next one. An error of the store ends the import.
+
+    Args:
+        hf: the open store.
+        opened: the files.
+        user: user of the imported sessions; None: the user in the file.
+        plan: the result of `_check_sessions`.
+        keep: also return a list of all sessions.
+    """
     from holdfast.sessions.transfer import import_session
 
     result = ImportResult()
@@ -314,7 +342,7 @@ def _read_all(hf: Holdfast, opened: Sequence[ImportFile]) -> Any:
 
 
 def _make_ref(item: SessionRecord, user: str | None) -> SessionRef:
-    """Return user and id of the imported session."""
+    """Return user and id under which a session is imported."""
     from holdfast.domain.session import DEFAULT_USER, SessionRef
 
     stored_user = DEFAULT_USER if item.session.user_id is None else item.session.user_id
@@ -379,14 +407,14 @@ def verify(
 
 
 class VerifyResult(NamedTuple):
-    """The result for one session."""
+    """The result of verifying one session."""
 
     id: str
     user_id: str
     entries: int
-    """Verified entries; 0 if there was an error."""
+    """Number of entries that were verified; 0 if there was an error."""
     error: str | None
-    """The first difference and its place, or None."""
+    """The first difference that was found, and its location; None: there is none."""
 
 
 async def _verify_sessions(hf: Holdfast, sessions: Sequence[Session]) -> list[VerifyResult]:

@@ -1,4 +1,4 @@
-"""`holdfast workspace`: history, checkpoint and purge of an agent's workspace. They open no store."""
+"""`holdfast workspace`: history, checkpoint and purge of an agent's workspace. These commands open no store."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def workspace() -> None:
 
 
 def _add_options(command: F) -> F:
-    """Add the argument and options that all commands of the group take."""
+    """Add the argument and the options that all commands of `holdfast workspace` have."""
     agent = click.argument("agent", metavar="AGENT")
     tenant = click.option("--tenant", metavar="ID", default="default", help="Tenant of the agent.  [default: default]")
     return agent(tenant(config_option(json_option(command))))
 
 
 def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, config: str | None) -> T:
-    """Call `what` with the workspace of an agent."""
+    """Call `what` with the workspace of an agent, and return its result. Raise `WorkspaceNotFound` if the agent is unknown and has none."""
     import anyio
 
     from holdfast.config import load_settings

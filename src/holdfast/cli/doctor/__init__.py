@@ -1,5 +1,6 @@
-"""`holdfast doctor`: runs checks. Each problem comes with a remedy.
+"""`holdfast doctor`: check the installation and its configuration, and suggest a remedy for each problem.
 
+Each module contains the checks of one subject:
 machine   Python, libraries, other distributions, tokenizer, open files, clock, sandbox
 config    configuration, listening address, limits, workspaces      store     the database and its file system
 index     the search index and its embedder                         upstream  the configured models
@@ -64,11 +65,11 @@ def _summarize(found: Sequence[Finding]) -> str:
 
 
 def run_checks(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Finding]:
-    """Run all checks in order. Without a valid configuration, run those that need none.
+    """Run all checks, and yield their findings in order. Without a valid configuration, run only the checks that need none.
 
     Args:
-        flags: values of `store` and `config`.
-        env: the environment.
+        flags: values of the options `store` and `config`.
+        env: the environment variables.
     """
     from holdfast.cli.doctor import config, index, machine, store, upstream
     from holdfast.config import load_settings

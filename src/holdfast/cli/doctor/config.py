@@ -1,4 +1,4 @@
-"""Checks of the configuration: validity, listening address, limits and workspaces."""
+"""Check the configuration: validity, listening address, limits and workspaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECK = "config"
 
 
 def check_file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the configuration file. Each error and warning is a finding."""
+    """Check the configuration file. Yield one finding for each error and each warning, or a single one if there are none."""
     from holdfast.cli.serve import prepare_server
     from holdfast.config import check_config
 
@@ -36,12 +36,12 @@ def check_file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def report_unusable(error: ConfigError) -> Finding:
-    """Report that checks were skipped because file, flags and environment give no valid configuration."""
+    """Report that checks were skipped, because file, flags and environment together are not a valid configuration."""
     return fail(CHECK, f"store, limits and models were not checked: {error.problems[0]}", "correct it first")
 
 
 def check_host(settings: ServerSettings) -> Finding:
-    """Check the address on which `serve` would listen."""
+    """Check that other machines cannot reach the address of `holdfast serve` without a key."""
     from holdfast.config.gateway import is_loopback
 
     where = f"{settings.host}, port {settings.port or 'any free one'}"
@@ -61,7 +61,7 @@ def check_host(settings: ServerSettings) -> Finding:
 
 
 def check_limits(settings: ServerSettings) -> Finding:
-    """Report the limits in force."""
+    """Report the limits that the server applies."""
     from holdfast.config import resolve_llm
     from holdfast.durations import format_duration
     from holdfast.limits import BODIES, DEPTH, ID_BYTES, MESSAGE_BYTES, METADATA_BYTES, PAGE, STATE_BYTES
@@ -88,7 +88,7 @@ WORKSPACES = "workspaces"
 
 
 def check_workspaces(config: Config) -> Iterator[Finding]:
-    """Check git, the secret scanner and the folder of workspaces, if they are enabled. No folder is created."""
+    """If workspaces are enabled, check that git and the search for secrets work. No folder is created."""
     import anyio
 
     from holdfast.config.build import build_workspace_settings
@@ -105,7 +105,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
 
 
 async def _read_git_version(settings: WorkspaceSettings) -> str:
-    """Return the version of git. Raise if workspaces cannot use it."""
+    """Return version and path of git. Raise a `HoldfastError` if workspaces cannot work here."""
     from holdfast.holdfast import get_milliseconds
     from holdfast.workspace import Workspaces
 

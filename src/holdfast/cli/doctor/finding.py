@@ -1,4 +1,4 @@
-"""Findings of checks."""
+"""Define the finding of a check."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Finding(msgspec.Struct, frozen=True):
     level: Level
     message: str
     remedy: str | None = None
-    """How to fix it, in one line; None if all is well."""
+    """Remedy for the problem, in one line; None: there is no problem."""
 
 
 def ok(check: str, message: str) -> Finding:
-    """Report that a check passed."""
+    """Create the finding that a check passed."""
     return Finding(check, "ok", message)
 
 
 def warn(check: str, message: str, remedy: str) -> Finding:
-    """Report a problem that does not prevent use."""
+    """Create the finding that there is a problem with which Holdfast still works."""
     return Finding(check, "warn", message, remedy)
 
 
 def fail(check: str, message: str, remedy: str) -> Finding:
-    """Report a failure."""
+    """Create the finding that a check failed."""
     return Finding(check, "fail", message, remedy)

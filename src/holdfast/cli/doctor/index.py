@@ -1,4 +1,4 @@
-"""Checks of the search index and its embedder. They never create an index."""
+"""Check the search index and its embedder. No check creates an index."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from holdfast.indexes.settings import IndexSettings
 
 TIMEOUT_SECONDS = 5.0
-"""Seconds to wait for an answer."""
+"""Maximum seconds to wait for the index."""
 _REBUILD = "`holdfast index rebuild` indexes them now, while searches keep working"
 
 
 def check_index(config: Config, url: str) -> Iterator[Finding]:
-    """Check the index of the store at `url`, if the store exists."""
+    """Check the search index of the store at `url`. If the store does not exist, there is nothing to check."""
     import anyio
 
     from holdfast.config.build import build_index_settings
@@ -54,7 +54,7 @@ def check_index(config: Config, url: str) -> Iterator[Finding]:
 
 
 async def _inspect(settings: IndexSettings, url: str) -> IndexReport:
-    """Return the status of the index. No vectors are made meanwhile."""
+    """Return the status of the index. The embedder is disabled meanwhile, so no vectors are created."""
     import anyio
 
     from holdfast.holdfast import Holdfast
@@ -86,9 +86,9 @@ def _report(report: IndexReport, place: Path | None) -> Finding:
 
 EMBEDDER = "embedder"
 EMBEDDER_TIMEOUT_SECONDS = 10.0
-"""Seconds to wait for a vector. A local model is loaded first."""
+"""Maximum seconds to wait for a vector, including the time to load a local model."""
 _WORD = "holdfast"
-"""Text to embed; it contains no user data."""
+"""Text to embed. It contains no user data."""
 _REMEDY = "until then only keyword search works; test it with `holdfast embeddings check`"
 
 
@@ -112,7 +112,7 @@ def check_embedder(config: Config) -> Iterator[Finding]:
 
 
 async def try_embedder(settings: Any) -> tuple[str, int]:
-    """Return the name of the embedder and the dimension of its vectors."""
+    """Embed a short text. Return the name of the embedder and the dimension of its vectors."""
     import anyio
 
     from holdfast.embedders import embedder_of

@@ -1,4 +1,4 @@
-"""Checks of the machine: Python, libraries, other distributions, tokenizer, open files, clock and sandbox."""
+"""Check the machine: Python, libraries, other distributions, tokenizer, open files, clock and sandbox."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.errors import HoldfastError, PythonUnavailable
 from holdfast.tools.python.settings import PythonSettings
 
 MIN_OPEN_FILES = 1024
-"""Open files: each client uses one, and another while its model is called."""
+"""Limit of open files below which a warning is given. Each client needs one open file, and a second one while its model is called."""
 EARLIEST, LATEST = 1_735_689_600, 4_102_444_800
-"""Seconds since the epoch, 2025 and 2100. A clock outside of them is wrong."""
+"""First and last plausible time of the clock: the beginnings of 2025 and 2100, in seconds since the epoch."""
 PROBES = {"o200k_base": ("gpt-4o", "Hold fast!", 3), "cl100k_base": ("gpt-4", "Hold fast!", 3)}
-"""Vocabulary: one of its models, a text, and the text's number of tokens."""
+"""For each vocabulary: a model that uses it, a text, and the correct number of tokens in the text."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(;.*)?")
 _REINSTALL = "install Holdfast again, from a clone: pip install --force-reinstall ."
 
@@ -52,7 +52,7 @@ def check_libraries() -> Finding:
 
 
 def check_tokenizer() -> Finding:
-    """Check that the vocabularies load, which verifies their hash, and count correctly."""
+    """Check that the vocabularies of the tokenizer can be loaded and count correctly. Loading one verifies its hash."""
     from holdfast.tokens import DATA, get_counter
 
     loaded = []
@@ -68,7 +68,7 @@ def check_tokenizer() -> Finding:
 
 
 def check_open_files() -> Finding:
-    """Check how many files this process may open."""
+    """Check that this process may open enough files."""
     if sys.platform == "win32":
         return ok("files", "no limit of open files on this system")
     import resource
@@ -82,7 +82,11 @@ def check_open_files() -> Finding:
 
 
 def check_sandbox(settings: PythonSettings | None) -> Finding:
-    """Check which sandbox features the system offers to the tool `python`. Without settings, the tool is disabled."""
+    """Check that the system can sandbox the tool `python`.
+
+    Args:
+        settings: settings of the tool; None: the tool is disabled, so nothing can fail.
+    """
     from holdfast.tools.python.kernels import check_platform
     from holdfast.tools.python.process import detect_sandbox
 
@@ -118,7 +122,10 @@ def _format_yes(there: bool) -> str:  # noqa: FBT001  # a formatter
 
 
 def _read_requirements() -> Iterator[tuple[str, str, bool]]:
-    """Yield name, minimum version, and True if required on every system. Extras are left out."""
+    """Yield each library that Holdfast requires: its name, the minimum version, and True if it is required on every system.
+
+    Libraries of extras are left out.
+    """
     try:
         requirements = metadata.requires(distribution.NAME) or []
     except metadata.PackageNotFoundError:
@@ -132,19 +139,19 @@ def _read_requirements() -> Iterator[tuple[str, str, bool]]:
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
-    """Parse `3.50.4.0` into numbers for comparison. Suffixes like `rc1` are ignored."""
+    """Split a version such as `3.50.4.0` into numbers, which can be compared. A suffix such as `rc1` is ignored."""
     return tuple(int(part) for part in re.match(r"[\d.]*", version)[0].split(".") if part)  # type: ignore[index]
 
 
 # -- distributions ---------------------------------------------------------------
 
 _PACKAGE = re.compile(r'^"?holdfast/', re.MULTILINE)
-"""A file of the package in RECORD, whose lines begin with a path."""
+"""Matches a file of the package `holdfast` in a distribution's file RECORD, in which each line begins with a path."""
 _OUR_COMMAND = "holdfast.cli:main"
 
 
 def check_distribution() -> Finding:
-    """Warn if another distribution provides the package `holdfast`, or is installed under its former name."""
+    """Warn if an unrelated distribution provides the package `holdfast`, or if Holdfast is also installed under its former name."""
     others = list(_find_others())
     if others:
         names = sorted({one.metadata["Name"] for one in others})

@@ -1,4 +1,4 @@
-"""Checks of the store: access, damaged data, durability, disk space and file system."""
+"""Check the store: access, damaged data, durability, disk space and file system."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from holdfast.stores.redis.health import Health
 
 TIMEOUT_SECONDS = 5.0
-"""Seconds to wait for another program that locks the file."""
+"""Maximum seconds to wait for the database, which another program may have locked."""
 FULL, NEARLY_FULL = 32 << 20, 1 << 30
-"""Bytes of free disk space: below the first is a failure, below the second a warning."""
+"""Bytes of free disk space. Less than the first number is a failure, less than the second a warning."""
 MAX_AHEAD_MS = 300_000
-"""Milliseconds by which a session may be newer than the clock."""
+"""Milliseconds by which the last change of a session may be later than the clock's time."""
 NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
 )
@@ -32,14 +32,14 @@ NETWORK |= {"ocfs2", "smb3", "smbfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 MOUNTS = Path("/proc/self/mounts")
 SESSIONS, OWNERS, NAMED = 10_000, 1_000, 5
-"""How many sessions and owners of memories are checked, and how many damaged ones are named."""
+"""Maximum number of sessions that are checked, of owners whose memories are checked, and of damaged items that are named."""
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 _DAMAGED = "restore a backup; `holdfast sessions export` saves what can still be read"
 _HELD = "stop the program that locks it, or name another database with --store"
 
 
 def check_store(url: str) -> Iterator[Finding]:
-    """Check the store at `url`."""
+    """Check the database at `url`. A database that does not exist is not created."""
     from holdfast.settings import mask_url
     from holdfast.stores.sql.address import MEMORY, parse_path
 
@@ -64,7 +64,7 @@ def check_store(url: str) -> Iterator[Finding]:
 
 
 def _check_missing(path: Path) -> Finding:
-    """Check that a database can be created. The check does not create it."""
+    """Check that a missing database could be created at `path`. The check does not create it."""
     if not path.parent.is_dir():
         return fail("store", f"{path}: its directory does not exist", f"mkdir -p '{path.parent}'")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -132,7 +132,7 @@ def _report_damage(damaged: Sequence[str]) -> Iterator[Finding]:
 
 
 async def _inspect(url: str) -> tuple[Session | None, list[str]]:
-    """Open the store, which upgrades its schema. Return the most recently used session, and what is damaged."""
+    """Open the store, which upgrades its schema. Return the most recently used session, and descriptions of damaged data."""
     import anyio
 
     from holdfast.holdfast import Holdfast
@@ -149,7 +149,10 @@ async def _inspect(url: str) -> tuple[Session | None, list[str]]:
 
 
 async def _find_damaged(hf: Holdfast) -> list[str]:
-    """Return newest sessions and memory owners with rows that cannot be decoded."""
+    """Return a description of each session, and of each owner's memories, with rows that cannot be decoded.
+
+    Only the `SESSIONS` most recently used sessions and `OWNERS` owners are checked.
+    """
     from holdfast.limits import PAGE
     from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
@@ -181,7 +184,7 @@ def _suggest_remedy(path: Path) -> str:
 
 
 def check_durability(path: Path) -> Finding:
-    """Check the durability settings of a connection that is opened as the store opens its own."""
+    """Check the durability settings of SQLite. They are read from a connection that is opened as the store opens it."""
     from holdfast.stores.sqlite import read_durability
 
     try:
@@ -208,7 +211,7 @@ def check_disk(folder: Path) -> Finding:
 
 
 def check_filesystem(folder: Path) -> Finding:
-    """Check the kind of file system of the database, if the system reports it."""
+    """Check that the file system of the database is neither a network file system nor in memory."""
     kind = find_filesystem_type(folder)
     if kind is None:
         return ok("filesystem", f"{folder}: this system does not report the kind")
@@ -224,7 +227,7 @@ def check_filesystem(folder: Path) -> Finding:
 
 
 def find_filesystem_type(folder: Path, mounts: Path = MOUNTS) -> str | None:
-    """Return the type of the file system of `folder`, or None if there is no table of mounts."""
+    """Return the type of the file system that contains `folder`. Return None if the system has no table of mounts."""
     try:
         rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()]
     except OSError:
@@ -249,12 +252,12 @@ def _read_mounts(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
 
 REDIS_SCHEMES = ("redis:", "rediss:", "redis+cluster:", "rediss+cluster:")
 NEARLY_FULL_MEMORY = 0.9
-"""Share of the memory limit above which a warning is given."""
+"""Fraction of the memory limit. If Redis uses more than that, a warning is given."""
 _SURE = ("always", "everysec")
 
 
 def check_redis(url: str) -> Iterator[Finding]:
-    """Check the Redis servers at `url`. Servers that cannot be reached give no findings."""
+    """Check the Redis servers at `url`. If they cannot be reached, yield no findings."""
     import anyio
 
     try:
@@ -270,7 +273,7 @@ def check_redis(url: str) -> Iterator[Finding]:
 
 
 def check_redis_durability(one: Health) -> Finding:
-    """Describe the durability settings."""
+    """Check the durability settings of a Redis server."""
     if one.appendonly:
         setting = f"appendonly yes, appendfsync {one.appendfsync or 'unknown'}"
     elif one.appendonly is None:
@@ -284,7 +287,7 @@ def check_redis_durability(one: Health) -> Finding:
 
 
 def check_redis_memory(one: Health) -> Finding:
-    """Check the memory limit and the behaviour when it is reached."""
+    """Check the memory limit of a Redis server, and that the server evicts no sessions at the limit."""
     limit = f"maxmemory {one.maxmemory:,} bytes" if one.maxmemory else "no maxmemory"
     message = f"{one.endpoint}: {limit}, policy {one.policy or 'unknown'}, {one.used or 0:,} bytes used"
     if one.can_evict:
@@ -299,7 +302,7 @@ def check_redis_memory(one: Health) -> Finding:
 
 
 def _check_replicas(found: list[Health]) -> Finding:
-    """Report version, nodes and replicas."""
+    """Report version, nodes and replicas of the Redis servers."""
     versions = ", ".join(sorted({one.version or "of unknown version" for one in found}))
     nodes = f"a cluster of {len(found)} nodes with slots" if any(one.cluster for one in found) else "one server"
     replicas = min(one.replicas or 0 for one in found)

@@ -1,4 +1,4 @@
-"""Checks of the configured models: reachable, and the API key is accepted. Keys are never printed."""
+"""Check that the configured models can be reached and accept their API keys. Keys are never printed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 CHECK = "upstream"
 TIMEOUT_SECONDS = 3.0
-"""Timeout of each step: connecting, and the first line of the response."""
+"""Time limit for connecting, and again for receiving the first line of the response."""
 HOME_TIMEOUT_SECONDS = 1.0
 HOME_BYTES = 4096
 _OFFLINE = "set OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY, or `llms` in holdfast.yaml, to use a model"
 
 
 def check_upstreams(config: Config) -> Iterator[Finding]:
-    """Check each configured endpoint, all in parallel."""
+    """Check all configured endpoints in parallel, and yield one finding for each."""
     endpoints = _list_endpoints(config)
     if not endpoints:
         yield warn(CHECK, "no model is configured: the built-in offline model answers", _OFFLINE)
@@ -52,7 +52,10 @@ def check_upstreams(config: Config) -> Iterator[Finding]:
 
 
 def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
-    """Return each endpoint and key once, with the models that use it and those it is a fallback for."""
+    """Return each combination of endpoint and key once.
+
+    Each comes with the names of its models. For a model that is a fallback, the name says for which models.
+    """
     from holdfast.config import resolve_llm
 
     for_whom: dict[str, list[str]] = {}
@@ -130,16 +133,16 @@ def _judge_status(status: int, where: str, *, has_key: bool) -> Finding:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Refuses redirects, so that the key is sent only to the configured host."""
+    """Does not follow redirects, so that the key is sent only to the configured host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Return None: the redirect response itself is the result."""
+        """Return None, so that the redirect itself is the result of the request."""
 
 
 def is_holdfast_server(base_url: str) -> bool:
-    """Return True if an address is known to be a Holdfast server: its home page says so. Wait at most a second.
+    """Return True if the home page at an address says that it is a Holdfast server. Wait at most a second for the answer.
 
-    The addresses of OpenAI and Anthropic are not called.
+    If the address is that of OpenAI or Anthropic, nothing is requested.
     """
     from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL
 
@@ -169,7 +172,7 @@ def _has_holdfast_home(base_url: str) -> bool:
 
 
 def _fetch_status(llm: LLMSettings) -> int:
-    """Return the status of `GET /models`. The body is not read."""
+    """Send `GET /models` to an endpoint, and return the HTTP status. The body is not read."""
     parts = urlsplit(llm.base_url)
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
     sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {})}
