@@ -1,4 +1,4 @@
-"""Store the contents of artifacts: the interface of a backend, and the two backends database and folder.
+"""Store the contents of artifacts: the interface of all backends, and two of them, a database and a folder.
 
 The database is that of the sessions. In it, a content is stored in parts that fit into memory.
 
@@ -33,7 +33,7 @@ from holdfast.stores.tenants import FOREVER
 CHUNK: Final = 256 * 1024
 """Approximate bytes per read or write."""
 IDENTITY: Final = "holdfast.artifacts"
-"""Key of a value that the tenant's store has learned: the id from which the name of the tenant's folder is derived."""
+"""Key of the id from which the name of a tenant's folder is derived. The store of the tenant keeps the id as a learned value."""
 
 
 class Blobs(Protocol):
@@ -214,7 +214,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags for opening a file without waiting. If it is a pipe instead of a file, the reader must not be blocked."""
+"""Flags for opening a file without waiting. If there is a pipe in place of the file, opening it must not block the reader."""
 
 
 class DiskBlobs:

@@ -3,9 +3,10 @@
 A new memory is trusted only as far as the source of its words (see `holdfast.memory.provenance`). If its words come from a tool, a page or
 another person, it is held for review. So each new memory is compared with the words of each speaker in the session.
 
-It is also compared with content from outside: texts that tools, the provider or attachments brought into the session. After the model has read
-such content in a turn, everything that it says in that turn is treated as content from outside too, because it may be a paraphrase. Content that
-was read in another parallel branch is also compared. The caller may not see it, but may see a reply that was made from it.
+A new memory is also compared with content from outside: texts that tools, the provider or attachments brought into the session. After the model
+has read such content in a turn, everything that it says in that turn is treated as content from outside too, because it may be a paraphrase.
+Content that was read in another parallel branch is included, even if the caller cannot see it. The caller may see a reply that was made from
+that content.
 """
 
 from __future__ import annotations
@@ -313,7 +314,7 @@ async def _remember(context: ToolContext, memories: SessionMemories, given: dict
 async def _has_earlier_outside(call: Call, memories: SessionMemories, before: int) -> bool:
     """Return True if entries before the `seq` `before` contain content from outside, or may contain it.
 
-    At most `LOOKED_OVER` entries are checked. Older ones may contain such content.
+    At most `LOOKED_OVER` entries are checked. If there are older ones, the result is True, because they may contain such content.
     """
     least = max(0, before - LOOKED_OVER)
     while before > least:

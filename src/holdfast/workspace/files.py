@@ -23,7 +23,7 @@ from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Hit
 
 PER_USER_FILES: Final = ("MEMORY.md", "DREAMS.md")
-"""Files of which each user may have an own version, which other users do not see."""
+"""Files of which each user may have a separate version, which other users do not see."""
 PART_SUFFIX: Final = ".holdfast-part"
 """Suffix of the temporary file to which a file is first written."""
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")

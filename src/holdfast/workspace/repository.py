@@ -185,7 +185,10 @@ async def _collect_result(process: asyncio.subprocess.Process, most: int) -> Git
 
 
 async def _read(stream: asyncio.StreamReader, most: int) -> tuple[bytes, int]:
-    """Read a stream to its end, but only up to `_DRAINED_BYTES`. Return the first `most` bytes, and the number of bytes after them."""
+    """Read a stream. Return its first `most` bytes, and the number of bytes after them, which are dropped.
+
+    Reading stops at the end of the stream, or after `_DRAINED_BYTES` dropped bytes.
+    """
     kept, missing = bytearray(), 0
     while missing < _DRAINED_BYTES and (chunk := await stream.read(_CHUNK)):
         room = most - len(kept)

@@ -36,10 +36,10 @@ _HASH_CHARS: Final = 8
 
 
 def make_tool_name(before: str, name: str, taken: Collection[str]) -> str:
-    """Return the name that the model uses for a server's tool: its name on the server after the prefix `before`, if providers accept that.
+    """Return the name that the model uses for a server's tool.
 
-    Characters that providers reject are replaced by `_`. A name that is too long or in `taken` is cut, and ends with a hash. So the tool
-    has the same name each time.
+    The name is the prefix `before` and then `name`, the tool's name on the server. Characters that providers reject are replaced by `_`. If
+    this name is too long, empty, or in `taken`, it is cut and gets a hash at its end. The same arguments always give the same name.
 
     >>> make_tool_name("files_", "read.file", ())
     'files_read_file'
