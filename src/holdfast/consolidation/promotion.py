@@ -42,15 +42,15 @@ class PromotionWeights(Settings, frozen=True, kw_only=True):
     """Weights of the figures in the score of a memory. The figures describe the memory's recalls."""
 
     frequency: Share = 0.24
-    """Weight of the number of recalls, which counts on a logarithmic scale up to six."""
+    """Weight of the number of recalls, on a logarithmic scale. Six recalls and more count the same."""
     relevance: Share = 0.30
     """Weight of the average score with which the memory was recalled."""
     recency: Share = 0.15
-    """Weight of the age of the last recall, which counts by the half-life of the memory's type."""
+    """Weight of the time since the last recall, by the half-life of the memory's type."""
     diversity: Share = 0.15
-    """Weight of the number of different questions, which counts up to five."""
+    """Weight of the number of different questions. Five questions and more count the same."""
     consolidation: Share = 0.10
-    """Weight of the number of days with recalls, which counts up to five."""
+    """Weight of the number of days with recalls. Five days and more count the same."""
 
     def find_mistakes(self) -> list[Mistake]:
         return (
@@ -229,7 +229,7 @@ def make_findings(
 
 
 def promote(memory: Memory, finding: Finding, now: int) -> Memory:
-    """Return a copy of a memory that is promoted, with the time and the score of the finding."""
+    """Return a promoted copy of a memory, with the time and the score of its promotion."""
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 
 

@@ -99,8 +99,8 @@ class Access:
     async def check_requires_key(self) -> bool:
         """Return True if every request needs a key.
 
-        If keys are required only once there are any, this checks the store for keys every few seconds. Once the result is True, it
-        stays True.
+        If the configuration does not decide this, keys are required as soon as the store has one. Then this checks the store every few
+        seconds. Once the result is True, it stays True.
         """
         if not self._requires_key and self._settings.kind == "keys":
             self._update_requirement(await self._key_cache.has_keys())
@@ -198,7 +198,7 @@ class _KeyCache:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def has_keys(self) -> bool:
-        """Return True if the store has keys, including revoked ones. If it had none, it is asked again only after `NOTICED`."""
+        """Return True if the store has keys, including revoked keys. While it has none, it is queried every `NOTICED` milliseconds."""
         now = self._clock()
         if self._looked is not None and 0 <= now - self._looked < NOTICED:
             return False

@@ -31,7 +31,7 @@ _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 class BodyRoom:
     """Memory for request bodies. All principals share it, and it is reserved as the bytes arrive.
 
-    A principal may hold half of the memory, and a tenant three quarters. Two exceptions prevent that bodies wait for each other
+    A principal may hold half of the memory, and a tenant three quarters. Two exceptions keep bodies from waiting for each other
     forever:
 
     - With its oldest body that is still arriving, a principal may hold three quarters of the memory.

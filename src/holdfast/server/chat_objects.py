@@ -243,7 +243,7 @@ class CountRequest(OpenObject, kw_only=True):
     model: str | None = None
     """Name of an agent, of an llm, or of a model."""
     messages: list[AnthropicRequestMessage] | UnsetType = UNSET
-    """Messages of the request. With `session_id` the list may be empty; then the last message of the session is answered."""
+    """Messages of the prompt, at least one."""
     contents: list[AnthropicRequestMessage] | UnsetType = UNSET
     """Alias of `messages` that voice records use."""
     system: str | list[AnthropicBlock] | None = None
@@ -255,7 +255,7 @@ class CountRequest(OpenObject, kw_only=True):
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
     """Maximum number of tokens in the reply; default: the model's limit."""
     agent: str | None = None
-    """An agent of the configuration."""
+    """Name of an agent of the configuration."""
 
 
 class MessagesRequest(SessionFields, kw_only=True):

@@ -31,7 +31,7 @@ from holdfast.server.streaming import ReplyStreams
 from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
-"""Sections that can change at run time, because they only define agents and models. The index and consolidation keep old settings."""
+"""Sections that can change at run time, because they only define agents and models. The index and consolidation keep theirs."""
 SAFE_GATEWAY: Final = (
     *(
         "allowed_strategies",

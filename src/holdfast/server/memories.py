@@ -1,4 +1,4 @@
-"""REST API for memories: remember, recall, list, get, change, review and forget them; consolidate them; read the diary of that."""
+"""REST API for memories: remember, recall, list, get, change, review, forget and consolidate them, and read the consolidation diary."""
 
 from __future__ import annotations
 

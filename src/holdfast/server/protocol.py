@@ -112,7 +112,7 @@ class Protocol(HttpToolsProtocol):
     def _drain(self, size: int) -> None:
         """Read a part of the remaining request body after the response was sent, then close the connection.
 
-        A client that is still sending would not see the response if the connection was closed at once.
+        If the connection were closed at once, a client that is still sending would not see the response.
         """
         self._drained_bytes += size
         if self._drained_bytes > DRAIN_BYTES:

@@ -108,7 +108,7 @@ def _convert_failure(exc: Exception) -> Reply:
 
 
 def _make_retry_headers(exc: errors.HoldfastError) -> dict[str, str]:
-    """Return the response headers that tell a client when to retry, if at all.
+    """Return the response headers that tell a client whether and when to retry.
 
     An interrupted turn must not be retried, because it would interrupt the turn that interrupted it.
     """

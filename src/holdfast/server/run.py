@@ -341,7 +341,7 @@ def _bound_free_memory() -> None:
     """Configure glibc's allocator to return the memory of large requests to the system.
 
     By default, glibc has up to eight heaps per core. When a block of some megabytes is freed for the first time, glibc begins to allocate
-    all smaller blocks on these heaps. There, one small block that is in use prevents that the memory below it is returned. A server that
+    all smaller blocks on these heaps. There, one small block that is in use keeps all memory below it from being returned. A server that
     had stored texts of 5 MB kept 700 MB. Other allocators do not have this setting.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -355,11 +355,11 @@ def _tune_collector() -> None:
 
     This is only done in the process of the server. The library does not change these settings.
 
-    Every running turn waits for a full collection. It now skips 40,000 objects of imported code. So it takes half as long with 200
-    concurrent turns, and a fifth as long with 20.
+    Every running turn waits for a full collection. If full collections skip the 40,000 objects of imported code, they take half as long
+    with 200 concurrent turns, and a fifth as long with 20.
 
     By default, Python collects young objects after every 700 allocations. With many turns, most young objects belong to running turns, so
-    these collections find nothing. They are now a tenth as frequent. Full collections are as frequent as before, after every 70,000
+    these collections find nothing. Here they are a tenth as frequent. Full collections are as frequent as by default, after every 70,000
     allocations, to free reference cycles of failed turns.
 
     The collector's part of the CPU time, measured:

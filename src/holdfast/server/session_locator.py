@@ -172,7 +172,7 @@ class SessionLocator:
     async def _fork(self, match: Match) -> Session:
         """Create a session for a request that may not change the matching session.
 
-        If possible, it is a fork with the messages that both have in common.
+        If possible, it is a fork of the matching session, with the messages that the request and that session have in common.
         """
         session, landing = match.session, match.landing
         if match.kind == "own" or not landing.place.live:  # a retired branch is not copied: the request contains it
