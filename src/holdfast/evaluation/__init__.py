@@ -1,12 +1,12 @@
-"""Evaluation of recall, on conversations with questions whose evidence is known.
+"""Evaluate search and recall on datasets: conversations, and questions whose evidence is known.
 
-dataset    datasets in memory                        readers    datasets from files, in four formats
-locomo     LoCoMo's and REALTALK's formats           beam       BEAM's format
-finders    protocol of an evaluated search           library    the product's own search, on a dataset
-direct     the ranking alone, without a store        plain      BM25 and FTS5, for comparison
-evaluator  a dataset through a search, by mode       measures   recall, by turn and by session
-unrelated  results for questions without an answer   comparison two modes, with intervals
-prompt_contents   evidence in the default prompt     prompt_sessions   prompts of a session in memory
+dataset     classes of datasets                       readers     reads datasets from files in four formats
+locomo      the formats of LoCoMo and REALTALK        beam        the format of BEAM
+finders     protocol of a search under evaluation     library     search of a dataset with `Holdfast.search`
+direct      the ranking alone, without a store        plain       BM25 and FTS5 as baselines
+evaluator   runs a dataset's questions in a mode      measures    recall by turn and by session
+unrelated   results for questions without an answer   comparison  difference of two modes, with intervals
+prompt_contents   evidence in the default prompt      prompt_sessions   sessions whose prompts are examined
 """
 
 from holdfast.evaluation.comparison import Comparison, compare

@@ -1,14 +1,16 @@
-"""BEAM's published format.
+"""Parse datasets in the published format of BEAM.
 
-Tavakoli et al., "Beyond a Million Tokens: Benchmarking and Enhancing Long-Term Memory in LLMs" (2025).
+Source: Tavakoli et al., "Beyond a Million Tokens: Benchmarking and Enhancing Long-Term Memory in LLMs" (2025).
 
-A row is `{"conversation_id", "chat", "probing_questions"}`. `chat` is a list of batches, each a list of messages or of
-lists of messages, or an object that contains such lists. A message has `role`, `content`, `id`, and in some cases a
-`time_anchor` ("March-15-2024"). `probing_questions` has lists of questions by ability, as an object, or as its text in
-JSON or Python. Each question has `question` and `source_chat_ids`, the ids of the messages that answer it, as a list or
-an object of lists.
+A row is an object with these fields:
 
-A conversation may also be a folder with `chat.json`, and the questions in `probing_questions/probing_questions.json`.
+- `conversation_id`.
+- `chat`: a list of batches. A batch is a list of messages, a list of lists of messages, or an object that contains such lists. A message has
+  `role`, `content`, `id`, and in some cases a `time_anchor` ("March-15-2024").
+- `probing_questions`: an object with a list of questions for each ability, or this object as a text in JSON or Python. A question has
+  `question` and `source_chat_ids`, the ids of the messages that answer it, as a list or as an object of lists.
+
+Instead of a row, a conversation may be a folder with the files `chat.json` and `probing_questions/probing_questions.json`.
 """
 
 from __future__ import annotations
@@ -25,38 +27,41 @@ from holdfast.errors import InvalidMessage
 from holdfast.evaluation.dataset import Query, Sample, Turn
 
 UNANSWERABLE: Final = "abstention"
-"""The ability of questions without an answer."""
+"""Ability of the questions that have no answer."""
 CHAT: Final = "chat.json"
-"""File with the messages, in a conversation's folder."""
+"""File with the messages, in the folder of a conversation."""
 QUESTIONS: Final = Path("probing_questions", "probing_questions.json")
-"""File with the questions, in that folder."""
+"""File with the questions, in the folder of a conversation."""
 _APART: Final = 60_000
-"""Milliseconds between messages, which have no time of their own."""
+"""Milliseconds between the assigned times of two messages. The format has no time for each message."""
 _PLACE: Final = re.compile(r"\s*->->[\d\s,.]*$")
-"""End of a user message: its position in the dataset's plan."""
+"""Suffix of a user message that gives its position in the plan of the dataset. It is removed."""
 _DATES: Final = ("%B-%d-%Y", "%B %d, %Y", "%Y-%m-%d", "%b-%d-%Y")
 _MOST_EVIDENCE: Final = 1_000
 
 
 def is_folder(path: Path) -> bool:
-    """Return True if the path is the folder of a conversation."""
+    """Return True if the path is a folder that contains a conversation in BEAM's format."""
     return (path / CHAT).is_file() and (path / QUESTIONS).is_file()
 
 
 def is_beam(data: Any) -> bool:
-    """Return True if decoded JSON is a row in this format."""
+    """Return True if decoded JSON is a row in BEAM's format."""
     return isinstance(data, Mapping) and "chat" in data and "probing_questions" in data
 
 
 def parse_sample(data: Mapping[str, Any], where: str) -> tuple[Sample, int, int]:
-    """Return a sample, the number of questions left out, and the number of unknown ids of evidence.
+    """Convert a row to a sample.
 
     Args:
         data: The decoded row.
-        where: Its position, for errors.
+        where: Position of the row, for errors.
+
+    Returns:
+        The sample, the number of questions that were left out because they have no known evidence, and the number of unknown message ids.
 
     Raises:
-        InvalidMessage: The row has another format; the error says where.
+        InvalidMessage: The row does not have BEAM's format. The error names the position.
     """
     batches = data["chat"]
     if isinstance(batches, str):
@@ -158,7 +163,7 @@ def _list_ids(value: Any) -> Iterator[str]:
 
 
 def _parse_date(text: Any) -> int | None:
-    """Return a date in milliseconds since the epoch, or None if there is none in a known format."""
+    """Return a date in milliseconds since the epoch, or None if `text` is not a date in a known format."""
     for form in _DATES if isinstance(text, str) else ():
         try:
             return int(datetime.strptime(text.strip(), form).replace(tzinfo=UTC).timestamp()) * 1000

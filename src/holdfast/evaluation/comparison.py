@@ -1,8 +1,8 @@
-"""Comparison of two modes on the same questions: the mean difference of recall, with a confidence interval.
+"""Compare two search modes on the same questions: compute the mean difference of recall, with a confidence interval.
 
-The interval is a paired bootstrap (Efron and Tibshirani, 1993): questions are drawn with replacement, each with its
-figures for both modes. The seed is fixed and the numbers are drawn in pure Python, so that equal figures give equal
-intervals on every machine.
+The interval is a paired bootstrap (Efron and Tibshirani, 1993): questions are drawn with replacement, and each question contributes its
+recall in both modes. The seed is fixed and the random numbers are drawn in pure Python, so that the same results give the same intervals
+on every machine.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from holdfast.evaluation.dataset import Sample
 from holdfast.evaluation.measures import DIGITS, Outcome, compute_share
 
 RESAMPLES: Final = 2_000
-"""Number of resamples."""
+"""Number of resamples of the bootstrap."""
 _SEED: Final = 20_260_101
 _OUTSIDE: Final = 0.025
-"""Share of the resamples below the interval, and the same share above it."""
+"""Fraction of the resamples below the interval. The fraction above it is the same."""
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):
-    """Difference in recall between two modes, from -1 to 1."""
+    """The difference in recall between two modes. All numbers are between -1 and 1."""
 
     mean: float
     low: float
-    """Lower end of the 95 % interval."""
+    """Lower end of the 95 % confidence interval."""
     high: float
-    """Upper end of the 95 % interval."""
+    """Upper end of the 95 % confidence interval."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Differences between two modes on a set of questions."""
+    """The differences between two modes on a set of questions."""
 
     first: str
     """The baseline mode."""
     second: str
-    """The mode that is compared to the first."""
+    """The mode that is compared with the baseline."""
     sample: str | None
-    """Id of the sample; None for all samples."""
+    """Id of the sample that the questions belong to. None: the questions of all samples."""
     questions: int
     turns: dict[str, Difference]
-    """By k: recall of the second mode minus that of the first."""
+    """For each k: recall of the second mode minus recall of the baseline, among the first k turns of the result."""
 
 
 def compare(
     samples: Sequence[Sample], outcomes: Mapping[str, Sequence[Outcome]], first: str, second: str, ks: Sequence[int]
 ) -> list[Comparison]:
-    """Compare two modes over all questions, and by sample if there are several.
+    """Compare two modes over all questions. If there are several samples, also compare them over the questions of each sample.
 
     Args:
-        samples: The dataset.
-        outcomes: The outcomes of each mode, with the questions in the same order.
+        samples: Samples of the dataset.
+        outcomes: Outcomes of each mode, by the name of the mode. The questions must be in the same order for both modes.
         first: The baseline mode.
-        second: The other mode.
-        ks: Numbers of top turns to consider.
+        second: The mode that is compared with the baseline.
+        ks: Numbers of turns: recall is computed for the first k turns of a result.
     """
     differences: list[tuple[float, ...]] = []
     numbers: list[int] = []
@@ -83,10 +83,10 @@ def _compare(
 
 
 def resample(differences: Sequence[tuple[float, ...]]) -> list[Difference]:
-    """Return the mean of each column with its 95 % interval.
+    """Return the mean of each column, with its 95 % confidence interval.
 
     Args:
-        differences: One row per question; all rows have the same length.
+        differences: One row for each question. All rows have the same length.
     """
     chosen, count = random.Random(_SEED), len(differences)  # noqa: S311 - not used for secrets
     means = [

@@ -1,4 +1,4 @@
-"""Datasets for evaluation: conversations, and questions with known evidence."""
+"""Define the classes of a dataset for evaluation: conversations, and questions whose evidence is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     session: int
-    """Index of its session in the sample, from 0."""
+    """Index of the session in the sample, from 0."""
     role: str
     name: str | None
     text: str
@@ -19,18 +19,18 @@ class Turn(msgspec.Struct, frozen=True, gc=False):
 
 
 class Query(msgspec.Struct, frozen=True, gc=False):
-    """A question, and the turns that answer it."""
+    """A question, and its evidence: the turns that answer it."""
 
     text: str
     evidence: tuple[int, ...]
-    """Indexes of these turns in the sample; at least one, unless the question is unanswerable."""
+    """Indexes of the turns in the sample that answer the question. There is at least one, unless the question is unanswerable."""
     type: str
     asked: int | None = None
-    """Time of the question in milliseconds since the epoch, to which "yesterday" refers. None: after the last turn."""
+    """Time of the question in milliseconds since the epoch; words such as "yesterday" refer to it. None: after the last turn."""
     role: str | None = None
-    """Role of the messages to search; `tool` for results of tools, which are not searched otherwise."""
+    """Role of the messages to search. `tool`: only tool results. None: all messages except tool results."""
     values: tuple[str, ...] = ()
-    """Words of the evidence that an answer needs, verbatim."""
+    """Words of the evidence, verbatim, that an answer must contain."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -43,28 +43,28 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     """All turns, ordered by session."""
     queries: tuple[Query, ...]
     unanswerable: tuple[Query, ...] = ()
-    """Questions that intentionally have no answer and no evidence."""
+    """Questions to which the dataset intentionally contains no answer. They have no evidence."""
     kind: str = ""
-    """Kind of the conversations."""
+    """Kind of conversation, by which results are grouped; may be empty."""
 
 
 class Dataset(msgspec.Struct, frozen=True, gc=False):
-    """All samples of a file or folder."""
+    """All samples that were read from files and folders."""
 
     samples: tuple[Sample, ...]
     without_evidence: int = 0
-    """Number of questions left out because none of their evidence exists."""
+    """Number of questions that were left out because their evidence names no existing turn."""
     unknown: int = 0
-    """Number of unknown ids in evidence."""
+    """Number of ids in the evidence of questions that belong to no turn."""
     adversarial: tuple[str, ...] = ()
-    """Types of questions that ask about the wrong speaker."""
+    """Types of questions that attribute a fact to the wrong speaker."""
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Types of the questions, sorted."""
+        """The types of all questions, sorted and without duplicates."""
         return tuple(sorted({query.type for sample in self.samples for query in sample.queries}))
 
     @property
     def queries(self) -> int:
-        """Number of questions."""
+        """Number of questions with evidence in all samples."""
         return sum(len(sample.queries) for sample in self.samples)

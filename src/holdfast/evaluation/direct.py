@@ -1,4 +1,7 @@
-"""The ranking alone, without a store or an index: to try other weights in seconds, and to verify the library against it."""
+"""Search a dataset with Holdfast's ranking alone, without a store or an index.
+
+It is used to try other weights in seconds, and to verify the results of `holdfast.evaluation.library`.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ from holdfast.recall.vectors import compute_similarities
 
 
 class Direct:
-    """A dataset, analysed once for any number of runs.
+    """Search of a dataset in memory. The turns are analysed once, so that the search can be run many times.
 
     Args:
         dataset: The dataset.
-        embedder: Needed for the modes `vector` and `hybrid`.
-        weights: Weights other than the tuned ones, for experiments; may be changed between runs.
+        embedder: Embedder for the modes `vector` and `hybrid`. None: only `keyword` can be used.
+        weights: Weights of the ranking. For experiments, the attribute `weights` may be changed between runs.
     """
 
     def __init__(self, dataset: Dataset, *, embedder: Embedder | None = None, weights: Weights = WEIGHTS) -> None:
@@ -37,7 +40,7 @@ class Direct:
     async def find(
         self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
     ) -> SearchResult:
-        """Return all turns that match a question, best first."""
+        """Return all turns that match a question, best first. The arguments are those of `Finder.find`; `enough` is ignored."""
         space = self._spaces[number][query.role == TOOL]
         question = parse_question(query.text, now=query.asked or space.last, everyday=True)
         if query.role == TOOL and mode != "keyword":
@@ -61,7 +64,7 @@ class Direct:
 
 
 class _Space:
-    """One channel of a sample, in memory, as an index would store it."""
+    """Either the tool results or all other turns of a sample, analysed as an index stores them."""
 
     def __init__(self, sample: Sample, *, tool: bool) -> None:
         self.sample = sample
@@ -84,7 +87,7 @@ class _Space:
                 self._holders.setdefault(term, []).append(at)
 
     def lookup(self, question: Question) -> Candidates:
-        """Return every turn that has one of the question's terms, or a time that the question names."""
+        """Return every turn that contains a term of the question, or whose time the question names."""
         matched: dict[int, dict[str, int]] = {
             at: {} for at, one in enumerate(self.candidates) if question.has_time(one.at)
         }
@@ -99,13 +102,17 @@ class _Space:
         return Candidates(found, len(self.candidates), self._length, frequencies)
 
     def find_nearest(self, numbers: Sequence[float]) -> list[Similar]:
-        """Return what an index returns for these similarities: the nearest turns, and their neighbours."""
+        """Return the turns that an index would return: those with the highest similarities, and the turns next to them.
+
+        Args:
+            numbers: Similarity of each turn to the question, in the order of the turns.
+        """
         order = sorted(range(len(numbers)), key=lambda at: -numbers[at])[:NEAREST]
         kept = {near for at in order for near in range(at - NEAR, at + NEAR + 1) if 0 <= near < len(numbers)}
         return [Similar(self.candidates[at], numbers[at]) for at in sorted(kept)]
 
     def list_turns(self, places: Sequence[tuple[int, int]]) -> Iterator[Candidate]:
-        """Return the turns at these positions."""
+        """Return the turns at the given pairs of session index and position in the session. Unknown positions are left out."""
         return (self._by_place[place] for place in places if place in self._by_place)
 
 
@@ -113,7 +120,7 @@ _FIELDS: Final = tuple(name for name in Candidate.__struct_fields__ if name != "
 
 
 def _number_turns(turns: Sequence[Turn]) -> Iterator[int]:
-    """Yield the position of each turn in its session."""
+    """Yield the position of each turn in its session, counted from 0."""
     counts: dict[int, int] = {}
     for turn in turns:
         place = counts[turn.session] = counts.get(turn.session, -1) + 1

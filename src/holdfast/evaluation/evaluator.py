@@ -1,4 +1,4 @@
-"""The evaluator: passes the questions of a dataset to a search, by keyword, by vector, or both."""
+"""Run the questions of a dataset through a search in one of several modes, and compute its recall."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from holdfast.tokens import get_counter
 Mode = Literal["bm25", "fts5", "keyword", "vector", "hybrid"]
 MODES: Final[tuple[Mode, ...]] = ("bm25", "fts5", "keyword", "vector", "hybrid")
 BASELINES: Final[tuple[Mode, ...]] = ("bm25", "fts5")
-"""Modes that are not Holdfast's, for comparison."""
+"""Modes that rank turns without Holdfast, for comparison."""
 KS: Final = (5, 10, 25, 50)
 COUNTED_AS: Final = "gpt-4o"
-"""The model whose tokenizer counts budgets."""
+"""Name of the model whose tokenizer counts the tokens of a budget."""
 
 
 class Evaluator:
-    """A dataset, and the search that is evaluated on it.
+    """Evaluates a search on a dataset.
 
     Attributes:
-        outcomes: Outcomes of each mode that was run, by question.
+        outcomes: For each mode that was run, by its name: the outcome of each question, in order.
 
     Args:
         dataset: The dataset.
-        finder: The search: `Library` or `Direct`.
+        finder: The search to evaluate, for example `Library` or `Direct`.
     """
 
     def __init__(self, dataset: Dataset, finder: Finder) -> None:
@@ -46,13 +46,13 @@ class Evaluator:
         budgets: Sequence[int] = (),
         on_question: Callable[[], None] = lambda: None,
     ) -> Figures:
-        """Return the figures of one of `MODES`.
+        """Search for every question of the dataset in one mode, and return the resulting figures.
 
         Args:
-            mode: The mode.
-            ks: Numbers of top turns to consider.
-            budgets: Token budgets.
-            on_question: Called after each question.
+            mode: One of `MODES`.
+            ks: Numbers of turns: recall is computed for the first k turns of a result.
+            budgets: Numbers of tokens: recall is also computed for the first turns of a result that fit into each budget.
+            on_question: Function that is called after each question.
 
         Raises:
             EmbeddingFailed: The embedder failed.

@@ -1,4 +1,4 @@
-"""Protocol of a search under evaluation, and its result."""
+"""Define the protocol of a search that can be evaluated, and its result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.recall.base import SearchMode
 
 
 class SearchResult(NamedTuple):
-    """Result of a search, best first."""
+    """The result of a search for one question."""
 
     turns: Sequence[int]
-    """Indexes of turns in the sample."""
+    """Indexes of the turns found in the sample, best first."""
     sessions: Sequence[int]
-    """Indexes of sessions, without duplicates."""
+    """Indexes of the sessions found, best first, without duplicates."""
 
 
 class Finder(Protocol):
@@ -24,11 +24,12 @@ class Finder(Protocol):
     async def find(
         self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
     ) -> SearchResult:
-        """Return what answers a question.
+        """Search one sample for turns and sessions that answer a question.
 
         Args:
             mode: Mode of the search.
             number: Index of the sample in the dataset.
             query: The question.
-            enough: Returns True if these turns are enough; a search may return more.
+            enough: Function that returns True if the turns that it gets are sufficient, so that the search may stop. The result may have
+                more turns.
         """

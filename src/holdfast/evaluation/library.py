@@ -1,4 +1,4 @@
-"""Search with the library: conversations are imported into a store in memory, and questions passed to `Holdfast.search`."""
+"""Search a dataset with the library: import its conversations into a store in memory, and pass its questions to `Holdfast.search`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ _DAY: Final = 86_400_000
 
 
 class Library:
-    """The conversations of a dataset in a Holdfast of their own, with one user per sample; an async context manager.
+    """A `Holdfast` in memory that contains the conversations of a dataset. Each sample belongs to a user of its own.
+
+    It is an async context manager, which imports the conversations when it is entered.
 
     Args:
-        dataset: The dataset. Roles other than `user` and `assistant` count as the user.
-        embedder: Needed for the modes `vector` and `hybrid`, in any form that `holdfast.embedders` accepts.
-        on_session: Called after each imported session.
+        dataset: The dataset. Messages with another role than `user`, `assistant` or `tool` are imported as user messages.
+        embedder: Embedder for the modes `vector` and `hybrid`, in any form that `holdfast.embedders` accepts. None: only `keyword` can be
+            used.
+        on_session: Function that is called after each imported session.
     """
 
     def __init__(
@@ -68,10 +71,12 @@ class Library:
     async def find(
         self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
     ) -> SearchResult:
-        """Return the turns that a search finds for a question, page by page until there are enough, and the sessions.
+        """Return the turns and the sessions that a search finds for a question. The arguments are those of `Finder.find`.
+
+        Turns are read page by page until `enough` returns True.
 
         Raises:
-            EmbeddingFailed: The question got no vector, so it was searched by keyword only.
+            EmbeddingFailed: The embedder returned no vector for the question, so that the search used only words.
         """
         turns: list[int] = []
         after = None
@@ -85,18 +90,29 @@ class Library:
         return SearchResult(turns, [int(hit.session_id) for hit in best.hits])
 
     async def find_first(self, mode: SearchMode, number: int, query: Query, limit: int) -> Sequence[int]:
-        """Return the first turns that a search finds in a sample, also for a question of another sample.
+        """Return the first turns that a search finds in a sample. The question may belong to another sample.
+
+        Args:
+            mode: Mode of the search.
+            number: Index of the sample that is searched.
+            query: The question.
+            limit: Maximum number of turns.
 
         Raises:
-            EmbeddingFailed: The question got no vector, so it was searched by keyword only.
+            EmbeddingFailed: The embedder returned no vector for the question, so that the search used only words.
         """
         return self._get_turns(number, await self._search(mode, number, query, limit=limit))
 
     async def recall(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
-        """Return the turns that would be recalled into a prompt of the sample's user, as in `holdfast.turns.recall`.
+        """Return the turns that `holdfast.turns.recall` would add to the prompt if the user of a sample asked the question.
+
+        Args:
+            mode: Mode of the search.
+            number: Index of the sample.
+            query: The question.
 
         Raises:
-            EmbeddingFailed: The question got no vector, so it was searched by keyword only.
+            EmbeddingFailed: The embedder returned no vector for the question, so that the search used only words.
         """
         most = RecallSettings().max_results
         asked = SearchOptions(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
@@ -115,14 +131,14 @@ class Library:
         return _check_mode(mode, page)
 
     def _set_clock(self, number: int, query: Query) -> None:
-        """Set the clock to the time of the question, or of the last message if the question has none."""
+        """Set the clock of the `Holdfast` to the time of the question, or of the sample's last message if the question has no time."""
         self._now = query.asked or max(turn.at for turn in self._samples[number].turns)
 
     def _get_turns(self, number: int, page: SearchResults) -> list[int]:
         return [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
 
     async def _import(self, number: int, sample: Sample, session: int) -> None:
-        """Import one session."""
+        """Import one session of a sample, and record which turn each position in its log belongs to."""
         chosen = [at for at, turn in enumerate(sample.turns) if turn.session == session]
         messages, places = make_messages(sample, chosen)
         self._places[number] |= {(str(session), seq): at for seq, at in places.items()}
@@ -131,13 +147,17 @@ class Library:
 
 
 def make_messages(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """Return turns as messages of a log, and the turn's index for each position in the log.
+    """Convert turns to messages that can be imported.
 
-    A tool result gets a generated call before it. Turns without text cannot be in a log, and no search finds them.
+    A tool call is generated before each tool result. Turns without text are left out, because a log cannot contain them, and no search
+    finds them.
 
     Args:
         sample: The sample.
-        chosen: Indexes of its turns.
+        chosen: Indexes of the turns in the sample.
+
+    Returns:
+        The messages, and for each position in the log the index of its turn.
     """
     messages: list[dict[str, Any]] = []
     places: dict[int, int] = {}
@@ -158,7 +178,10 @@ def make_messages(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[str,
 
 
 def _add_call(messages: list[dict[str, Any]], at: int) -> str:
-    """Make the assistant call a tool, without which providers would reject the result; return the id of the call."""
+    """Add a generated tool call to the last assistant message, and return the id of the call.
+
+    If the last message is not an assistant message, one is appended. Providers reject a tool result without a call.
+    """
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None, "timestamp": at})
     id_ = f"call_{len(messages)}"
@@ -167,10 +190,10 @@ def _add_call(messages: list[dict[str, Any]], at: int) -> str:
 
 
 def _check_mode(mode: SearchMode, page: SearchResults) -> SearchResults:
-    """Return the page if it was searched in that mode.
+    """Return a page of results if the search ran in the requested mode.
 
     Raises:
-        EmbeddingFailed: It was searched in another mode.
+        EmbeddingFailed: The search ran in another mode.
     """
     if page.mode != mode:
         raise EmbeddingFailed(f"a question could not be searched by {mode}: {'; '.join(page.notes)}", again=True)

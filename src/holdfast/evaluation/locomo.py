@@ -1,14 +1,16 @@
-"""The published formats of LoCoMo, including errors in the published file, and of REALTALK.
+"""Parse datasets in the published formats of LoCoMo and REALTALK. Errors in the published file of LoCoMo are tolerated.
 
-Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents" (2024).
+LoCoMo (Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents", 2024): a sample is an object with `sample_id`,
+`conversation` and `qa`.
 
-A sample is `{"sample_id", "conversation", "qa"}`. `conversation` has `session_N` (a list of turns) and
-`session_N_date_time`. A turn has `speaker`, `dia_id`, `text`, and `blip_caption` for a shared photo. A question has
-`evidence`, the `dia_id`s of the turns that answer it, and a `category` from 1 to 5. Everything else (summaries,
-observations) is ignored.
+- `conversation` contains `session_N`, a list of turns, and `session_N_date_time`. A turn has `speaker`, `dia_id`, `text`, and for a shared
+  photo a `blip_caption`.
+- `qa` is a list of questions. A question has `question`, `evidence`, which lists the `dia_id`s of the turns that answer it, and a `category`
+  from 1 to 5.
+- All other fields, such as summaries and observations, are ignored.
 
-REALTALK (Lee et al., "REALTALK: A 21-Day Real-World Dataset for Long-Term Conversation", 2025) has the sessions and
-`qa` in the sample itself, the speakers in `name`, each turn's text in `clean_text`, and its time in `date_time`.
+REALTALK (Lee et al., "REALTALK: A 21-Day Real-World Dataset for Long-Term Conversation", 2025) differs as follows: the sample itself contains
+the sessions, `name` contains the speakers, and each turn has its text in `clean_text` and its time in `date_time`.
 """
 
 from __future__ import annotations
@@ -25,33 +27,36 @@ CATEGORIES: Final = {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4":
 ADVERSARIAL: Final = CATEGORIES["5"]
 _SESSION = re.compile(r"session_(\d+)")
 _EVIDENCE = re.compile(r"D:?\s*(\d+)\s*:\s*(\d+)", re.IGNORECASE)
-"""One id. A text may have several ("D8:6; D9:17"), and some have an extra colon ("D:11:26") or leading zeros."""
+"""Matches one id of a turn. A text may contain several ids ("D8:6; D9:17"). Some ids have an extra colon ("D:11:26") or leading zeros."""
 _DATES: Final = (
     *("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y"),
     *("%d.%m.%Y, %H:%M:%S", "%d.%m.%Y, %H:%M", "%d.%m.%Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"),
 )
 _APART = 60_000
-"""Milliseconds between turns, which have no time of their own."""
+"""Milliseconds between the assigned times of two turns. LoCoMo has a time for each session, but not for each turn."""
 MOST_EVIDENCE = 1_000
 
 
 def is_locomo(data: Any) -> bool:
-    """Return True if decoded JSON is a sample in one of these formats."""
+    """Return True if decoded JSON is a sample of LoCoMo or REALTALK."""
     return isinstance(data, Mapping) and (
         isinstance(data.get("conversation"), Mapping) or ("qa" in data and any(map(_SESSION.fullmatch, data)))
     )
 
 
 def parse_sample(data: Mapping[str, Any], where: str, *, captions: bool = True) -> tuple[Sample, int, int]:
-    """Return a sample, the number of questions left out, and the number of unknown ids of turns.
+    """Convert decoded JSON to a sample.
 
     Args:
-        data: The decoded sample.
-        where: Its position, for errors.
-        captions: True to append the caption of a shared photo to the text.
+        data: The decoded JSON.
+        where: Position of the data, for errors.
+        captions: True to append the caption of a shared photo to the text of its turn.
+
+    Returns:
+        The sample, the number of questions that were left out because they have no known evidence, and the number of unknown turn ids.
 
     Raises:
-        InvalidMessage: The sample has another format; the error says where.
+        InvalidMessage: The data has neither format. The error names the position.
     """
     conversation = data.get("conversation", data)
     second = conversation.get("speaker_b") or _get_second_name(data.get("name"))
@@ -80,7 +85,7 @@ def parse_sample(data: Mapping[str, Any], where: str, *, captions: bool = True) 
 
 
 def _get_second_name(name: Any) -> Any:
-    """Return the second of two speakers: `{"speaker_1", "speaker_2"}`, or a list."""
+    """Return the second speaker in REALTALK's `name`, which is a list or `{"speaker_1", "speaker_2"}`. None if there is no second one."""
     if isinstance(name, Mapping):
         return name.get("speaker_2")
     return name[1] if isinstance(name, list) and len(name) > 1 else None

@@ -1,4 +1,7 @@
-"""Measures of recall: the share of the evidence among the top results, by turn, by session, and within a token budget."""
+"""Compute recall: the fraction of the evidence among the first results of a search.
+
+Recall is computed for turns, for sessions, and for the turns that fit into a token budget. All fractions are numbers from 0 to 1.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +16,43 @@ DIGITS = 4
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """One question, and the results of a search for it."""
+    """The results of a search for one question. `sample` and `query` are the indexes of its sample and of the question."""
 
     sample: int
     query: int
     ranked: tuple[int, ...]
-    """Indexes of turns in the sample, best first."""
+    """Indexes of the turns found in the sample, best first."""
     sessions: tuple[int, ...] = ()
-    """Indexes of sessions, best first."""
+    """Indexes of the sessions found, best first."""
 
 
 class SampleFigures(msgspec.Struct, frozen=True):
-    """Figures of a mode on one sample."""
+    """Recall of a mode on one sample."""
 
     sample: str
     kind: str
     questions: int
     turns: dict[str, float]
-    """Same as `Figures.turns`."""
+    """Recall of turns, as in `Figures.turns`, for the questions of this sample."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """Figures of a mode, as shares from 0 to 1."""
+    """Recall of a mode on a dataset. Each number is the mean over the questions."""
 
     mode: str
     questions: int
     turns: dict[str, float]
-    """By k: the mean share of a question's evidence turns among the top k."""
+    """For each k: the fraction of a question's evidence that is among the first k turns of the result."""
     sessions: dict[str, float]
-    """By k: the mean share of its evidence sessions among the top k sessions."""
+    """For each k: the fraction of the sessions with evidence that are among the first k sessions of the result."""
     tokens: dict[str, float]
-    """By budget: the mean share of its evidence turns among the top turns that fit into so many tokens."""
+    """For each token budget: the fraction of a question's evidence that is among the first turns of the result that fit into the budget."""
     types: dict[str, dict[str, float]] = {}
-    """By type of question: `turns`, by k, and `questions`."""
+    """For each type of question: `turns` by k for the questions of this type, and their number as `questions`."""
     without_adversarial: dict[str, float] = {}
-    """`turns` without adversarial questions; empty if there are none, or no others."""
+    """`turns` for the questions that are not adversarial. Empty if no question is adversarial, or if all are."""
     samples: tuple[SampleFigures, ...] = ()
-    """Figures of each sample with questions, in order."""
+    """Recall for each sample with questions, in order."""
 
 
 def compute_figures(
@@ -62,16 +65,16 @@ def compute_figures(
     tokens: Callable[[Sample, int], int] | None = None,
     adversarial: Sequence[str] = (),
 ) -> Figures:
-    """Compute the figures of a mode.
+    """Compute the recall of a mode from the results of its searches.
 
     Args:
         mode: Name of the mode.
-        samples: The dataset.
-        outcomes: Outcomes of its questions.
-        ks: Numbers of top turns, and of top sessions, to consider.
+        samples: Samples of the dataset.
+        outcomes: Outcome of each question.
+        ks: Numbers of turns and of sessions: recall is computed for the first k turns and for the first k sessions of a result.
         budgets: Token budgets.
-        tokens: Returns the tokens of a turn; needed if there are budgets.
-        adversarial: Types left out of `without_adversarial`.
+        tokens: Function that returns the tokens of a turn, given its sample and index. It is required if there are budgets.
+        adversarial: Types of questions that are left out of `without_adversarial`.
     """
     questions = [
         (outcome, samples[outcome.sample], samples[outcome.sample].queries[outcome.query]) for outcome in outcomes
@@ -109,23 +112,29 @@ def _list_sample_figures(
 
 
 def compute_share(evidence: Sequence[int], found: Sequence[int]) -> float:
-    """Return the share of the evidence that was found."""
+    """Return the fraction of the evidence that was found, from 0 to 1."""
     there = set(found)
     return sum(turn in there for turn in evidence) / len(evidence)
 
 
 def compute_session_share(sample: Sample, query: Query, found: Sequence[int]) -> float:
-    """Of the sessions that contain evidence, return the share that was found."""
+    """Return the fraction of the sessions with evidence that were found, from 0 to 1.
+
+    Args:
+        sample: The sample.
+        query: The question.
+        found: Indexes of the sessions that were found.
+    """
     return compute_share(sorted({sample.turns[turn].session for turn in query.evidence}), found)
 
 
 def list_sessions(sample: Sample, ranked: Sequence[int]) -> list[int]:
-    """Return the sessions of turns, ordered by their first turn."""
+    """Return the sessions of ranked turns, without duplicates. The session of the best turn comes first."""
     return list(dict.fromkeys(sample.turns[turn].session for turn in ranked))
 
 
 def fit_budget(ranked: Sequence[int], budget: int, tokens: Callable[[int], int]) -> list[int]:
-    """Return the top turns up to the first one that does not fit into the budget."""
+    """Return the first of the ranked turns, as many as fit into a token budget. The first turn that does not fit ends the list."""
     kept = []
     for turn in ranked:
         budget -= tokens(turn)
@@ -143,7 +152,7 @@ def _list_budget_shares(
 
 
 def mean(shares: Iterable[float]) -> float:
-    """Return the rounded mean, or 0 if there are no values."""
+    """Return the mean of the values, rounded to four digits, or 0 if there are no values."""
     values = list(shares)
     return round(sum(values) / len(values), DIGITS) if values else 0.0
 

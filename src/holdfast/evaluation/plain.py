@@ -1,7 +1,7 @@
-"""Baselines for comparison: BM25 over stemmed turns in its usual configuration, and SQLite's FTS5 with its Porter tokenizer.
+"""Rank turns with two baselines: BM25 over stemmed words in its usual configuration, and SQLite's FTS5 with its Porter tokenizer.
 
-Both rank each turn on its own, with the speaker's name before it, k1 1.2 and b 0.75, and no stop words. In scripts
-without spaces between words, each pair of neighbouring characters counts as a word.
+Both rank each turn separately, with the name of the speaker before its text. They use k1 = 1.2 and b = 0.75, and no stop words. In scripts
+without spaces between words, each pair of neighbouring characters is treated as a word.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _SCRIPTS: Final = (
     "\u3041-\u30ff\u31f0-\u31ff"  # kana
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-"""Characters of scripts without spaces between words. Korean has spaces."""
+"""Characters of scripts without spaces between words. Korean is not included, because it has spaces."""
 _UNSPACED: Final = re.compile(f"[{_SCRIPTS}]+")
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
 class PlainBM25:
-    """Ranks the turns of a sample by BM25 with Porter's stems (Robertson and Zaragoza, 2009)."""
+    """Ranks the turns of a sample with BM25 (Robertson and Zaragoza, 2009), over words stemmed by Porter's algorithm."""
 
     def __init__(self, sample: Sample) -> None:
         self._tools = [turn.role == TOOL for turn in sample.turns]
         self._by_channel = {tool: _Channel(sample, tool=tool) for tool in set(self._tools)}
 
     def rank(self, query: Query) -> list[int]:
-        """Return the indexes of the turns that share a word with the question, best first; among equal ones the newest first."""
+        """Return the indexes of the turns that have a word in common with the question, best first. If scores are equal, the newest is first."""
         channel = self._by_channel.get(query.role == TOOL)
         return channel.rank(query.text) if channel else []
 
@@ -68,7 +68,7 @@ class _Channel:
 
 
 class FullText:
-    """Ranks the turns of a sample in an FTS5 table by its `bm25`; any word of the question matches."""
+    """Ranks the turns of a sample with the function `bm25` of an FTS5 table. A turn matches if it contains any word of the question."""
 
     def __init__(self, sample: Sample) -> None:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
@@ -81,7 +81,7 @@ class FullText:
         self._database.executemany("INSERT INTO turns(rowid, text, tool) VALUES (?, ?, ?)", rows)
 
     def rank(self, query: Query) -> list[int]:
-        """Return the indexes of the turns that share a word with the question, best first; among equal ones the newest first."""
+        """Return the indexes of the turns that have a word in common with the question, best first. If scores are equal, the newest is first."""
         words = dict.fromkeys(_split_words(query.text))
         if not words:
             return []
@@ -103,7 +103,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _separate_pairs(text: str) -> str:
-    """Return a text in which runs of scripts without spaces are replaced by overlapping pairs of characters."""
+    """Return a text in which each run of characters of a script without spaces is replaced by its overlapping pairs of characters."""
     return text if text.isascii() else _UNSPACED.sub(_join_pairs, text)
 
 

@@ -1,9 +1,10 @@
-"""Contents of the default prompt: the evidence of a question in the prompt of the turn that answers it.
+"""Measure how much of a question's evidence is in the prompt that the default strategy builds for the question.
 
-All turns of a sample are in one session, in order, and the question is its current user message. A turn of the evidence
-counts as present if the prompt contains all of the question's `values` that occur in the turn. For questions without
-values, one line of the prompt must have 60 % of the distinct terms of the turn, or of its sentence that has most in
-common with the question.
+All turns of a sample are appended to one session, in order, and the question is the current user message. Evidence is detected as follows:
+
+- If the question has `values`, the prompt must contain all values that occur in the turn with the evidence.
+- Otherwise, one line of the prompt must contain the text of the turn, or 60 % of its distinct terms. The same is tried with the sentence of
+  the turn that has most in common with the question.
 """
 
 from __future__ import annotations
@@ -30,41 +31,41 @@ from holdfast.recall.terms import choose_language, count_terms, split_words
 from holdfast.wire.sendable import get_own_fields, to_messages
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
-"""Parts of a prompt: verbatim messages, the standing facts, the digest, the recalled memories."""
+"""Parts of a prompt: verbatim messages, the standing facts, the digest, and the recalled memories."""
 TERMS_SHARE: Final = 0.6
-"""Share of the terms that one line must have if no values are labelled."""
+"""Minimum fraction of the terms that one line must contain if the question has no values."""
 _MINUTE: Final = 60_000
 _FACTS: Final = HEADER.partition("{")[0]
 
 
 class Contents(msgspec.Struct, frozen=True, gc=False):
-    """The contents of a prompt without the current user message, normalized."""
+    """The normalized texts of a prompt, without the current user message."""
 
     parts: Mapping[str, tuple[str, ...]]
-    """By part: its messages, or the lines of its block."""
+    """For each of `PARTS`: the verbatim messages, or the lines of the digest, the facts or the recalled memories."""
     text: str
     tokens: int
-    """Tokens of the conversation and the recalled block."""
+    """Tokens of the conversation and of the recalled memories."""
 
 
 class PromptFinding(msgspec.Struct, frozen=True, gc=False):
-    """The evidence of a question in one prompt, as shares from 0 to 1."""
+    """The fractions of a question's evidence that are in a prompt, from 0 to 1."""
 
     sample: str
     group: str
-    """The sample's kind, or its id."""
+    """Kind of the sample, or its id if it has no kind."""
     question: str
     type: str
     evidence: float
-    """Share of the evidence turns that are in the prompt."""
+    """Fraction of the turns with evidence that are in the prompt for this question."""
     parts: Mapping[str, float]
-    """By part: the share of the evidence turns that this part contains."""
+    """For each of `PARTS`: the fraction of the turns with evidence that this part of the prompt contains."""
     other: float | None
-    """Same as `evidence`, in the prompt of another question of the sample; None if there is no other."""
+    """Fraction of the turns with evidence that are in the prompt for another question of the sample; None if there is no other question."""
 
 
 class PromptShares(msgspec.Struct, frozen=True, gc=False):
-    """Means over several questions, from 0 to 1."""
+    """Means of the fractions in `PromptFinding` over several questions, from 0 to 1."""
 
     questions: int
     evidence: float
@@ -73,20 +74,20 @@ class PromptShares(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence in the prompts of one budget."""
+    """The fractions of the evidence in the prompts of one budget."""
 
     mode: str
     """Search mode of the index: `keyword` or `hybrid`."""
     budget: int
     refused: int
-    """Number of prompts that were refused because not even the required messages fit the budget; they count as empty."""
+    """Number of prompts that could not be built, because not even the required messages fit the budget. They are counted as empty prompts."""
     late: int
     """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float
-    """Mean tokens of the prompts that were not refused."""
+    """Mean tokens of the prompts that could be built."""
     all: PromptShares
     kinds: dict[str, PromptShares]
-    """By kind of the sample, or by its id if it has none."""
+    """Means for each kind of sample. Samples without a kind are grouped by id."""
     types: dict[str, PromptShares]
     findings: list[PromptFinding]
 
@@ -98,13 +99,14 @@ async def measure_prompts(
     open_embedder: Callable[[], Any] | None = None,
     on_prompt: Callable[[], None] = lambda: None,
 ) -> list[PromptFigures]:
-    """Build the prompt of each question at each budget, and look for the evidence in it.
+    """Build a prompt for each question and each budget, and measure how much of the evidence it contains.
 
     Args:
         dataset: The dataset.
-        budgets: Tokens of the conversation.
-        open_embedder: Creates the embedder of a sample's index, which closes it. None: the index has words only.
-        on_prompt: Called after each prompt, for a progress bar.
+        budgets: Token budgets of the conversation.
+        open_embedder: Function that creates the embedder for the index of a sample. The index closes the embedder. None: the index contains
+            no vectors.
+        on_prompt: Function that is called after each prompt, for a progress bar.
     """
     runs = [Run(str(budget), budget, ContextSettings(DEFAULT_STRATEGY, {"budget": budget})) for budget in budgets]
     built: list[list[Built[Contents] | None]] = [[] for _ in runs]
@@ -122,7 +124,7 @@ async def measure_prompts(
 async def ask_all(
     sample: Sample, runs: Sequence[Run], open_embedder: Callable[[], Any] | None, on_prompt: Callable[[], None]
 ) -> list[list[Built[Contents] | None]]:
-    """Return, for each run, the prompt of each question; None if it was refused."""
+    """Return a list for each run with the prompt for each question of a sample. A prompt that could not be built is None."""
     end = now = max(turn.at for turn in sample.turns) + _MINUTE
     prompts: list[list[Built[Contents] | None]] = [[] for _ in runs]
     if not sample.queries:
@@ -141,7 +143,7 @@ async def ask_all(
 
 
 def read_contents(built: WorkingSet) -> Contents:
-    """Return the contents of a working set."""
+    """Return the normalized texts of a working set, by part of the prompt."""
     current, seqs = find_current(built), built.list_seqs()
     parts: dict[str, list[str]] = {part: [] for part in PARTS}
     for at, message in enumerate(built.messages):
@@ -162,26 +164,26 @@ def read_contents(built: WorkingSet) -> Contents:
 
 
 class _Values:
-    """Checks for all of several values."""
+    """Checks that a prompt contains all of several values."""
 
     def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
         self._patterns = patterns
 
     def is_in(self, contents: Contents, part: str | None = None) -> bool:
-        """Return True if a part of a prompt has all values; without `part`, all parts together."""
+        """Return True if one part of a prompt contains all values. If `part` is None, the values may be in different parts."""
         text = contents.text if part is None else "\n".join(contents.parts[part])
         return all(pattern.search(text) for pattern in self._patterns)
 
 
 class _Words:
-    """Checks for one line that has most of the terms of one of several texts."""
+    """Checks that a prompt has a line with one of several texts, or with at least `TERMS_SHARE` of the text's terms."""
 
     def __init__(self, texts: Iterable[str], language: str) -> None:
         self._texts = [(normalize(text).strip(), _list_terms(normalize(text), language)) for text in texts]
         self._language = language
 
     def is_in(self, contents: Contents, part: str | None = None) -> bool:
-        """Return True if a line of a part matches; without `part`, a line of any part."""
+        """Return True if a line of one part of a prompt matches. If `part` is None, the line may be in any part."""
         lines = (line for name in PARTS if part in (None, name) for line in contents.parts[name])
         return any(self._is_match(line) for line in lines)
 
@@ -194,7 +196,7 @@ class _Words:
 
 
 class Needs:
-    """Requirements for a prompt, for each turn of a sample."""
+    """Creates the checks that detect the evidence of a sample in a prompt."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -204,7 +206,12 @@ class Needs:
                 self._counts.update(_list_terms(turn.text, choose_language(split_words(turn.text))))
 
     def make_check(self, query: Query, at: int) -> _Values | _Words:
-        """Return a check that a prompt contains a turn's answer to a question: the answer's values, or its words if it has none."""
+        """Return a check that detects in a prompt the answer that a turn gives to a question.
+
+        Args:
+            query: The question. Its values that occur in the turn are checked. If there are none, the terms of the turn are checked.
+            at: Index of the turn in the sample.
+        """
         text = self._sample.turns[at].text
         normalized = normalize(text)
         patterns = [pattern for value in query.values if (pattern := _make_pattern(value, normalized)) is not None]
@@ -214,7 +221,10 @@ class Needs:
         return _Words([text, sentence] if sentence else [text], choose_language(split_words(text)))
 
     def _find_best_sentence(self, question: str, text: str) -> str:
-        """Return the sentence that shares most with the question, weighted by the rarity of terms; empty if none does."""
+        """Return the sentence of `text` that has most in common with the question, or an empty string.
+
+        Common terms are weighted by their rarity in the sample.
+        """
         language = choose_language(split_words(text))
         asked = _list_terms(question, language)
         best, most = "", 0.0
@@ -227,7 +237,10 @@ class Needs:
 
 
 def _make_pattern(value: str, normalized: str) -> re.Pattern[str] | None:
-    """Return a pattern for a value in normalized text: as words, else as part of words; None if the text does not contain it."""
+    """Return a pattern that finds a value in normalized text, or None if `normalized` does not contain the value.
+
+    The pattern matches whole words if the value occurs as whole words in `normalized`. Otherwise it also matches parts of words.
+    """
     if not normalize(value).strip():
         return None
     pattern = Matcher((value,), ()).pattern

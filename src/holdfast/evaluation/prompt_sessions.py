@@ -1,4 +1,4 @@
-"""Sessions on a store in memory whose prompts are inspected: the prompts that turns of the library would send, without a model."""
+"""Build the prompts that turns of the library would send, in sessions in memory and without calling a model, so that they can be examined."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from holdfast.turns.recall import recall_session
 from holdfast.turns.turn import TurnRequest
 
 WINDOW: Final = 2_000_000
-"""Size of the model's window in tokens, so large that only the budgets count."""
+"""Size of the model's context window in tokens. It is so large that only the budgets limit a prompt."""
 _NAME: Final = "statements"
 _TRIES: Final = 4
-"""Maximum number of times that a prompt is built if a search takes too long."""
+"""Maximum number of times that a prompt is built if a search takes too long each time."""
 _PATIENCE: Final = 20.0
-"""Seconds that a preview waits for a search, so that figures do not depend on the machine's load."""
+"""Maximum seconds that a preview waits for a search. The limit is high, so that results do not depend on the load of the machine."""
 MARKER: Final = derive_marker(_NAME.encode(), "")
-"""Marker of all these sessions, so that equal conversations have equal figures."""
+"""Marker of generated blocks in all sessions of this module. It is constant, so that the same conversation always gives the same results."""
 _T = TypeVar("_T")
 
 
 class Run(NamedTuple):
-    """A strategy at a budget."""
+    """A strategy with a budget, for which prompts are built."""
 
     label: str
     budget: int
@@ -53,25 +53,25 @@ class Run(NamedTuple):
 
 
 class Built(NamedTuple, Generic[_T]):
-    """The measurement of one prompt."""
+    """A prompt that was built. `value` is the result of the caller's function `read`."""
 
     value: _T
     is_late: bool
-    """True if a search took too long when the prompt was first built."""
+    """True if a search took too long when the prompt was built for the first time."""
 
 
 class _FixedMarkers(Markers):
-    """Returns the same marker for every session."""
+    """Derives the same marker for every session."""
 
     async def derive(self, session: Session) -> str:
         return MARKER
 
 
 class PromptSession(Generic[_T]):
-    """A session whose prompts are built with several strategies and budgets.
+    """A session whose prompts are built for several runs, which are strategies with budgets.
 
-    Each of them has a view of its own. Views are saved after the first prompt and kept while questions are added and
-    removed, as in a session that continues, so that a build reads only the verbatim part of the log.
+    Each run has a saved view of its own. Views are saved after the first prompt, and are kept while questions are added and removed. As in
+    any session that continues, building a prompt then reads only the verbatim part of the log.
     """
 
     def __init__(
@@ -92,26 +92,34 @@ class PromptSession(Generic[_T]):
         self._question: int | None = None
 
     async def append(self, messages: Sequence[Message], fields: Sequence[Mapping[str, Any]]) -> None:
-        """Append messages to the log, each with Holdfast's own fields, such as `timestamp`."""
+        """Append messages to the log.
+
+        Args:
+            messages: The messages.
+            fields: Holdfast's own fields of each message, such as `timestamp`.
+        """
         for start in range(0, len(messages), PAGE):
             await self._write(messages[start : start + PAGE], fields[start : start + PAGE])
 
     async def ask(self, question: str) -> None:
-        """Append a question to the log, replacing the previous question."""
+        """Append a question to the log. It replaces the previous question."""
         self._question = await self._write([Message(role="user", content=question)], [{}])
 
     async def build_prompts(self) -> list[Built[_T] | None]:
-        """Build the prompt of each run as a turn that answers the last message would; None if the prompt is refused."""
+        """Build the prompt of each run for a turn that answers the last message. A prompt that does not fit its budget is None."""
         return await self._build_all(self._build)
 
     async def save_views(self) -> None:
-        """Save the views of the current log, so that previews need not read all of it."""
+        """Save the view of each run, so that previews need not read the complete log."""
         for handle in self._handles:
             await self._build_in_time(partial(self._build, handle))
         await self._write([], [])
 
     async def build_previews(self, question: str) -> list[Built[_T] | None]:
-        """Build the prompt of each run as a turn with this question would, without writing, so that questions do not affect each other."""
+        """Build the prompt of each run for a turn that answers `question`. A prompt that does not fit its budget is None.
+
+        Nothing is written to the log, so that questions do not affect each other.
+        """
         return await self._build_all(partial(self._build_preview, Message(role="user", content=question)))
 
     async def _build_all(self, build: Callable[[SessionHandle], Awaitable[Built[_T]]]) -> list[Built[_T] | None]:
@@ -122,7 +130,10 @@ class PromptSession(Generic[_T]):
         return prompts
 
     async def _build_in_time(self, build: Callable[[], Awaitable[Built[_T]]]) -> Built[_T] | None:
-        """Build a prompt; repeat if a search took too long, so that figures do not depend on the machine's load."""
+        """Build a prompt, or return None if it does not fit its budget.
+
+        If a search takes too long, the prompt is built again, so that results do not depend on the load of the machine.
+        """
         try:
             first = prompt = await build()
             for _ in range(_TRIES - 1):
@@ -142,7 +153,7 @@ class PromptSession(Generic[_T]):
             return Built(self._read(built), is_late(built))
 
     async def _build_preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
-        """Build a prompt with a message after the log, as previews of the library do without a message."""
+        """Build the prompt for a message that follows the log, without writing the message. It works like the library's previews."""
         engine, responder = self.hf.engine, handle.responder
         view = await read_view(engine.store, self.ref, responder.view_key)
         entries, tail = continue_log(view.session.tail, await make_entries([message], [{}], timestamp=engine.clock()))
@@ -162,7 +173,7 @@ class PromptSession(Generic[_T]):
         return Built(self._read(built), is_late(built))
 
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
-        """Write messages and views; return the `seq` of the first message."""
+        """Write messages and views, and return the `seq` of the first message. The current question, if any, is removed from the log."""
         now = self.hf.clock()
         entries = await make_entries(messages, own, timestamp=now)
         write = Append(entries=entries, timestamp=now, views=self._views, retire_from=self._question)
@@ -182,15 +193,15 @@ async def open_session(
     embedder: Any = None,
     on_prompt: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[PromptSession[_T]]:
-    """Yield an empty session in a Holdfast of its own.
+    """Open a new `Holdfast` in memory, and yield an empty session in it.
 
     Args:
-        runs: Strategies at budgets.
-        read: Extracts the measurement from a prompt while its turn is open.
-        clock: Returns milliseconds since the epoch.
+        runs: Strategies and budgets for which prompts are built.
+        read: Function that extracts the caller's data from a prompt. It is called while the turn is open.
+        clock: Function that returns milliseconds since the epoch.
         system: The system prompt.
-        embedder: Creates vectors for the index, which closes it. None: the index has words only.
-        on_prompt: Called after each prompt.
+        embedder: Embedder for the index, which closes it. None: the index contains no vectors.
+        on_prompt: Function that is called after each prompt.
     """
     roster = Roster({"default": msgspec.structs.replace(offline(), context_window=WINDOW)})
     index = IndexSettings(embedder=embedder)
@@ -202,7 +213,7 @@ async def open_session(
 
 
 def is_late(built: WorkingSet) -> bool:
-    """Return True if a search took too long, so that its result is missing from the prompt."""
+    """Return True if a search took too long, so that its results are missing in the prompt."""
     return any("late" in missed for missed in built.request.recall.missed)
 
 
@@ -213,7 +224,13 @@ def find_current(built: WorkingSet) -> int:
 
 
 def is_block(built: WorkingSet, place: int, seq: int | None) -> bool:
-    """Return True for a message that replaces messages which are not sent: digest, summary or facts; False for recalled memories."""
+    """Return True if a message of a prompt is a digest, a summary or a block of facts, which replaces messages that are not sent.
+
+    Args:
+        built: The prompt.
+        place: Index of the message in the prompt.
+        seq: Position of the message in the log, or None if the log does not contain it.
+    """
     message = built.messages[place]
     recalled = built.recalled.message if built.recalled else None
     return (

@@ -1,9 +1,13 @@
-"""Reading of datasets: the formats of LoCoMo, REALTALK and BEAM, and a simple one for your own conversations.
+"""Read datasets in the formats of LoCoMo, REALTALK and BEAM, and in a simple format for your own conversations.
 
-In the simple format, a sample is an object, or a line of JSONL: `{"id"?, "kind"?, "sessions": [{"id"?, "messages":
-[{"role", "content", "id"?, "name"?, "timestamp"?}]}], "questions": [{"question", "evidence": [ids], "type"?, "asked"?,
-"role"?, "values"?}]}`. Times are in milliseconds since the epoch, or ISO 8601. A message without an id has the id
-`SESSION:INDEX`, counted from 0.
+In the simple format, a sample is a JSON object, or a line of JSONL. Fields with a question mark are optional:
+
+    {"id"?, "kind"?,
+     "sessions": [{"id"?, "messages": [{"role", "content", "id"?, "name"?, "timestamp"?}]}],
+     "questions": [{"question", "evidence": [ids], "type"?, "asked"?, "role"?, "values"?}]}
+
+Times are numbers of milliseconds since the epoch, or texts in ISO 8601. A message without an id gets the id `SESSION:INDEX`, where INDEX is
+its position in the session, counted from 0. `Query` describes the fields of a question.
 """
 
 from __future__ import annotations
@@ -23,19 +27,21 @@ from holdfast.search.queries import SEARCH_ROLES
 
 SUFFIXES: Final = (".json", ".jsonl")
 UNANSWERABLE: Final = "unanswerable"
-"""Type of questions without an answer in the simple format."""
+"""Type of the questions that have no answer, in the simple format."""
 
 
 def read(paths: Iterable[Path], *, captions: bool = True) -> Dataset:
-    """Return the samples in files and folders, sorted by name within a folder, which may have JSON and JSONL files and BEAM's folders.
+    """Return the samples in files and folders.
+
+    A folder may contain JSON files, JSONL files and folders in BEAM's format. They are read in the order of their names, files first.
 
     Args:
         paths: Files and folders, in order.
-        captions: True to append captions of photos to the text (LoCoMo).
+        captions: True to append the captions of photos to the texts of LoCoMo.
 
     Raises:
         InvalidRequest: A file cannot be read, or a folder contains no dataset.
-        InvalidMessage: A file has none of the formats; the error says where.
+        InvalidMessage: A file has none of the formats. The error names the position.
     """
     samples: list[Sample] = []
     left_out = unknown = 0
@@ -56,7 +62,7 @@ def _parse_sample(data: Any, where: str, *, captions: bool) -> tuple[Sample, int
 
 
 def _read_samples(paths: Iterable[Path]) -> Iterator[tuple[str, Any]]:
-    """Yield the data of each sample, with its position for errors.
+    """Yield the position, for errors, and the decoded data of each sample.
 
     Raises:
         InvalidRequest: A file cannot be read, or a folder contains no dataset.
@@ -76,7 +82,7 @@ def _read_samples(paths: Iterable[Path]) -> Iterator[tuple[str, Any]]:
 
 
 def _read_folder(folder: Path) -> dict[str, Any]:
-    """Return the folder of a conversation as a row in BEAM's format."""
+    """Read a folder in BEAM's format, and return its conversation as a row in BEAM's format."""
     chat, questions = (_decode(_read_file(file), str(file)) for file in (folder / beam.CHAT, folder / beam.QUESTIONS))
     return {"conversation_id": folder.name, "chat": chat, "probing_questions": questions}
 
@@ -91,7 +97,10 @@ def _read_file(path: Path) -> bytes:
 
 
 def _read_values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the values in a file with their positions: a single value, the items of a list, or one value per line."""
+    """Yield the position and the value of each sample in a file.
+
+    The samples are the lines of a JSONL file, the items of a JSON list, or the single value of any other JSON file.
+    """
     data = _read_file(path)
     if path.suffix.lower() == ".jsonl":
         for number, line in enumerate(data.splitlines(), start=1):
@@ -112,7 +121,7 @@ def _decode(data: bytes, where: str) -> Any:
         raise InvalidMessage(f"{where}: invalid JSON: {exc}") from exc
 
 
-# -- the plain form ----------------------------------------------------------
+# -- the simple format --------------------------------------------------------
 
 
 def _parse_simple(data: Any, where: str) -> tuple[Sample, int, int]:
@@ -140,7 +149,7 @@ def _parse_simple(data: Any, where: str) -> tuple[Sample, int, int]:
 
 
 def _parse_turns(messages: Sequence[Any], session: int, name: str, where: str) -> Iterator[Turn]:
-    """Yield the turns of messages; those without a time get the time of the previous one."""
+    """Yield the turns of a session. A message without a time gets the time of the message before it."""
     moment = 0
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):

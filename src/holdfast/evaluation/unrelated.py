@@ -1,4 +1,4 @@
-"""Results for questions without an answer: the number of hits of a search, and of turns recalled into the prompt."""
+"""Measure how many results a search returns, and how many turns are recalled into a prompt, for questions that have no answer."""
 
 from __future__ import annotations
 
@@ -14,37 +14,43 @@ from holdfast.recall.base import SearchMode
 
 Kind = Literal["here", "wrong", "unanswerable", "elsewhere"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-"""Kinds of questions: answered by the conversation; about the wrong speaker; intentionally without an answer; answered by another conversation."""
+"""Kinds of questions.
+
+- `here`: the conversation answers the question.
+- `wrong`: the question attributes a fact to the wrong speaker.
+- `unanswerable`: the question intentionally has no answer.
+- `elsewhere`: another conversation answers the question.
+"""
 PAGE: Final = 10
-"""Number of hits of a search that are counted."""
+"""Maximum number of search results that are counted for a question."""
 
 
 class RecallSearch(Protocol):
-    """A search, and its recall into prompts."""
+    """A search over a dataset, and the recall of its results into prompts."""
 
     async def find_first(self, mode: SearchMode, number: int, query: Query, limit: int) -> Sequence[int]:
-        """Return the first hits of a search in a sample, as indexes of its turns."""
+        """Return the indexes of the first `limit` turns that a search finds in the sample with index `number`."""
 
     async def recall(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
-        """Return the turns that are recalled into a prompt of the sample's user."""
+        """Return the indexes of the turns that are recalled into the prompt if the user of the sample asks the question."""
 
 
 class UnrelatedFigures(msgspec.Struct, frozen=True):
-    """Results for questions of one kind in one mode; shares from 0 to 1."""
+    """Results for the questions of one kind in one mode. Fractions are from 0 to 1."""
 
     mode: str
     kind: Kind
     questions: int
     hits: float
-    """Mean number of hits among the first `PAGE`."""
+    """Mean number of search results for a question, at most `PAGE`."""
     nothing: float
-    """Share of the questions without hits."""
+    """Fraction of the questions for which the search finds nothing."""
     recalled: float
-    """Mean number of turns in a prompt."""
+    """Mean number of turns that are recalled into the prompt."""
     untold: float
-    """Share of the questions for which nothing is recalled into the prompt."""
+    """Fraction of the questions for which nothing is recalled into the prompt."""
     found: float | None
-    """Mean share of the evidence that is in the prompt; None if there is no evidence."""
+    """Mean fraction of the evidence that is recalled into the prompt; None if the questions have no evidence in the conversation."""
 
 
 class _Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -56,19 +62,19 @@ class _Outcome(msgspec.Struct, frozen=True, gc=False):
 async def measure_unrelated(
     dataset: Dataset, giver: RecallSearch, mode: SearchMode, *, on_question: Callable[[], None] = lambda: None
 ) -> list[UnrelatedFigures]:
-    """Compute the figures of each kind of question.
+    """Search for all questions of a dataset, and return the results for each kind of question.
 
-    The questions of a sample are also asked about the next sample, and those of the last sample about the first, if
-    there are two or more.
+    If there are two or more samples, the questions of each sample are also asked in the next sample, and those of the last sample in the
+    first. They are the questions of kind `elsewhere`.
 
     Args:
         dataset: The dataset.
-        giver: A search over it: `Library`.
+        giver: The search over the dataset, for example `Library`.
         mode: Mode of the search.
-        on_question: Called after each search; `count_unrelated` returns the number of searches.
+        on_question: Function that is called after each question. `count_unrelated` returns the number of these calls.
 
     Raises:
-        InvalidRequest: The dataset has one sample only, and no question in it is unanswerable.
+        InvalidRequest: The dataset has only one sample, and no question in it is unanswerable.
         EmbeddingFailed: The embedder failed.
     """
     if not can_ask(dataset):
@@ -91,12 +97,12 @@ async def measure_unrelated(
 
 
 def can_ask(dataset: Dataset) -> bool:
-    """Return True if a dataset has questions that its conversation does not answer: another sample's, or unanswerable ones."""
+    """Return True if `measure_unrelated` can use a dataset: it has unanswerable questions, or at least two samples."""
     return len(dataset.samples) > 1 or any(sample.unanswerable for sample in dataset.samples)
 
 
 def count_unrelated(dataset: Dataset) -> int:
-    """Return the number of questions that `measure_unrelated` asks."""
+    """Return the number of questions for which `measure_unrelated` searches. A question asked in two samples is counted twice."""
     asked = dataset.queries * (1 + (len(dataset.samples) > 1))
     return asked + sum(len(sample.unanswerable) for sample in dataset.samples)
 

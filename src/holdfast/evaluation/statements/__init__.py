@@ -1,7 +1,7 @@
-"""Statements: which labelled statements of a conversation are still in a prompt, for each strategy.
+"""Measure for each strategy which labelled statements of a conversation are still in the prompt.
 
-conversations   files, read and validated          matching   detection of a statement in a prompt
-figures         shares by kind, depth, wording     prompts    prompts that turns of the library send
+conversations   reads and checks files             matching   detects a statement in a prompt
+figures         computes the results               prompts    builds the prompts of a conversation
 """
 
 from holdfast.evaluation.prompt_sessions import Run

@@ -1,4 +1,4 @@
-"""Conversations with labelled statements, read from JSON files; benchmarks/statements/README.md describes the format."""
+"""Read conversations with labelled statements from JSON files. benchmarks/statements/README.md describes the format."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ Kind = Literal[
     "conclusion",
 ]
 QUARTERS: Final = 4
-"""Number of parts of a conversation, by tokens, for which figures are reported."""
+"""Number of parts with equal tokens into which a conversation is divided. Results are reported for each part."""
 _PLACE: Final = re.compile(r"\$\.statements\[(\d+)\]")
 _Words = Annotated[str, msgspec.Meta(min_length=1)]
 _Phrases = Annotated[tuple[_Words, ...], msgspec.Meta(min_length=1)]
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A statement that is worth remembering."""
+    """A labelled statement: a fact in a message that is worth remembering."""
 
     id: _Words
     message: _Words
-    """Id of the message that contains it."""
+    """Id of the message that contains the statement."""
     text: _Words
-    """Its text, verbatim in the message."""
+    """Text of the statement. The message contains it verbatim."""
     kind: Kind
     value: _Phrases
-    """Phrases, any of which carries the essential information."""
+    """Alternative phrases with the essential information. Any of them is sufficient."""
     topic: _Phrases
-    """Phrases, any of which shows the topic."""
+    """Alternative phrases that show the topic. Any of them is sufficient."""
     cue: bool
-    """True if the wording has a plain cue, such as "always"."""
+    """True if the wording contains a clear cue, such as "always"."""
     question: _Words
-    """A question about it."""
+    """A question that the statement answers."""
     supersedes: str | None = None
-    """Id of the statement that it invalidates."""
+    """Id of an earlier statement that this statement corrects."""
 
     @cached_property
     def matcher(self) -> Matcher:
-        """Detects it in prompts."""
+        """Matcher that detects this statement in prompts."""
         return Matcher(self.value, self.topic)
 
 
@@ -76,11 +76,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Holdfast's own fields of each message, such as `metadata`."""
     statements: tuple[Statement, ...]
     places: Mapping[str, int]
-    """By statement id: the index of its message."""
+    """Index of the message that contains a statement, by the id of the statement."""
 
     @cached_property
     def totals(self) -> tuple[int, ...]:
-        """Tokens before each message; the last number is the total of the conversation."""
+        """Number of tokens before each message, followed by the number of tokens of the conversation."""
         return tuple(accumulate((STORED.message(message) for message in self.messages), initial=0))
 
     @cached_property
@@ -90,7 +90,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def correctors(self) -> Mapping[str, tuple[Statement, ...]]:
-        """By id of a superseded statement: the statements that corrected it, directly or indirectly."""
+        """The statements that correct a statement, directly or indirectly, by the id of the corrected statement."""
         found: dict[str, tuple[Statement, ...]] = {}
         for one in reversed(self.statements):  # a correction comes after what it corrects
             if one.supersedes is not None:
@@ -98,12 +98,12 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def quarter(self, statement: Statement) -> int:
-        """Return the quarter, from 1, of the conversation's tokens in which the statement's message begins."""
+        """Return the quarter of the conversation, from 1 to 4, in which the message of a statement begins. Quarters have equal tokens."""
         return 1 + QUARTERS * self.totals[self.places[statement.id]] // max(1, self.totals[-1])
 
 
 class _File(msgspec.Struct):
-    """Contents of a file."""
+    """The decoded contents of a file."""
 
     id: str
     messages: list[dict[str, Any]]
@@ -112,11 +112,13 @@ class _File(msgspec.Struct):
 
 
 def read_conversations(paths: Iterable[Path]) -> list[Conversation]:
-    """Read the conversations in files, and in all `.json` files below folders, sorted by name.
+    """Read conversations from files and folders.
+
+    For a folder, all `.json` files in it and in its subfolders are read, in the order of their names.
 
     Raises:
-        InvalidRequest: A file cannot be read, or a folder has none.
-        InvalidMessage: A file is malformed; the error names the statement and what is allowed.
+        InvalidRequest: A file cannot be read, or a folder contains no `.json` file.
+        InvalidMessage: A file is invalid. The error names the statement, and says what is allowed.
     """
     return [_read_file(path) for path in _find_files(paths)]
 
@@ -150,7 +152,7 @@ def _read_file(path: Path) -> Conversation:
 
 
 def _name_statement(error: str, raw: Any) -> str:
-    """Return an error of the decoder with the statement's id added, if it has one."""
+    """Return a message of the JSON decoder, preceded by the id of the statement that it refers to, if there is one."""
     place = _PLACE.search(error)
     named = raw["statements"][int(place[1])] if place else None
     id_ = named.get("id") if isinstance(named, dict) else None
@@ -158,10 +160,10 @@ def _name_statement(error: str, raw: Any) -> str:
 
 
 def _make_conversation(file: _File, where: str) -> Conversation:
-    """Return a file's conversation.
+    """Return the conversation of a decoded file.
 
     Raises:
-        InvalidMessage: The file is inconsistent.
+        InvalidMessage: A message is invalid, an id is used twice or unknown, or a statement does not fit its message.
     """
     raw_messages = [{key: value for key, value in message.items() if key != "id"} for message in file.messages]
     try:
@@ -196,7 +198,7 @@ def _make_conversation(file: _File, where: str) -> Conversation:
 
 
 def _check_ids(statements: Iterable[Statement], where: str) -> None:
-    """Reject duplicate ids, and corrections of unknown or already corrected statements."""
+    """Raise `InvalidMessage` if two statements have the same id, or if one corrects a statement that is unknown or already corrected."""
     known: set[str] = set()
     corrected: set[str] = set()
     for statement in statements:
@@ -211,7 +213,7 @@ def _check_ids(statements: Iterable[Statement], where: str) -> None:
 
 
 def _find_fault(statement: Statement, message: Message) -> str:
-    """Return what is wrong with a statement of a message, or an empty text."""
+    """Return what is wrong with a statement about `message`, or an empty string if nothing is wrong."""
     if statement.text not in message.text:
         return f"text must be verbatim in message {statement.message!r}"
     if not statement.matcher.is_with_topic(normalize(message.text)):

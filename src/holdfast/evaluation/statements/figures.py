@@ -1,4 +1,4 @@
-"""Figures on statements in prompts: shares by kind, depth, wording and conversation."""
+"""Compute the fraction of statements that are in prompts, by kind, position and wording of the statement, and by kind of conversation."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from holdfast.evaluation.statements.matching import normalize
 from holdfast.tokens import STORED
 
 SUPERSEDED: Final = "superseded"
-"""Kind of statements that were corrected later; they are excluded from all other figures."""
+"""Kind under which statements that were corrected later are reported. Results for other groups exclude these statements."""
 _WORDINGS: Final = {True: "cue", False: "no cue"}
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """The text of a prompt outside the system prompt and the current user message, normalized."""
+    """The normalized text of a prompt, without the system prompt and the current user message."""
 
     text: str
     tokens: int
-    """Tokens of all its messages except the system prompt."""
+    """Tokens of all messages of the prompt except the system prompt."""
     blocks: str = ""
-    """The part of `text` in blocks that replace messages: digest, summary, facts."""
+    """Text of the digest, the summary and the facts, which replace messages. It is also part of `text`."""
     block_tokens: int = 0
     is_late: bool = False
-    """True if a search took too long when the prompt was first built."""
+    """True if a search took too long when the prompt was built for the first time."""
 
 
 def make_prompt(
     messages: Sequence[Message], current: int, blocks: Collection[int] = (), *, is_late: bool = False
 ) -> Prompt:
-    """Return a prompt in the form in which it is examined.
+    """Normalize the messages of a prompt, so that statements can be detected in them.
 
     Args:
-        messages: Its messages without the system prompt.
+        messages: Messages of the prompt, without the system prompt.
         current: Index of the current user message.
-        blocks: Indexes of messages that replace others.
-        is_late: True if a search took too long when the prompt was first built.
+        blocks: Indexes of the messages that replace other messages: digest, summary or facts.
+        is_late: True if a search took too long when the prompt was built for the first time.
     """
     texts = {at: _read_lines(message) for at, message in enumerate(messages) if at != current}
     return Prompt(
@@ -52,36 +52,41 @@ def make_prompt(
 
 
 def _read_lines(message: Message) -> str:
-    """Return a message's lines; each tool call is one line."""
+    """Return the normalized lines of a message. Each tool call becomes one line."""
     calls = (f"{call.name} {' '.join(call.arguments.splitlines())}" for call in message.tool_calls)
     return normalize("\n".join((message.text, *calls)))
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The result for one statement in the prompts of one strategy and budget."""
+    """Which prompts of one strategy and budget contain a statement.
+
+    Most fields concern the prompt that answers the last user message of the conversation.
+    """
 
     conversation: str
     """Id of the conversation."""
     statement: str
     """Id of the statement."""
     group: str
-    """The conversation's kind."""
+    """Kind of the conversation."""
     kind: str
-    """The statement's kind; `superseded` if it was corrected later."""
+    """Kind of the statement, or `superseded` if it was corrected later."""
     quarter: int
     cue: bool
     with_topic: bool | None = None
-    """True if a line has a value and a topic; None if the statement comes after the current message."""
+    """True if one line of the prompt contains a value and a topic of the statement. None if the statement comes after the last user
+    message.
+    """
     present: bool | None = None
-    """True if a value is anywhere in the prompt."""
+    """True if the prompt contains a value of the statement. None if the statement comes after the last user message."""
     condensed: bool = False
-    """True if a line of a digest, summary or facts block has a value and a topic."""
+    """True if one line of a digest, a summary or the facts contains a value and a topic."""
     stale: bool = False
-    """True if it is superseded and present with its topic, and no value of a correction is present."""
+    """True if the statement was corrected, and the prompt contains its value and topic in one line, but no value of a correction."""
     asked: bool | None = None
-    """Same as `with_topic` when the current message is its question; None if not measured."""
+    """Same as `with_topic`, in the prompt that answers the statement's question. None if questions were not asked."""
     asked_stale: bool = False
-    """Same as `stale` for the question about the correction."""
+    """Same as `stale`, in the prompt that answers the question of the correction."""
 
 
 def find_statements(
@@ -91,8 +96,8 @@ def find_statements(
 
     Args:
         conversation: The conversation.
-        prompt: The prompt of the turn that answers the last user message; None if it was refused.
-        asked: By statement id: the result of `find_asked`; empty if not measured.
+        prompt: The prompt that answers the last user message. None: it could not be built.
+        asked: Result of `find_asked` for each statement, by the id of the statement. Empty if questions were not asked.
     """
     return [_find_one(conversation, statement, prompt, asked) for statement in conversation.statements]
 
@@ -120,7 +125,12 @@ def _find_one(
 
 
 def find_asked(conversation: Conversation, statement: Statement, prompt: Prompt | None) -> tuple[bool, bool]:
-    """Return whether the prompt for a statement's question contains the statement, and whether it contains only a superseded value."""
+    """Examine the prompt that answers the question of a statement.
+
+    Returns:
+        Two values. The first is True if a line of the prompt contains a value and a topic of the statement. The second is True if the
+        statement corrects another one, and the prompt contains that one, but no correction of it.
+    """
     if prompt is None:
         return False, False
     old = next((one for one in conversation.statements if one.id == statement.supersedes), None)
@@ -139,7 +149,7 @@ def _is_stale(conversation: Conversation, statement: Statement, prompt: Prompt) 
 
 
 class Shares(msgspec.Struct, frozen=True, gc=False):
-    """Shares of statements, from 0 to 1; None if there were none, or if it was not measured."""
+    """Fractions of a group of statements, from 0 to 1. `Finding` describes the fields. A fraction that was not measured is None."""
 
     statements: int
     with_topic: float | None
@@ -148,13 +158,13 @@ class Shares(msgspec.Struct, frozen=True, gc=False):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of one strategy at one budget."""
+    """Results of one strategy with one budget."""
 
     strategy: str
     budget: int
     prompts: int
     refused: int
-    """Number of prompts refused because not even the required messages fit; their statements count as missing."""
+    """Number of prompts that could not be built, because not even the required messages fit. Their statements are counted as missing."""
     late: int
     """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float | None
@@ -162,25 +172,25 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     all: Shares
     cues: dict[str, Shares]
     quarters: dict[str, Shares]
-    """By the quarter of the conversation that contains the statement, from 1."""
+    """Fractions by the quarter of the conversation that contains the statement, from 1."""
     kinds: dict[str, Shares]
     conversations: dict[str, Shares]
-    """By kind of conversation."""
+    """Fractions by kind of conversation."""
     stale: float | None
-    """Share of superseded statements that are present with their topic and without any correction."""
+    """Fraction of the corrected statements for which `Finding.stale` is true."""
     asked_stale: float | None
-    """The same when the current message asks about the correction."""
+    """Fraction of the corrected statements for which `Finding.asked_stale` is true. None if questions were not asked."""
     block_tokens: int
-    """Tokens of all blocks that replace messages."""
+    """Tokens of all digests, summaries and facts, which replace messages."""
     block_statements: int
-    """Number of statements in these blocks with their topic."""
+    """Number of statements for which `Finding.condensed` is true."""
     per_100_tokens: float | None
-    """`block_statements` per 100 tokens of the blocks; None if there are no blocks."""
+    """`block_statements` per 100 `block_tokens`; None if there are no such blocks."""
     findings: list[Finding]
 
 
 class Tally:
-    """The findings of one strategy and budget, conversation by conversation."""
+    """Collects the findings of one strategy and budget, one conversation after the other."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
@@ -188,7 +198,7 @@ class Tally:
         self.count = self.refused = self.late = 0
 
     def count_prompt(self, prompt: Prompt | None) -> None:
-        """Count a prompt; None if it was refused."""
+        """Count a prompt. None is a prompt that could not be built."""
         self.count += 1
         self.refused += prompt is None
         self.late += prompt is not None and prompt.is_late
@@ -199,7 +209,7 @@ class Tally:
         self.prompts += [] if prompt is None else [prompt]
 
     def make_figures(self, strategy: str, budget: int) -> Figures:
-        """Return the figures."""
+        """Return the results for all conversations that were added."""
         valid = [one for one in self.findings if one.kind != SUPERSEDED]
         superseded = [one for one in self.findings if one.kind == SUPERSEDED]
         condensed = sum(one.condensed for one in valid)

@@ -1,10 +1,11 @@
-"""Detection of a statement in a prompt: one of its values and one of its topics in the same line.
+"""Detect a statement in a prompt: one of its values and one of its topics must be in the same line.
 
-- Case, width, typographic quotes and dashes, and runs of white space are ignored. Escapes of JSON strings are decoded.
-- Words match as whole words. A topic may have an ending of up to three letters: `review` matches "reviewing". In
-  scripts without spaces between words (Han, kana, Hangul, Thai, Lao), phrases match anywhere.
-- Numbers match with or without thousands separators: `34,600` matches "34600" and "34 600", but `600` does not match
-  "34,600".
+Before the comparison, both texts are normalized. Differences in case, character width, quotes, dashes and white space are ignored, and
+escapes of JSON strings are decoded. Phrases are compared as follows:
+
+- Only whole words match. A topic may be followed by up to three more letters: `review` matches "reviewing".
+- In Han, kana, Hangul, Thai and Lao, phrases match anywhere in a text.
+- Numbers match with or without thousands separators: `34,600` matches "34600" and "34 600". But `600` does not match "34,600".
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import lru_cache
 from typing import Final
 
 ENDING: Final = 3
-"""Maximum number of letters that may follow a topic."""
+"""Maximum number of additional letters at the end of a topic."""
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
 )
@@ -31,14 +32,14 @@ _ALIKE: Final = str.maketrans(
     | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
     | dict.fromkeys("\u2010\u2012\u2013\u2014\u2015\u2212", "-")
 )
-"""Typographic quotes and dashes, mapped to the plain ones."""
+"""Plain character for each typographic quote and dash."""
 
 
 @lru_cache(maxsize=8192)
 def normalize(text: str) -> str:
-    """Return text in the form in which it is compared.
+    """Return a text in the normalized form in which texts are compared.
 
-    Lines are kept; runs of scripts without spaces are separated from other text by spaces.
+    Line breaks are kept. Characters of scripts without spaces between words are separated from other characters by spaces.
     """
     if "\\" in text:
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[3] or " ", text)
@@ -47,7 +48,7 @@ def normalize(text: str) -> str:
 
 
 class Matcher:
-    """Finds values, and values with a topic in the same line, in normalized text."""
+    """Finds the values of a statement in normalized text, alone or together with a topic in the same line."""
 
     def __init__(self, values: Iterable[str], topics: Iterable[str]) -> None:
         self._value = _compile_any(_make_pattern(value, 0) for value in values)
@@ -55,15 +56,15 @@ class Matcher:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Pattern of a value in normalized text."""
+        """Pattern that matches any of the values in normalized text."""
         return self._value
 
     def is_present(self, text: str) -> bool:
-        """Return True if a value is anywhere in normalized text."""
+        """Return True if normalized text contains one of the values."""
         return self._value.search(text) is not None
 
     def is_with_topic(self, text: str) -> bool:
-        """Return True if a line of normalized text has a value and a topic."""
+        """Return True if a line of normalized text contains one of the values and one of the topics."""
         for found in self._value.finditer(text):
             begin, end = text.rfind("\n", 0, found.start()) + 1, text.find("\n", found.end())
             if self._topic.search(text, begin, len(text) if end < 0 else end):
@@ -76,7 +77,7 @@ def _compile_any(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _make_pattern(phrase: str, ending: int) -> str:
-    """Return the pattern of a phrase; its last word may have `ending` more letters."""
+    """Return a pattern that matches a phrase. Its last word may be followed by up to `ending` more letters."""
     phrase = normalize(phrase).strip()
     parts, done = [], 0
     for number in _GROUPS.finditer(phrase):
@@ -87,7 +88,7 @@ def _make_pattern(phrase: str, ending: int) -> str:
 
 
 def _match_number(text: str) -> str:
-    """Return the pattern of a number, with or without thousands separators."""
+    """Return a pattern that matches a number with or without thousands separators."""
     digits = re.sub(r"\D", "", text)
     first = len(digits) % 3 or 3
     groups = [digits[:first], *(digits[at : at + 3] for at in range(first, len(digits), 3))]
@@ -95,14 +96,17 @@ def _match_number(text: str) -> str:
 
 
 def _check_before(character: str) -> str:
-    """Return the pattern of what must not precede a phrase that begins with this character."""
+    """Return a pattern that fails if a phrase that begins with `character` would begin inside a word or number."""
     if not character.isalnum() or _UNSPACED.match(character):
         return ""
     return rf"(?<!{_LETTER})" + (r"(?<!\d[,.'])" if character.isdecimal() else "")
 
 
 def _check_after(character: str, ending: int) -> str:
-    """Return the pattern of what may and what must not follow a phrase that ends with this character."""
+    """Return a pattern for the text after a phrase that ends with `character`.
+
+    It allows `ending` more letters after a letter, and fails if the phrase would end inside a word or number.
+    """
     if not character.isalnum() or _UNSPACED.match(character):
         return ""
     if character.isdecimal():

@@ -1,4 +1,4 @@
-"""The prompts that the turns of a conversation send, built by the library on a store in memory."""
+"""Build the prompts of a conversation with the library, on a store in memory, and detect the labelled statements in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.evaluation.statements.conversations import Conversation
 from holdfast.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, make_prompt
 
 _START: Final = 1_767_225_600_000
-"""Time of the first message, in milliseconds since the epoch; each message is a minute later than the one before."""
+"""Time of the first message, in milliseconds since the epoch. Each message is a minute later than the message before it."""
 _MINUTE: Final = 60_000
 
 
@@ -25,16 +25,16 @@ async def measure_statements(
     asked: bool = False,
     on_prompt: Callable[[], None] = lambda: None,
 ) -> list[Figures]:
-    """Build the prompts of real turns and look for the labelled statements.
+    """Build prompts for conversations, and measure how many labelled statements they contain.
 
-    A turn of each run answers the last user message of a conversation. With `asked`, each statement's question is then
-    appended to the whole conversation, one at a time, and answered by a turn of each run as well.
+    For each run, a prompt is built that answers the last user message of a conversation. If `asked` is true, the question of each statement is
+    then appended to the complete conversation, one at a time, and a prompt that answers this question is built for each run.
 
     Args:
         conversations: The conversations.
-        runs: Strategies at budgets.
-        asked: True to ask the questions as well: one prompt for each statement and run.
-        on_prompt: Called after each prompt, for a progress bar.
+        runs: Strategies and budgets for which prompts are built.
+        asked: True to build prompts for the questions of the statements, too.
+        on_prompt: Function that is called after each prompt, for a progress bar.
     """
     tallies = [Tally() for _ in runs]
     for conversation in conversations:
@@ -50,7 +50,11 @@ async def measure_statements(
 async def _ask_all(
     conversation: Conversation, session: PromptSession[Prompt], tallies: Sequence[Tally]
 ) -> list[dict[str, tuple[bool, bool]]]:
-    """Ask each statement's question at the end of the conversation; return the results by statement id, for each run."""
+    """Ask the question of each statement at the end of a conversation.
+
+    Returns:
+        For each run: the results of `find_asked` by the id of the statement.
+    """
     await append_messages(session, conversation, range(conversation.last_user + 1, len(conversation.messages)))
     answers: list[dict[str, tuple[bool, bool]]] = [{} for _ in tallies]
     for statement in conversation.statements:
@@ -63,7 +67,7 @@ async def _ask_all(
 
 
 async def append_messages(session: PromptSession[Prompt], conversation: Conversation, places: range) -> None:
-    """Append the messages at these indexes, a minute apart."""
+    """Append the messages with the indexes `places` to a session. Their times are a minute apart."""
     own = [{"timestamp": _START + _MINUTE * at, **conversation.fields[at]} for at in places]
     await session.append([conversation.messages[at] for at in places], own)
 
@@ -72,7 +76,7 @@ async def append_messages(session: PromptSession[Prompt], conversation: Conversa
 async def open_conversation(
     conversation: Conversation, runs: Sequence[Run], on_prompt: Callable[[], None]
 ) -> AsyncIterator[PromptSession[Prompt]]:
-    """Yield a session that contains the conversation up to its last user message."""
+    """Open a session with the conversation up to its last user message, and yield it."""
     now = _START + _MINUTE * (len(conversation.messages) + 1)
     opened = open_session(runs, to_prompt, clock=lambda: now, system=conversation.system, on_prompt=on_prompt)
     async with opened as session:
@@ -81,12 +85,12 @@ async def open_conversation(
 
 
 def get_prompt(built: Built[Prompt] | None) -> Prompt | None:
-    """Return the prompt, marked if a search took too long; None if it was refused."""
+    """Return the prompt with its `is_late` set, or None if it could not be built."""
     return None if built is None else msgspec.structs.replace(built.value, is_late=built.is_late)
 
 
 def to_prompt(built: WorkingSet) -> Prompt:
-    """Return the prompt of a working set without its system prompt."""
+    """Convert a working set to a prompt in which statements can be detected. The system prompt is left out."""
     leading = len(built.request.list_leading_messages())
     messages, seqs = built.messages[leading:], built.list_seqs()
     blocks = [at for at in range(len(messages)) if is_block(built, at + leading, seqs[at + leading])]
