@@ -1,4 +1,4 @@
-"""Remedies for database users that lack a privilege."""
+"""Suggest SQL that gives a database user the privileges that Holdfast needs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from holdfast.errors import HoldfastError
 from holdfast.stores.sql.address import Address, parse_address
 
 _POSTGRES_STATES: Final = ("42501", "3F000")
-"""SQLSTATEs: insufficient privilege, and a schema that the role may not use."""
+"""SQLSTATE codes of PostgreSQL: insufficient privilege, and a schema that the role may not use."""
 _MYSQL_CODES: Final = (1044, 1142, 1143, 1227)
 """Error numbers of MySQL and MariaDB: no privilege for the database, a table, a column or an operation."""
 _PLAIN_NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def suggest_grant(url: str, error: HoldfastError) -> str | None:
-    """Return the SQL that gives the user of a URL what it lacks, or None if the error is not about privileges.
+    """Return a remedy with the SQL that gives the database user the missing privileges. Return None if the error is not about privileges.
 
     Args:
-        url: URL of the store, which was parsed without errors before.
-        error: the error that opening it raised; its cause is the driver's exception.
+        url: URL of the store. It must be valid.
+        error: the error that was raised when the store was opened. Its cause is the exception of the database driver.
     """
     cause = error.__cause__
     if cause is None:
@@ -54,10 +54,10 @@ def _suggest_for_mysql(url: str) -> str:
 
 
 def _get_user(address: Address) -> str:
-    """Return the user of the URL. Without one, the driver uses that of the operating system."""
+    """Return the user in the URL, or a placeholder if it names none. The driver then uses the user of the operating system."""
     return address.user or "USER"
 
 
 def _quote(name: str) -> str:
-    """Return an identifier of PostgreSQL, in quotes if it needs them."""
+    """Return a name as an identifier of PostgreSQL, in quotes if they are necessary."""
     return name if _PLAIN_NAME.fullmatch(name) else '"' + name.replace('"', '""') + '"'
