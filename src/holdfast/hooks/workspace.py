@@ -26,8 +26,8 @@ class WorkspaceGit:
     """A hook that commits the workspace of a session's agent when the session ends; see docs/workspace.md.
 
     If it is called again for the same end, there is nothing left to commit. If only an administrator can solve a problem (git is missing,
-    a secret blocks the commit), it logs the problem and raises no error. If it did, a deleted session would be kept until the problem is
-    solved.
+    a secret blocks the commit), it logs the problem and raises no error. With an error, the hook would be called again and again, and a
+    deleted session would be kept until the problem is solved.
 
     Args:
         workspaces: the workspaces of agents.

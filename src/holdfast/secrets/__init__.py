@@ -6,8 +6,8 @@
     redactor.redacted_json('{"key":"…"}')           # JSON as text, which stays valid JSON
     redactor.hits                                   # Counter: replaced secrets, by rule
 
-A `Guard` does this for whole messages, as the configuration sections `redaction` and `secret_guard` say; `make_guard` creates it. If one
-of the three `redacted…` methods gets its own result, it returns it unchanged.
+A `Guard` does this for whole messages, as the configuration sections `redaction` and `secret_guard` say; `make_guard` creates it. Text that
+one of the three `redacted…` methods has processed is not changed by processing it again.
 
 rules     patterns of a library, of Holdfast, and of the user
 redactor  finds and replaces secrets in a text

@@ -98,7 +98,9 @@ class Guard:
         return Sweep(self)
 
     def mask_messages(self, messages: Sequence[Message], *, place: str = "messages") -> tuple[Message, ...]:
-        """Return messages in the form in which a log would store them, so that they can be compared with a log. Nothing is counted.
+        """Return messages in the form in which a log would store them, so that they can be compared with a log.
+
+        Secrets are only counted if they are blocked.
 
         Args:
             messages: messages of one request.
