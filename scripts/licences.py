@@ -29,11 +29,13 @@ SPDX_NAMES = {
 """SPDX names by the names that distributions use."""
 HEAD = """# Licences
 
-Holdfast is under the MIT licence. It contains the ranks of two tokenizers from tiktoken (MIT). All other software is installed separately. The tables list what each distribution says about
-its licence; `python scripts/licences.py` generates them from the distributions installed for development on Linux.
+Holdfast is under the MIT licence. It contains the token ranks of two tokenizers from tiktoken (MIT). All other software is installed separately.
 
-All licences require only that their notice is kept, except those marked *(its own files)*: if you change and redistribute those files, they stay under their licence. The weights that
-`holdfast embeddings install` installs are all-MiniLM-L6-v2 (Apache-2.0) and multilingual-e5-small (MIT).
+The tables list each distribution that Holdfast needs, with the licence that the distribution states. `python scripts/licences.py` generates the tables from the
+distributions that are installed for development on Linux. Most licences require only that you keep their notice. Those marked *(its own files)* also require
+that these files stay under their licence if you change and redistribute them.
+
+The command `holdfast embeddings install` installs the weights of all-MiniLM-L6-v2 (Apache-2.0) or multilingual-e5-small (MIT).
 
 """
 COPYLEFT = ("MPL", "LGPL", "GPL")
@@ -82,9 +84,9 @@ def format_page() -> str:
     collect_dependencies(OURS, frozenset(), base)
     parts = [
         HEAD,
-        "## Always\n\n| distribution | licence |\n| --- | --- |\n",
+        "## Always installed\n\n| distribution | licence |\n| --- | --- |\n",
         "\n".join(format_rows(base, {})),
-        "\n\n## With extras\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
+        "\n\n## Installed with an extra\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
     ]
     extras = sorted(set(distribution(OURS).metadata.get_all("Provides-Extra") or []) - {"all"})
     for extra in extras:
