@@ -302,5 +302,6 @@ def test_ctrl_c_ends_the_server_quietly() -> None:
     assert "curl" in "".join(banner)
     assert server.returncode in (0, 130)
     assert left == ""
+    assert said.endswith("\nstopped\n")
     assert "Traceback" not in said
     assert "Aborted" not in said

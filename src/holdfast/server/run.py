@@ -67,7 +67,8 @@ def serve(
 ) -> int:
     """Run the server until it is stopped, and return the exit code.
 
-    At the start, it prints its address, the model, the place where data is stored, and a command to try.
+    At the start, it prints its address, the model, the place where data is stored, and a command to try. When it has stopped, it prints `stopped`
+    on standard error.
 
     Args:
         settings: settings from `holdfast.config.load_settings`.
@@ -85,9 +86,11 @@ def serve(
     create_store_folder(settings.store)
     with asyncio.Runner(loop_factory=_make_loop) as runner:
         try:
-            return runner.run(_run_until_terminated(_serve(hf, access, settings, clients, again)))
+            code = runner.run(_run_until_terminated(_serve(hf, access, settings, clients, again)))
         except asyncio.CancelledError:  # stopped before it served, or while it closed
-            return 0
+            code = 0
+    print("stopped", file=sys.stderr, flush=True)  # noqa: T201  # for the user at the terminal
+    return code
 
 
 def prepare(
