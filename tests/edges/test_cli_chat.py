@@ -350,7 +350,7 @@ def test_chat_uses_the_same_configuration_as_the_server() -> None:
     calls = Reply(tool_calls=[("save_artifact", {"name": "plan.txt", "content": "To Rome."})])
     with ScriptedUpstream([calls, "Saved."]).in_thread() as upstream:
         result = chat("--session", "s", say="Save the plan\n", env=upstream_environment(upstream))
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (0, f"created the folder {Path('folder').absolute()}\n")
     assert "Saved." in result.stdout
     assert any(one.is_file() and one.read_bytes() == b"To Rome." for one in Path("kept").rglob("*"))
     assert [one.name for one in Path("folder").iterdir() if one.suffix == ".db"] == ["chat.db"], "no index beside it"

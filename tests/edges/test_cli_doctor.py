@@ -197,7 +197,8 @@ def test_locked_database_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     ("url", "level", "said"),
     [
         ("sqlite://:memory:", "warn", "all sessions are lost"),
-        ("sqlite:///no/such/place/chat.db", "fail", "its directory does not exist"),
+        ("sqlite:///no/such/place/chat.db", "warn", "its directory does not exist; the server creates it"),
+        ("sqlite:////dev/null/chat.db", "fail", "its directory does not exist and cannot be created in /dev/null"),
         ("sqlite://chat.db", "fail", "is not a store"),
         ("postgresql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),
         ("mysql://ada:secret@127.0.0.1:1/x", "fail", "cannot be reached"),

@@ -61,6 +61,13 @@ def test_key_is_shown_once(store: str, tmp_path: Path) -> None:
         assert secret.encode() not in file.read_bytes()
 
 
+def test_new_folder_of_the_database_is_reported(tmp_path: Path) -> None:
+    """It may come from a misspelt path."""
+    url = f"sqlite:///{tmp_path}/new/deep/s.db"
+    assert f"created the folder {tmp_path}/new/deep\n" in keys("create", "--store", url).stderr
+    assert "created the folder" not in keys("create", "--store", url).stderr
+
+
 @pytest.mark.usefixtures("in_empty_folder")
 def test_database_of_a_new_key_is_named() -> None:
     """Without a configuration it is created in the current folder, which may not be the server's."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.errors import FAILED
-from holdfast.cli.stores import find_session, store_options
+from holdfast.cli.stores import create_folder, find_session, store_options
 from holdfast.cli.terminal import format_count, format_line, is_interactive
 from holdfast.errors import HoldfastError, ModelError, SessionNotFound
 
@@ -71,9 +71,9 @@ def _open(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]
     """
     import asyncio
 
-    from holdfast.config.build import build_life_settings, create_holdfast, create_store_folder
+    from holdfast.config.build import build_life_settings, create_holdfast
 
-    create_store_folder(settings.store)
+    create_folder(settings.store)
     # No sweep: a chat ends other sessions only if its new session exceeds `max_sessions`.
     hf = create_holdfast(settings, life=build_life_settings(settings.config))
     with asyncio.Runner() as runner:

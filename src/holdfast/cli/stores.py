@@ -82,11 +82,11 @@ def run_with_store(
     import anyio
 
     from holdfast.config import load_settings
-    from holdfast.config.build import create_holdfast, create_store_folder
+    from holdfast.config.build import create_holdfast
 
     settings = load_settings({"store": store, "config": config}, os.environ)
     if create:
-        create_store_folder(settings.store)
+        create_folder(settings.store)
     else:
         require_database(settings.store)
     hf = create_holdfast(
@@ -135,6 +135,14 @@ def _build_overrides(
     if index_read_only and (index := build_index_settings(config)) is not None:
         instead["index"] = avoid_creating_file(index, settings.store)
     return instead
+
+
+def create_folder(url: str) -> None:
+    """Create the folder of an SQLite file if it does not exist, and report it on standard error. Raise `StoreUnavailable`."""
+    from holdfast.config.build import create_store_folder
+
+    if folder := create_store_folder(url):
+        click.echo(f"created the folder {folder}", err=True)
 
 
 def require_database(url: str) -> None:

@@ -99,18 +99,24 @@ def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
     return Holdfast(**{"url": settings.store, **parts, **more})
 
 
-def create_store_folder(url: str) -> None:
-    """Create the folder of the SQLite file that a store URL names. Do nothing for other stores.
+def create_store_folder(url: str) -> Path | None:
+    """Create the folder of the SQLite file that a store URL names, with the folders above it. Do nothing for other stores.
+
+    Returns:
+        The folder if it did not exist, otherwise None. Commands report it, because a misspelt path also leads here.
 
     Raises:
         StoreUnavailable: the folder cannot be created.
     """
     if not url.startswith("sqlite:") or (path := parse_path(url)) == MEMORY:
-        return
+        return None
+    folder = Path(path).parent
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        is_new = not folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise StoreUnavailable(f"the folder of {path} cannot be created: {exc.strerror or exc}") from exc
+    return folder if is_new else None
 
 
 # -- parts -------------------------------------------------------------------------

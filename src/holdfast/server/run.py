@@ -83,7 +83,8 @@ def serve(
     clients = Clients()
     hf, access = prepare(settings, clients=clients, tools=tools)
     configure_logging(sys.stderr, hf.guard, settings.config.gateway.log_level)
-    create_store_folder(settings.store)
+    if folder := create_store_folder(settings.store):
+        print(f"created the folder {folder}", file=sys.stderr, flush=True)  # noqa: T201  # for the user at the terminal
     with asyncio.Runner(loop_factory=_make_loop) as runner:
         try:
             code = runner.run(_run_until_terminated(_serve(hf, access, settings, clients, again)))

@@ -66,12 +66,23 @@ def check_store(url: str) -> Iterator[Finding]:
 def _check_missing(path: Path) -> Finding:
     """Check that a missing database could be created at `path`. The check does not create it."""
     if not path.parent.is_dir():
-        return fail("store", f"{path}: its directory does not exist", f"mkdir -p '{path.parent}'")
+        return _check_missing_folder(path)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         return fail(
             "store", f"{path}: its directory is not writable", f"give your user write access: ls -ld '{path.parent}'"
         )
     return ok("store", f"{path}: does not exist yet, created on first use")
+
+
+def _check_missing_folder(path: Path) -> Finding:
+    nearest = next(folder for folder in path.parents if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        message = f"{path}: its directory does not exist and cannot be created in {nearest}"
+        return fail(
+            "store", message, f"as an administrator, create it and give it to the server's user: '{path.parent}'"
+        )
+    message = f"{path}: its directory does not exist; the server creates it on first use"
+    return warn("store", message, "check that the path is spelt correctly")
 
 
 def _check_file(url: str, path: Path) -> Iterator[Finding]:
