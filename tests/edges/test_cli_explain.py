@@ -56,7 +56,11 @@ def test_message_is_explained_in_words() -> None:
     assert "message 4 of turn 2, user" in text
     assert "  why: compacted, condensed\n" in text
     assert "  removed in turn " in text
-    assert "  to get it back: pin it" in text
+    assert "  to get it back: pin it, which adds its " in text
+    assert " tokens to every prompt: holdfast sessions pin trip 4\n" in text
+    assert ": holdfast sessions pin --user ada --store sqlite:///holdfast.db trip 4\n" in explain_output(
+        "trip", "--seq", "4", "--user", "ada", "--store", "sqlite:///holdfast.db", "--agent", "planner"
+    )
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert explain_output("trip", "--seq", "4").splitlines()[3:6] == text.splitlines()[3:6]
@@ -119,6 +123,26 @@ def test_prompt_is_explained_without_a_message() -> None:
     assert json.loads(explain_output("trip", "--seq", "4", "--json"))["decisions"] == []
     chat = CliRunner().invoke(commands, ["chat", "--session", "trip"], prog_name="holdfast", input="/explain\n")
     assert text in chat.stdout
+
+
+@pytest.mark.usefixtures("trip")
+def test_suggested_command_pins_the_message() -> None:
+    text = explain_output("trip", "--seq", "4")
+    (command,) = [row.partition("prompt: ")[2] for row in text.splitlines() if ": holdfast sessions pin" in row]
+    pinned = CliRunner().invoke(commands, command.split()[1:], prog_name="holdfast")
+    assert (pinned.exit_code, pinned.stdout) == (
+        0,
+        "Pinned message 4: By the way, I get seasick \\x1b[2J\\u202e always.\n",
+    )
+    assert "in the prompt, whole" in explain_output("trip", "--seq", "4")
+    unpinned = CliRunner().invoke(commands, ["sessions", "pin", "trip", "4", "--off", "--json"], prog_name="holdfast")
+    assert "pinned" not in json.loads(unpinned.stdout)
+    assert "in the prompt in part" in explain_output("trip", "--seq", "4")
+    chat = CliRunner().invoke(commands, ["chat", "--session", "trip"], prog_name="holdfast", input="/explain 4\n")
+    assert " tokens to every prompt: /pin 4\n" in chat.stdout
+    for args in (("trip", "99"), ("nowhere", "1")):
+        refused = CliRunner().invoke(commands, ["sessions", "pin", *args], prog_name="holdfast")
+        assert (refused.exit_code, len(refused.stderr.strip().splitlines())) == (1, 1)
 
 
 @pytest.mark.usefixtures("trip")

@@ -318,7 +318,8 @@ async def test_refused_message_can_be_sent_again() -> None:
         await session.annotate(4, refused_by=["offline", "default"])
         found = only_message(await session.explain(seq=4))
         assert (found.state, found.decision) == ("no", "refused")
-        assert [one.kind for one in found.remedies] == ["send"]
+        assert [(one.kind, one.call) for one in found.remedies] == [("send", "session.annotate(4, refused_by=[])")]
+        assert str(found).endswith("upstream again: session.annotate(4, refused_by=[])")
 
 
 async def test_a_reply_without_content_is_in_no_prompt() -> None:

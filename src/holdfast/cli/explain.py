@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.context.standing_facts import Fact
     from holdfast.domain.fact_choices import Choice
     from holdfast.holdfast import Holdfast
-    from holdfast.sessions.explanation import Explanation
+    from holdfast.sessions.explanation import Explanation, RemedyKind
 
 
 @click.command
@@ -58,9 +59,24 @@ def explain(
     if as_json:
         show_json(explanation)
         return
-    click.echo(sanitize(str(explanation)))
+    from holdfast.sessions.explanation import format_explanation
+
+    commands = _make_commands(session_id, user, store, config)
+    click.echo(sanitize(format_explanation(explanation, commands)))
     if query["text"] is not None and not explanation.messages:
         click.echo("No message contains that text.", err=True)
+
+
+def _make_commands(
+    session_id: str, user: str | None, store: str | None, config: str | None
+) -> Mapping[RemedyKind, str]:
+    """Return commands that bring a message back into prompts, without its number. They name the session as this command does."""
+    if store is not None and not store.startswith("sqlite:"):
+        store = "URL"  # the URL of a server may contain a password
+    options = [("--user", user), ("--store", store), ("--config", config)]
+    given = [part for name, value in options if value is not None for part in (name, value)]
+    kinds: dict[RemedyKind, str] = {"pin": "pin", "send": "lift"}
+    return {kind: shlex.join(["holdfast", "sessions", name, *given, session_id]) for kind, name in kinds.items()}
 
 
 # -- facts -----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from holdfast.context.explain import Run
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.models import Collector, closing
+from holdfast.sessions.explanation import format_explanation
 from holdfast.sessions.handle import SessionHandle
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
@@ -103,7 +104,8 @@ class ChatSession:
 
     async def _show_explanation(self, rest: str) -> Iterable[str]:
         seq = _parse_number(rest, "/explain N") if rest else None
-        return sanitize(str(await self.handle.explain(seq=seq))).splitlines()
+        explanation = await self.handle.explain(seq=seq)
+        return sanitize(format_explanation(explanation, {"pin": "/pin"})).splitlines()
 
     async def _show_history(self, rest: str) -> Iterable[str]:
         from holdfast.cli.sessions import format_transcript

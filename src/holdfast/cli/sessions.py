@@ -1,4 +1,4 @@
-"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, lift, close, delete and prune."""
+"""`holdfast sessions`: list, show, verify, export, import, fork, move, rewind, lift, pin, close, delete and prune."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def _format_text(text: str, *, full: bool) -> Iterator[str]:
         yield click.style(f"        … {len(text) - len(shown):,} more characters (use --full)", dim=True)
 
 
-# -- fork, move, rewind, lift ----------------------------------------------------
+# -- fork, move, rewind, lift, pin -----------------------------------------------
 
 
 @sessions.command
@@ -409,6 +409,31 @@ def lift(
         show_json(to_entry_json(entry))
     else:
         click.echo(f"Message {seq} will be sent again.")
+
+
+@sessions.command
+@click.argument("session_id", metavar="ID")
+@click.argument("seq", type=click.IntRange(0))
+@click.option("--off", is_flag=True, help="Unpin the message.")
+@session_user_option
+@store_options
+@json_option
+def pin(
+    session_id: str, seq: int, user: str | None, store: str | None, config: str | None, *, off: bool, as_json: bool
+) -> None:
+    """Pin message SEQ: every prompt includes it, and its tokens."""
+
+    async def do(hf: Holdfast) -> Entry:
+        return await hf.store.annotate((await find_session(hf, session_id, user)).ref, seq, pinned=not off)
+
+    entry = run_with_store(do, store=store, config=config, writes=True)
+    if as_json:
+        from holdfast.wire.openai import to_entry_json
+
+        show_json(to_entry_json(entry))
+    else:
+        verb = "Unpinned" if off else "Pinned"
+        click.echo(f"{verb} message {seq}: {format_line(entry.message.text, CALL_CHARACTERS)}")
 
 
 def _report(verb: str, session: Session, *, as_json: bool) -> None:

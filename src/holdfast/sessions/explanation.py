@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Final, Literal
 
@@ -31,6 +31,8 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
     """The change to make, and its cost."""
     budget: int | None = None
     """For the kind `budget`: a number of tokens that was tried and is enough. None: a larger budget would help, but the size is unknown."""
+    call: str | None = None
+    """The call of a session's handle that makes the change; None if no call of the library does."""
 
 
 class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -61,7 +63,7 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """True if secrets in the message were replaced before it was stored."""
 
     def __str__(self) -> str:
-        return "\n".join(_format_message(self))
+        return "\n".join(_format_message(self, None))
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -96,13 +98,23 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """True if there may be earlier messages."""
 
     def __str__(self) -> str:
-        return "\n".join(_format_explanation(self))
+        return format_explanation(self)
 
 
 # -- formatting ----------------------------------------------------------------
 
 
-def _format_explanation(explanation: Explanation) -> Iterator[str]:
+def format_explanation(explanation: Explanation, commands: Mapping[RemedyKind, str] | None = None) -> str:
+    """Return an explanation as text.
+
+    Args:
+        explanation: the explanation.
+        commands: commands that make a change, to which the number of the message is added; None: calls of the library are shown instead.
+    """
+    return "\n".join(_iter_lines(explanation, commands))
+
+
+def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
     turn = explanation.turn
     used = f"strategy {explanation.strategy}, {explanation.tokens:,} of {explanation.budget:,} tokens"
     if explanation.not_sent:
@@ -119,7 +131,7 @@ def _format_explanation(explanation: Explanation) -> Iterator[str]:
         yield f"  {run}"
     for message in explanation.messages:
         yield ""
-        yield from _format_message(message)
+        yield from _format_message(message, commands)
     if explanation.before is not None:
         yield ""
         yield f"There may be more before message {explanation.before}."
@@ -137,7 +149,7 @@ def _format_recalled(explanation: Explanation) -> str:
     return f"recalled {listed} ({explanation.recalled_tokens:,} tokens){missing}"
 
 
-def _format_message(one: MessageExplanation) -> Iterator[str]:
+def _format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
     yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
     if one.text:
         yield f"  {one.match or _shorten_line(one.text)}"
@@ -155,7 +167,13 @@ def _format_message(one: MessageExplanation) -> Iterator[str]:
         left = one.departure
         yield f"  removed in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}"
     for remedy in one.remedies:
-        yield f"  to get it back: {remedy.text}"
+        yield f"  to get it back: {remedy.text}{_format_action(remedy, one.seq, commands)}"
+
+
+def _format_action(remedy: Remedy, seq: int, commands: Mapping[RemedyKind, str] | None) -> str:
+    if commands is not None and remedy.kind in commands:
+        return f": {commands[remedy.kind]} {seq}"
+    return f": {remedy.call}" if remedy.call else ""
 
 
 def _shorten_line(text: str) -> str:

@@ -293,11 +293,11 @@ def _list_remedies(
             Remedy("append", "append it again as a new message; messages that were taken back or erased are never sent")
         ]
     if presence.decision == "refused":
-        return [Remedy("send", f"send it to its upstream again with session.annotate({entry.seq}, refused_by=[])")]
+        return [Remedy("send", "send it to its upstream again", call=f"session.annotate({entry.seq}, refused_by=[])")]
     remedies = []
     if not entry.pinned and presence.decision != "cut":
-        cost = f"which adds its {entry.tokens:,} tokens to every prompt"
-        remedies.append(Remedy("pin", f"pin it with session.annotate({entry.seq}, pinned=True), {cost}"))
+        text = f"pin it, which adds its {entry.tokens:,} tokens to every prompt"
+        remedies.append(Remedy("pin", text, call=f"session.annotate({entry.seq}, pinned=True)"))
     if presence.reason == OUTSIDE:
         remedies.append(Remedy("history", "raise `sessions.max_messages` of the configuration"))
     elif built.request.strategy.window_size is not None and presence.decision != "cut":
@@ -305,7 +305,7 @@ def _list_remedies(
     else:
         remedies += _suggest_budget(found, entry.seq, search=with_budget)
     if presence.reason == SUMMARIZED:
-        remedies.append(Remedy("summary", "drop the summary with session.drop_compaction(id)"))
+        remedies.append(Remedy("summary", "drop the summary", call="session.drop_compaction(id)"))
     remedies.append(_suggest_recall(engine, responder))
     return remedies
 
