@@ -199,7 +199,7 @@ def test_plot_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = replay("s.jsonl", "--plot", "x.svg")
     assert result.exit_code == 1
-    assert "pip install '.[plot]'" in result.stderr
+    assert f"from a clone: {sys.executable} -m pip install '.[plot]'" in result.stderr, "the Python that needs it"
 
 
 # -- specs and compositions --------------------------------------------------------

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from holdfast.cli.terminal import sanitize
-from holdfast.errors import ConfigError, HoldfastError, InvalidMessage, InvalidRequest, TooLarge
+from holdfast.errors import ConfigError, HoldfastError, InvalidMessage, InvalidRequest, MissingExtra, TooLarge
 
 FAILED, USAGE, QUIT = 1, 2, 130
 """Exit codes: failure, wrong usage, interrupted."""
@@ -67,8 +69,15 @@ def to_failure(error: HoldfastError) -> Failure:
     """Convert an error that a command raised into the failure that ends the command."""
     if isinstance(error, ConfigError):
         return ConfigProblems("\n".join(error.problems))
+    if isinstance(error, MissingExtra):
+        return Failure(name_interpreter(str(error)))
     wrong_call = isinstance(error, InvalidRequest) and not isinstance(error, InvalidMessage | TooLarge)
     return Misuse(str(error)) if wrong_call else Failure(str(error))
+
+
+def name_interpreter(message: str) -> str:
+    """Return a message about a missing extra with the interpreter that needs it: `pip` in the user's shell may belong to another."""
+    return message.replace("pip install", f"{shlex.quote(sys.executable or 'python')} -m pip install")
 
 
 def choose_color() -> bool | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
 from holdfast.cli.doctor.privileges import suggest_grant
+from holdfast.cli.errors import name_interpreter
 from holdfast.cli.terminal import format_time
 from holdfast.errors import HoldfastError, InvalidRequest, MissingExtra, StoreCorrupt
 
@@ -121,7 +122,7 @@ def _check_server(url: str, shown: str) -> Iterator[Finding]:
         yield fail("store", str(error), "name a database, for example --store sqlite:///chat.db")
         return
     except MissingExtra as error:
-        yield fail("store", str(error), "install the extra that the message names")
+        yield fail("store", name_interpreter(str(error)), "install the extra that the message names")
         return
     except HoldfastError as error:
         yield fail("store", str(error), suggest_grant(url, error) or "start the database server, or correct the URL")
