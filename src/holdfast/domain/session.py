@@ -325,6 +325,14 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
 
     @property
+    def log_marker(self) -> str:
+        """Text that changes with every change of the log, and with no other write: not with state, summaries or fields.
+
+        Pass it to `SessionHandle.append(expect_log=…)` to write only if nothing was appended, retired, erased or pinned since.
+        """
+        return f"{self.identity}.{self.tail.next_seq}.{self.reshaped}"
+
+    @property
     def ref(self) -> SessionRef:
         """The user and id with which the session is found in the store."""
         return SessionRef(self.user_id, self.id, self.withdrawn)

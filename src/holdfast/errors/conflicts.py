@@ -33,13 +33,22 @@ class AmbiguousSession(Conflict):
 
 
 class StaleSession(Conflict):
-    """`expect` is not the session's version, because entries were appended in between."""
+    """The session is not at the expected version, or its log does not have the expected marker: another write came in between.
+
+    Args:
+        session_id: id of the session.
+        expected: the expected version; None: a marker of the log was expected.
+        version: the session's version.
+    """
 
     code = "stale_session"
     http_status = 412
 
-    def __init__(self, session_id: str, *, expected: int, version: int) -> None:
-        super().__init__(f"session {session_id!r} is at version {version}, not at {expected}: read it again")
+    def __init__(self, session_id: str, *, expected: int | None, version: int) -> None:
+        if expected is None:
+            super().__init__(f"the log of session {session_id!r} has changed since its marker was read: read it again")
+        else:
+            super().__init__(f"session {session_id!r} is at version {version}, not at {expected}: read it again")
         self.expected = expected
         self.version = version
 

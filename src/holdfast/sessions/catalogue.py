@@ -383,6 +383,26 @@ class Sessions:
         )
         return await search_conversations(self.engine, user_id, query, options)
 
+    async def get(
+        self, ref: SessionRef | str, *, user_id: str = DEFAULT_USER, agent: str | None = None
+    ) -> SessionHandle:
+        """Return a handle for an existing session. Unlike `session`, this never creates one.
+
+        Args:
+            ref: the session, or its id.
+            user_id: owner of the session, if `ref` is an id.
+            agent: the agent that answers; None: the session's own agent.
+
+        Raises:
+            SessionNotFound: the user has no such session.
+            InvalidRequest: the agent is unknown, or the id is invalid.
+        """
+        if not isinstance(ref, SessionRef):
+            check_text(ref, "ref")
+            check_text(user_id, "user_id")
+            ref = SessionRef(user_id, ref)
+        return self.handle(await self.store.get(ref), agent=agent)
+
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """Return a handle for a session that the caller has already read. This reads nothing."""
         check_kind(session, "session", Session, "a Session")

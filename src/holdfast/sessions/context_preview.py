@@ -28,7 +28,7 @@ from holdfast.context.view import make_view
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
@@ -102,6 +102,8 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """True: the preview counts as use of the session. Previews of a past turn, or with `explain`, never count."""
     use_recorded: bool = False
     """True: with `at_turn`, use the settings that the turn was sent with instead of `settings`, if its record has them."""
+    save: bool = False
+    """True if the prompt is sent to a model: the next build of the view continues from this one."""
     explain: bool = False
     """True: compare the working set with the prompt that was sent last, which is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
@@ -181,7 +183,8 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     past = await _read_past(engine, ref, responder.view_key, calls) if back else None
     log = DepartureLog(look.trace)
     if past is None:
-        found = Preview(await _build_current(engine, ref, responder, request))
+        build_prompt = _build_saved if look.save and not engine.is_busy(ref) else _build_current
+        found = Preview(await build_prompt(engine, session, responder, request))
     elif look.at_turn is None:
         draft = await run_cpu(_draft_after_last, request, past, ref, log)
         found = Preview(await _add_recall(engine, session, draft), entries=past.entries)
@@ -211,21 +214,50 @@ async def _make_request(engine: Engine, session: Session, look: PreviewRequest, 
     return make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
 
 
-async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, request: Request) -> WorkingSet:
+async def _build_saved(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
+    """Build the working set that follows the view's previous one, and cache and save the view as a turn does."""
+    ref, key = session.ref, responder.view_key
+    warm = engine.warm.get(ref)
+    view = warm.find_view(key) if warm is not None and warm.is_at(session) else None
+    if view is not None:
+        with suppress(BudgetTooSmall):  # a build from the store may fit
+            long = view.is_heavy
+            drafted = await run_cpu(lambda: draft_from_view(request, view.view, reduced=False), long=long)
+            built = await _add_recall(engine, session, drafted)
+            await _save_view(engine, session, key, built, view.saved)
+            return built
+    read = engine.warm.share(await read_view(engine.store, ref, key))
+    built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
+    if not built.reduced:
+        engine.warm.put(read.session, read.entries, key, built.view, read.saved)
+        await _save_view(engine, read.session, key, built, read.saved)
+    return built
+
+
+async def _save_view(engine: Engine, session: Session, key: str, built: WorkingSet, saved: int) -> None:
+    """Save a view if the build moved its frontier. Errors are ignored, because the next build can do without."""
+    if view := choose_view_to_save(built, saved, session.version):
+        write = Append(timestamp=engine.clock(), identity=session.identity, views={key: view})
+        with suppress(HoldfastError):
+            await engine.store.append(session.ref, write)  # the session's version stays the same
+            warm = engine.warm.get(session.ref)
+            if warm is not None and (cached := warm.find_view(key)) is not None:
+                cached.saved = view.frontier
+
+
+async def _build_current(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
     """Build the working set for the current log from a saved view.
 
     If turns keep the view up to date, theirs is used. Otherwise previews save a view of their own, so that only the first
     preview reads the whole log.
     """
-    turns_key = responder.view_key
+    ref, turns_key = session.ref, responder.view_key
     of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
     read = await read_view(engine.store, ref, key)
     built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
-    if not of_turns and not built.reduced and (view := choose_view_to_save(built, read.saved, read.session.version)):
-        write = Append(timestamp=engine.clock(), identity=read.session.identity, views={key: view})
-        with suppress(HoldfastError):  # saving the view is optional
-            await engine.store.append(ref, write)
+    if not of_turns and not built.reduced:
+        await _save_view(engine, read.session, key, built, read.saved)
     return built
 
 

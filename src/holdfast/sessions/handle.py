@@ -18,6 +18,7 @@ from holdfast.domain.interruptions import HEARD, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
+from holdfast.domain.state import Change, check_delta, get_scope
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import make_entries
 from holdfast.engine.session_lock import QueueMode, check_mode
@@ -25,6 +26,7 @@ from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
 from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
+from holdfast.numbers import check_whole
 from holdfast.sessions.annotations import annotate
 from holdfast.sessions.context_preview import Context, PreviewRequest, preview_context, to_context
 from holdfast.sessions.facts import SessionFacts
@@ -32,6 +34,7 @@ from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
+from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry
 from holdfast.sessions.message_explanations import ExplainedSession
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
 from holdfast.sessions.state import SessionState
@@ -121,41 +124,100 @@ class SessionHandle(ExplainedSession):
         """Return the live path as Chat Completions messages."""
         return [to_chat_message(entry.message) for entry in await self.entries()]
 
-    async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
-        """Return the entries of the log, with all fields of each message and with media.
+    async def entries(
+        self,
+        start: int = 0,
+        limit: int | None = None,
+        *,
+        stop: int | None = None,
+        descending: bool = False,
+        retired: bool = False,
+    ) -> tuple[Entry, ...]:
+        """Return entries of the log, with all fields of each message and with media.
 
         Args:
+            start: the lowest `seq`.
+            limit: maximum number of entries; None: all.
+            stop: the end of the range of `seq`, exclusive; None: the end of the log.
+            descending: True: newest first; `limit` then selects the newest ones.
             retired: True includes messages that have left the live path.
         """
+        for name, value in (("start", start), ("limit", limit), ("stop", stop)):
+            if value is not None:
+                check_whole(value, name)
         store = self._engine.store
-        return await restore_entries(store, self.ref, await store.entries(self.ref, retired=retired))
+        read = await store.entries(
+            self.ref, start=start, stop=stop, limit=limit, descending=descending, retired=retired
+        )
+        return await restore_entries(store, self.ref, read)
+
+    async def pop(self) -> Entry | None:
+        """Take the newest message off the live path and return it; None if there is none. The log keeps it.
+
+        Concurrent calls return different messages.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            InvalidRequest: a turn of the session is open in this task.
+        """
+        popped = await pop_entry(self._engine, self.ref)
+        return None if popped is None else (await restore_entries(self._engine.store, self.ref, [popped]))[0]
+
+    async def clear(self) -> Session:
+        """Take all messages off the live path, and return the session. Its fields and its state stay, and the log keeps the messages.
+
+        Use `erase` of the `Holdfast` to remove content for good.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            InvalidRequest: a turn of the session is open in this task.
+        """
+        return await clear_log(self._engine, self.ref)
 
     async def append(
         self,
         messages: Sendable | Sequence[Sendable],
         *,
         expect: int | None = None,
+        expect_log: str | None = None,
+        retire_from: int | None = None,
+        state: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
     ) -> Appended:
-        """Write messages to the end of the log. If one is invalid, none is written.
+        """Write messages to the end of the log, in one transaction with what else is given. If one is invalid, nothing is written.
 
         Args:
             messages: one message or several. A message given as a dict may have `pinned`, `importance` (0 to 1),
                 `timestamp` (milliseconds) and `metadata` in addition to Chat Completions' own fields.
             expect: the version that the session must have; None: any.
+            expect_log: the `log_marker` that the session must have; None: any. Unlike the version, only changes of the log
+                change it.
+            retire_from: first take the messages from this `seq` on off the live path; None: none.
+            state: keys of the session's state to set, with their values; the value None deletes a key. Keys that begin with
+                `user:` or `app:` are shared.
             idempotency_key: if this key was used before, nothing is written, and the earlier result is returned.
             fingerprint: identifies the request that uses the key.
 
         Raises:
             InvalidMessage: one of `messages` is not a valid message.
-            StaleSession: the session is not at version `expect`.
+            StaleSession: the session is not at version `expect`, or its log is not at `expect_log`.
             IdempotencyConflict: the key was already used with another fingerprint.
         """
+        delta = _to_delta(state)
         with self._engine.mask_errors():
             made, own = to_messages(messages), get_own_fields(messages)
         entries = await make_entries(made, own, timestamp=self._engine.clock())
-        return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
+        write = Append(
+            entries=entries,
+            timestamp=self._engine.clock(),
+            expect=expect,
+            retire_from=retire_from,
+            state_delta=delta or None,
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+        )
+        return await self._write(write, expect_log)
 
     async def write(
         self,
@@ -166,8 +228,6 @@ class SessionHandle(ExplainedSession):
         fingerprint: bytes = b"",
     ) -> Appended:
         """Write entries that are already built. The other arguments and the errors are the same as in `append`."""
-        check_entries(entries)
-        await self._engine.ensure_present(self.ref)
         write = Append(
             entries=entries,
             timestamp=self._engine.clock(),
@@ -175,7 +235,12 @@ class SessionHandle(ExplainedSession):
             idempotency_key=idempotency_key,
             fingerprint=fingerprint,
         )
-        return await self._engine.store.append(self.ref, write)
+        return await self._write(write)
+
+    async def _write(self, write: Append, log_marker: str | None = None) -> Appended:
+        check_entries(write.entries)
+        await self._engine.ensure_present(self.ref)
+        return await append_to_log(self._engine, self.ref, write, log_marker=log_marker)
 
     async def annotate(
         self,
@@ -241,6 +306,7 @@ class SessionHandle(ExplainedSession):
         at_turn: int | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         touch: bool = True,
+        save: bool = False,
         **options: Any,
     ) -> Context:
         """Build a working set without calling a model.
@@ -252,6 +318,8 @@ class SessionHandle(ExplainedSession):
             at_turn: build the working set that the model saw in this turn; None: from the current log.
             tools: tool schemas that will be sent too.
             touch: True: the call counts as use of the session, which delays its expiry. With `at_turn`, it never counts.
+            save: True if you send this prompt to a model, outside of a turn. The next one then continues from it: it reads only
+                what is new, and its beginning stays the same until messages are evicted.
             options: settings of the strategy, for example `budget=8000`.
 
         Raises:
@@ -272,6 +340,7 @@ class SessionHandle(ExplainedSession):
             at_turn=at_turn,
             use_recorded=not given,
             touch=touch,
+            save=save,
         )
         return to_context(await preview_context(self._engine, self.ref, look))
 
@@ -568,3 +637,10 @@ class SessionHandle(ExplainedSession):
     async def verify(self) -> int:
         """Recompute the log's order, totals and digest chain. Return the number of entries read. Raises `StoreCorrupt`."""
         return await verify(self._engine.store, self.ref)
+
+
+def _to_delta(state: Mapping[str, Any] | None) -> dict[str, Change]:
+    """Return the changes of the state that are stored: those of all keys that are not a turn's own."""
+    delta = check_session_fields({"state": state})["state"]
+    check_delta(delta)
+    return {key: change for key, change in delta.items() if get_scope(key) != "temp"}
