@@ -107,6 +107,9 @@ async def test_user_can_be_required() -> None:
             answer = await post(served, path, max_tokens=50)
             assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
             assert "X-User" in answer["error"]["message"]
+            await served.hf.ensure("s", user_id="bob")
+            answer = await post(served, path, session_id="s", max_tokens=50)
+            assert (answer["status"], answer["error"]["param"]) == (400, "user_id"), "nor with the id of a session"
             assert await owner_of(served, await post(served, path, {"x-user": "ada"}, max_tokens=50)) == "ada"
         assert len(upstream.requests) == 2
 
