@@ -1,7 +1,7 @@
-"""Data derived from logs between calls: compactions, scoring, and the caches of views and passages.
+"""Derive data from logs between calls: summaries, the importance of messages, and caches of views and of passages.
 
-compactor    when summaries are made, and by which model   session_cache   the view cache: sessions in memory
-summary_draft  the input and the result of one summary     scoring         importance of messages, rated after turns
-summarizers  models and functions that write summaries     scorers         models and functions that rate messages
-passage_tables  evicted messages, analysed for recall
+compactor       decides when summaries are made            session_cache   caches sessions and their views in memory
+summary_draft   prepares and completes one summary         scoring         rates the importance of messages after turns
+summarizers     models and functions that write summaries  scorers         models and functions that rate messages
+passage_tables  analyses evicted messages for recall
 """

@@ -1,11 +1,10 @@
-"""Compaction: summaries are made between calls, by one process at a time, and never fail a turn.
+"""Make summaries of sessions between model calls. For each session, one process at a time does this. A failed summary fails no turn.
 
     after a turn, or inline -> lease -> read -> plan -> write -> store
 
-Nothing is locked in this process, and no transaction is open while a model writes. The store decides whether a summary
-is still valid when it arrives: if a message of its range was erased, rewound or restored in between, the summary is
-stored as dead. After any failure the last good state remains in use; the failure is recorded, and retried with growing
-pauses.
+While a model writes, nothing is locked in this process, and no transaction is open. When the summary is written, the store decides whether it
+is still valid. It is stored as dead if a message of its range was erased, rewound or restored in the meantime. After a failure, the previous
+summary remains in use. The failure is recorded, and the summary is tried again after pauses that become longer.
 """
 
 from __future__ import annotations
@@ -41,49 +40,49 @@ from holdfast.stores.log import Append, SavedView
 _log = logging.getLogger("holdfast.compacting")
 STRATEGY: Final = "summary_buffer"
 _PLANS: Final = 2
-"""How often a summary is made again because its source changed meanwhile."""
+"""Maximum number of attempts at a summary if its messages change each time while it is written."""
 _REMEMBERED: Final = 1_000
-"""Maximum number of views for which this process remembers when to check again whether a summary is due."""
+"""Maximum number of views for which this process remembers the time of the next check for a due summary."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits and pauses of compaction."""
 
     call: float = 120.0
-    """Seconds that a summarizer may take for one answer."""
+    """Maximum seconds that a summarizer may take for one answer."""
     inline: float = 20.0
-    """Seconds that a turn waits for a summary before it uses the digest instead; the summary is still finished."""
+    """Maximum seconds that a turn waits for a summary. After that, the turn uses the digest instead, and the summary is finished later."""
     lease: int = 60_000
-    """Milliseconds after which another process may take over the work of one that died."""
+    """Milliseconds after which another process may take over the work of a process that died."""
     first_pause: int = 30_000
-    """Milliseconds until a failed summary is tried again; doubled for each further failure."""
+    """Milliseconds until a failed summary is tried again. The pause doubles after each consecutive failure."""
     longest_pause: int = 3_600_000
     look_again: int = 30_000
     """Milliseconds until a view that needed no summary is checked again."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a job: `made`, `preview`, `failed`, or the reason why there was nothing to do."""
+    """The outcome of a job. `word` is `made`, `preview`, `failed`, or the reason why no summary was stored."""
 
     word: str
     compaction: StoredCompaction | NewCompaction | None = None
 
 
 class Compactor:
-    """Makes the summaries of all sessions of one tenant, in the background.
+    """Makes the summaries of all sessions of one tenant.
 
     Attributes:
-        outcomes: Number of summaries that were made, or were not, by reason.
+        outcomes: Number of jobs by outcome, for example `made`, `outdated` or the reason of a failure.
         spent: Total cost of all summaries.
 
     Args:
         store: The store of the sessions.
-        clock: Returns milliseconds since the epoch.
+        clock: Function that returns milliseconds since the epoch.
         warm: The tenant's view cache.
-        roster: Provides the summarizers.
-        pace: Time limits and pauses.
-        new_id: Creates names for the holders of leases.
-        guard: Redacts or refuses secrets in summaries.
+        roster: The agents and models, among which summarizers are looked up.
+        pace: Time limits and pauses. None: the defaults.
+        new_id: Function that creates the name under which this process holds a lease.
+        guard: Guard that redacts or rejects secrets in summaries. None: summaries are not checked for secrets.
     """
 
     def __init__(
@@ -109,20 +108,22 @@ class Compactor:
         self._tasks: set[asyncio.Task[Outcome]] = set()
         self._running: dict[SessionRef, asyncio.Task[Outcome]] = {}
         self._late: set[asyncio.Task[Outcome]] = set()
-        """Tasks that a turn waited for as long as `Pace.inline` allows; no other turn waits for them."""
+        """Tasks for which a turn has waited the full time `Pace.inline`. No other turn waits for them."""
         self._quiet: OrderedDict[tuple[SessionRef, str], int] = OrderedDict()
         self._closed = False
 
-    # -- when --------------------------------------------------------------
+    # -- when a summary is made --------------------------------------------
 
     def compact_after_turn(self, ref: SessionRef, responder: Responder, built: WorkingSet, session: Session) -> None:
-        """Make a summary in the background if one is due. Reads nothing, and costs the same for every session.
+        """Start to make a summary in the background if one is due.
+
+        The check reads nothing from the store, and takes the same time for every session.
 
         Args:
             ref: The session.
-            responder: The agent and model that answered.
-            built: The turn's last working set.
-            session: The session after the turn's last write.
+            responder: The agent and model that answered the turn.
+            built: The last working set of the turn.
+            session: The session after the last write of the turn.
         """
         made = built.request.strategy
         if responder.summarizer is None or made.summarizer is None or self._closed or ref in self._running:
@@ -136,16 +137,16 @@ class Compactor:
             self._start(job)
 
     async def compact_inline(self, ref: SessionRef, responder: Responder, request: Request) -> bool:
-        """Make a summary because the next call would not fit; return True if one was stored, so that the view must be built again.
+        """Make a summary, because without one the next call would not fit its budget. Return True if a summary was stored.
 
-        Returns False after `Pace.inline` seconds at most, and at once if the last attempt has just failed. Waits for a
-        summary that is already being written. One that takes too long is finished after the turn, and no later turn
-        waits for it. Never raises.
+        If the result is True, the caller must build the view again. If a summary of the session is already being written, this method waits
+        for that one. It waits for at most `Pace.inline` seconds, and returns False after that. A summary that takes longer is finished after
+        the turn, and no later turn waits for it. The method raises no errors.
 
         Args:
             ref: The session.
-            responder: The agent and model about to answer.
-            request: The request that the working set is built for.
+            responder: The agent and model that are about to answer.
+            request: The request for which the working set is built.
         """
         job = self._make_job(ref, responder, request, "inline")
         if job is None or self._closed:
@@ -172,18 +173,17 @@ class Compactor:
         *,
         preview: bool = False,
     ) -> StoredCompaction | NewCompaction | None:
-        """Make a summary on request, whether or not one is due, for the view that turns with `responder` use.
+        """Make a summary on request, even if none is due.
 
         Args:
             ref: The session.
-            responder: Determines the view.
-            request: The request that its working sets are built for.
-            options: Keys of `summary_buffer` for this summary only: `budget`, `target`, `summarizer_llm`, `prompt`.
-            preview: If True, nothing is stored; the summary that would have been stored is returned.
+            responder: The agent and model whose view of the session is summarized.
+            request: The request for which working sets of this view are built.
+            options: Keys of the strategy `summary_buffer` that apply only to this summary: `budget`, `target`, `summarizer_llm`, `prompt`.
+            preview: True to store nothing, and to return the summary that would be stored.
 
         Returns:
-            The stored compaction, or the record of the failed attempt, with `error`. None if there is nothing to
-            compact.
+            The stored compaction. If the attempt failed, its record, with `error`. None if there is nothing to summarize.
 
         Raises:
             InvalidRequest: An option is unknown, or no model can write summaries.
@@ -205,7 +205,9 @@ class Compactor:
         request: Request,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start making a summary in the background, like `compact`. Returns once a summarizer is known to exist.
+        """Start a job that makes a summary in the background, even if none is due. The arguments are those of `compact`.
+
+        Options and summarizer are checked before the method returns. If a job of the session is already running, none is started.
 
         Raises:
             InvalidRequest: An option is unknown, or no model can write summaries.
@@ -215,9 +217,9 @@ class Compactor:
             self._start(job)
 
     async def drop(self, ref: SessionRef, compaction_id: int) -> StoredCompaction:
-        """Undo a compaction: its range is sent verbatim again, or replaced by the compaction that it superseded.
+        """Undo a compaction. Its messages are sent verbatim again, or replaced by the compaction that it superseded.
 
-        No summary of a restored range is made automatically until a call would not fit otherwise.
+        After that, these messages are summarized again only on request, or if the next call would not fit its budget.
 
         Raises:
             CompactionNotFound: No compaction with that id is in use.
@@ -228,7 +230,12 @@ class Compactor:
         return dropped
 
     async def report(self, ref: SessionRef, key: str) -> dict[str, Any]:
-        """Return the state of a view's summaries: the live one, and since when and why the last attempts failed."""
+        """Return the state of the summaries of the view `key`.
+
+        Returns:
+            A dictionary. `live` is the id of the summary in use, or None. `failed` describes the last attempts if they failed: id and error of
+            the last one, the number of attempts, and `retry_at`, the time of the next one in milliseconds since the epoch. Otherwise it is None.
+        """
         found = await self._store.compactions(ref, view=key)
         live = next((one.id for one in reversed(found) if one.status == "live"), None)
         failures = _list_failures(found)
@@ -245,7 +252,7 @@ class Compactor:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Cancel all running jobs and release their leases; their summaries can be made again. Can be called twice."""
+        """Cancel all running jobs and release their leases. Their summaries can be made later. Calling the method again does nothing."""
         self._closed = True
         for task in (tasks := tuple(self._tasks)):
             task.cancel()
@@ -295,7 +302,7 @@ class Compactor:
         return self._spawn(job, self._run_quietly(job))
 
     def _spawn(self, job: Job, work: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
-        """Start a job. A session has one job at a time, except for previews, which do not interfere."""
+        """Start the task of a job, and register it as the running job of its session unless it is a preview."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         if not job.preview:
@@ -309,10 +316,10 @@ class Compactor:
         if self._running.get(ref) is task:
             del self._running[ref]
         if not task.cancelled():
-            task.exception()  # marks it as retrieved: its caller may have been cancelled
+            task.exception()  # tells asyncio that the error was retrieved, because the caller may have been cancelled
 
     async def _run_quietly(self, job: Job) -> Outcome:
-        """Run a job that has no caller: failures are logged, and the view is checked again later."""
+        """Run a job for which no caller waits. Errors are logged, and the view is checked again after a pause."""
         try:
             return await self._run(job)
         except SessionNotFound:
@@ -355,7 +362,7 @@ class Compactor:
                 self._add_spent(spent)
             begun = make_attempt(job, seen, spent, self._clock())
             if not job.preview:
-                # Messages that arrived while it was written were answered without it.
+                # Messages that arrived while the summary was written were answered without it.
                 now = await self._store.get(job.ref)
                 begun = msgspec.structs.replace(begun, through=max(begun.last, now.tail.last_seq))
             new, view = await run_cpu(compose, job, seen, read, draft, begun)
@@ -367,7 +374,7 @@ class Compactor:
         return outcome
 
     def _redact(self, job: Job, draft: Draft) -> Draft:
-        """Redact secrets in a draft: its text is also stored in the view, whose contents the store cannot inspect."""
+        """Return the draft with secrets redacted. The text is also stored in the view, where the store cannot find secrets."""
         if self._guard is None:
             return draft
         return msgspec.structs.replace(
@@ -375,7 +382,7 @@ class Compactor:
         )
 
     async def _find_source(self, job: Job) -> Source | str:
-        """Return the source of the next summary, or a word that says why there is none."""
+        """Return the source of the next summary. If no summary is made now, return `waiting` or `nothing` as the reason."""
         compactions: Sequence[StoredCompaction] = ()
         if job.trigger != "asked":
             compactions = await self._store.compactions(job.ref, view=job.key)
@@ -407,7 +414,14 @@ class Compactor:
         return Outcome(word, stored)
 
     async def _record_failure(self, job: Job, failure: SummaryError, begun: NewCompaction, seen: Source) -> Outcome:
-        """Record a failed attempt, so that the next one waits longer in every process."""
+        """Store a failed attempt, so that all processes wait longer before the next one. Return its outcome.
+
+        Args:
+            job: The job.
+            failure: The error.
+            begun: The compaction without a text, from `make_attempt`.
+            seen: The source of the summary.
+        """
         self.outcomes[failure.reason] += 1
         _log.warning("the summary of session %r failed: %s", job.ref.id, failure)
         cause = failure.__cause__  # clients can read the stored error; the log also has the upstream's address
@@ -425,9 +439,9 @@ class Compactor:
     # -- pauses ------------------------------------------------------------
 
     def _compute_pause(self, failures: Sequence[StoredCompaction]) -> int:
-        """Return the milliseconds from the last of some failures until the next attempt.
+        """Return the milliseconds between the last failure and the next attempt.
 
-        The pause doubles with each failure, and is at least what the model asked for.
+        The pause doubles with each failure. It is at least the pause for which the model asked, and at most `Pace.longest_pause`.
         """
         grown = self.pace.first_pause << min(len(failures) - 1, 20)
         requested_pause = (failures[-1].report or {}).get("retry_after")
@@ -435,7 +449,7 @@ class Compactor:
         return min(max(grown, wait), self.pace.longest_pause)
 
     def _is_postponed(self, job: Job) -> bool:
-        # A call that would not fit is a reason to check again, even if nothing was worth a summary after the last turn.
+        # If the next call would not fit, check again, even if no summary was due after the last turn.
         return self._quiet.get((job.ref, job.key), 0) > self._clock() and job.trigger != "inline"
 
     def _postpone(self, job: Job, pause: int) -> None:
@@ -462,7 +476,7 @@ _BUSY: Final = "the session is being summarized at this moment; read its compact
 
 
 def _list_failures(compactions: Sequence[StoredCompaction]) -> list[StoredCompaction]:
-    """Return the failed attempts since the last compaction that was stored."""
+    """Return the failed attempts after the newest compaction that succeeded, oldest first."""
     failures: list[StoredCompaction] = []
     for compaction in reversed(compactions):
         if compaction.status != "failed":
@@ -472,11 +486,11 @@ def _list_failures(compactions: Sequence[StoredCompaction]) -> list[StoredCompac
 
 
 def _is_range_dropped(compactions: Sequence[StoredCompaction], window: Window) -> bool:
-    """Return True if the window begins in a range whose summary was dropped."""
+    """Return True if the window begins with messages whose summary was dropped."""
     dropped = max((one.last for one in compactions if one.status == "dropped"), default=-1)
     return bool(window.units) and window.units[0].first <= dropped
 
 
 def _make_lease_name(ref: SessionRef) -> str:
-    """Return the name of a session's lease, which is short for any user and id."""
+    """Return the name of a session's lease. It is a hash, so that it is short even if the ids of user and session are long."""
     return f"summary-{hashlib.blake2b(msgspec.json.encode(ref), digest_size=16).hexdigest()}"

@@ -1,7 +1,7 @@
-"""Tables of the passages of sessions' evicted messages, analysed for recall: one bounded table per session, in the process's cache.
+"""Keep tables of the passages in evicted messages, analysed for recall within a session. A session has one table of bounded size.
 
-A table follows its session: only entries evicted since the last update are read and analysed. The first update covers
-the newest `SESSION_RECALL_ENTRIES` entries. Tables are filled in the background, so that no turn waits.
+The tables are in the cache of the process. An update reads and analyses only the entries that were evicted since the last update. The first
+update covers the newest `SESSION_RECALL_ENTRIES` entries. Tables are filled in the background, so that no turn waits for them.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _PAGE: Final = 64
 _MOST: Final = 32
 """Maximum number of passages that a search returns."""
 QUESTIONS_CHARS: Final = 300
-"""Maximum length of the questions passed to the index: the cost of a search grows with its words."""
+"""Maximum number of characters of the questions that are searched in the index. A search takes longer with more words."""
 _CORRECTED: Final = 12
-"""Number of best passages for which corrections are looked up."""
+"""Number of passages, best first, for which later corrections are looked up."""
 _LEAST_SHARE: Final = 0.3
-"""Share of the best passage's score below which a passage has too little to do with the query."""
+"""Minimum score of a passage that is returned, as a fraction of the score of the best passage."""
 _ROLES: Final = frozenset({"user", "assistant"})
 _REQUEST: Final = re.compile(
     r"(?:please )?(?:tell|remind|list|show|give|repeat|recap|summari[sz]e|sag|nenn|zeig|dis|rappelle|dime|recuérdame|diga)\b",
     re.IGNORECASE,
 )
-"""Beginnings of sentences that ask without a question mark."""
+"""Matches the beginning of a sentence that asks for something without a question mark."""
 
 
 class EvidenceThreshold(NamedTuple):
-    """Minimum evidence for recalling a passage. The fields are those of `Passage`."""
+    """Minimum evidence that a passage needs to be recalled. `Passage` describes the fields."""
 
     evidence: float
     covered: float
@@ -56,13 +56,13 @@ class EvidenceThreshold(NamedTuple):
 
 
 ASKING: Final = EvidenceThreshold(evidence=2.5, covered=0.0)
-"""For a message that asks something."""
+"""Threshold for a message that asks something."""
 STATING: Final = EvidenceThreshold(evidence=8.0, covered=0.25)
-"""For a message without a question: at least two rare words, and a good part of the message."""
+"""Threshold for a message without a question. The passage must contain at least two rare words, and a quarter of the message."""
 
 
 def choose_threshold(query: str) -> EvidenceThreshold | None:
-    """Return the minimum evidence for a message, or None if it only greets, thanks or agrees."""
+    """Return the threshold for passages that a message recalls, or None if the message only greets, thanks or agrees."""
     sentences = [one for one in split_sentences(query) if not is_courtesy(one)]
     if any(map(_is_question, sentences)):
         return ASKING
@@ -70,12 +70,12 @@ def choose_threshold(query: str) -> EvidenceThreshold | None:
 
 
 def extract_questions(query: str) -> str:
-    """Return the sentences of a message that ask something, up to `QUESTIONS_CHARS` characters."""
+    """Return the sentences of a message that ask something, cut after `QUESTIONS_CHARS` characters."""
     return " ".join(filter(_is_question, split_sentences(query)))[:QUESTIONS_CHARS]
 
 
 def _is_agreement(sentence: str) -> bool:
-    """Return True for a short sentence that begins like an answer or a farewell."""
+    """Return True if a sentence is short and begins like an agreement or a farewell."""
     courtesy = load_cues(detect_language(sentence))["courtesy"]
     return len(sentence) <= LONGEST and courtesy.match(sentence) is not None
 
@@ -89,21 +89,21 @@ def _is_question(sentence: str) -> bool:
 
 
 def _is_correction(sentence: str) -> bool:
-    """Return True for a sentence that says that something has changed."""
+    """Return True if a sentence says that something has changed."""
     return load_cues(detect_language(sentence))["correction"].search(sentence) is not None
 
 
 def is_recallable(entry: Entry) -> bool:
-    """Return True for messages of a person or the assistant; tool results belong to the digest."""
+    """Return True if an entry is a message with text from the user or the assistant. Tool results are left to the digest."""
     return entry.message.role in _ROLES and bool(extract_words(entry))
 
 
 class SessionPassages(CacheItem):
-    """The table of one session, safe for use by several threads.
+    """The passage table of one session. Several threads may use it.
 
     Attributes:
-        table: The sentences; access it through the methods of this class only.
-        gone: `seq` of entries in the table that are no longer on the live path.
+        table: The table of sentences. Other classes must use only the methods of this class.
+        gone: `seq` of each entry in the table that was erased or rewound.
     """
 
     def __init__(self, store: Store, ref: SessionRef, identity: str, cache: TenantCache) -> None:
@@ -115,9 +115,10 @@ class SessionPassages(CacheItem):
         self._task: asyncio.Task[None] | None = None
 
     def fill(self, stop: int) -> asyncio.Task[None] | None:
-        """Start to analyse the entries before `stop` that the table lacks; return the task, or None if nothing is missing.
+        """Start a task that adds the missing entries with a `seq` below `stop` to the table.
 
-        The task never fails.
+        Returns:
+            The task, or a task that is already running. None if no entries are missing. The task raises no errors.
         """
         if self._task is not None and not self._task.done():
             return self._task
@@ -127,7 +128,7 @@ class SessionPassages(CacheItem):
         return self._task
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Add entries to the table."""
+        """Analyse entries, and add those that can be recalled to the table."""
         for entry in entries:
             if is_recallable(entry):
                 with self._lock:
@@ -136,14 +137,14 @@ class SessionPassages(CacheItem):
     def search(
         self, query: str, least: EvidenceThreshold, now: int, boosts: Mapping[int, float], before: int | None = None
     ) -> list[Finding]:
-        """Find the passages that answer a query, best first, including those that are in the prompt already.
+        """Return the passages that answer a message, best first. Passages that are already in the prompt are included.
 
         Args:
             query: The user message.
-            least: Minimum evidence, from `choose_threshold`.
-            now: Milliseconds since the epoch.
+            least: Minimum evidence, from `choose_threshold`. Entries in `boosts` do not need it.
+            now: Current time in milliseconds since the epoch.
             boosts: Boosts by `seq`, as in `PassageTable.search`.
-            before: `seq` of the entry that asks; later entries are ignored.
+            before: `seq` of the user message. Only entries before it are searched. None: all entries are searched.
         """
         question = parse_question(query, now=now, timed=False, everyday=True)
         with self._lock:
@@ -157,12 +158,12 @@ class SessionPassages(CacheItem):
             return [self.table.add_context(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
 
     def close(self) -> None:
-        """Cancel the analysis in progress."""
+        """Cancel the task that fills the table."""
         if self._task is not None:
             self._task.cancel()
 
     async def _fill(self, stop: int) -> None:
-        """Read and analyse what was added since the last update, newest first, within the limits."""
+        """Read and analyse the entries since the last update, newest first, up to the limits on entries and characters."""
         through, end, left, chars = self.table.through, stop, SESSION_RECALL_ENTRIES, SESSION_RECALL_CHARS
         try:
             while end > through and left > 0 and chars > 0:
@@ -181,15 +182,15 @@ class SessionPassages(CacheItem):
         self.note_size()
 
     def note_size(self) -> None:
-        """Report the table's current size to the cache."""
+        """Update the size of the table in the cache."""
         self._cache.resize(("passages", self._ref), self, self.table.estimate_bytes())
 
 
 class PassageTables:
-    """The tables of a tenant's sessions.
+    """The passage tables of a tenant's sessions.
 
     Args:
-        cache: The tenant's cache, which stores the tables and evicts the least recently used ones.
+        cache: The tenant's cache. It contains the tables, and evicts the least recently used ones.
     """
 
     def __init__(self, cache: TenantCache) -> None:
@@ -197,7 +198,7 @@ class PassageTables:
         self._running: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a search whose caller may give up before it ends."""
+        """Run a search as a task that continues if the caller stops waiting for it."""
         task = asyncio.create_task(work, name="recall of a session")
         self._running.add(task)
         task.add_done_callback(self._end)
@@ -206,10 +207,10 @@ class PassageTables:
     def _end(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # marks it as retrieved, so that asyncio does not log it: the caller gets it
+            task.exception()  # tells asyncio not to log the error, because the caller gets it
 
     def get_table(self, store: Store, ref: SessionRef, identity: str) -> SessionPassages:
-        """Return the table of a session, creating it if there is none with that identity."""
+        """Return the table of a session. Create an empty one if the cache has none for this session's `identity`."""
         key = ("passages", ref)
         found = self._cache.find(key)
         if not isinstance(found, SessionPassages) or found.identity != identity:
@@ -219,7 +220,7 @@ class PassageTables:
         return found
 
     def forget(self, ref: SessionRef) -> None:
-        """Delete the table of a session that was deleted, or of which something was erased."""
+        """Delete the table of a session. Call it after the session was deleted, or after an entry was erased."""
         self._cache.drop(("passages", ref))
 
     def close(self) -> None:

@@ -1,4 +1,7 @@
-"""Scorers: a callable, or a model that is asked for numbers from 1 to 10, and the validation of their answers."""
+"""Let scorers rate the importance of messages, and check their answers.
+
+A scorer is a callable, or a language model that is asked for numbers from 1 to 10.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,21 @@ from holdfast.models import TokenUsage, closing, collect, read_usage
 from holdfast.wire.openai import to_chat_message
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
-"""Rates a batch of messages in Chat Completions format: a number from 0 to 1 for each. Synchronous scorers run in a thread."""
+"""A callable that gets a batch of messages in Chat Completions format, and returns a number from 0 to 1 for each message. A callable that
+is not asynchronous runs in a thread.
+"""
 
 
 BATCH = 20
-"""Number of messages rated at once; a longer unit is represented by its first messages."""
+"""Maximum number of messages that are rated at once. Of a unit with more messages, only the first ones are rated."""
 PROMPT_TOKENS = 8_000
-"""Maximum tokens of one prompt, whatever the model's window."""
+"""Maximum tokens of a prompt for rating, even if the model's context window is larger."""
 TEXT_CHARS = (2_000, 1_000, 500, 250, 120)
-"""Characters shown of each message: the largest of these values with which the prompt fits is used."""
+"""Candidates for the maximum number of characters of each message in the prompt. The largest with which the prompt fits is used."""
 LOWEST, HIGHEST = 1, 10
-"""The scale that a model is asked to use."""
+"""Lowest and highest rating that a model is asked to give."""
 _ANSWER_CHARS, _LISTS = 40_000, 200
-"""Number of characters of an answer, from its end, and of starts of a list in it, that are examined."""
+"""Maximum number of characters at the end of an answer that are examined, and maximum number of places where a list may begin."""
 _RATING_KEYS = ("importance", "rating", "score", "value")
 PROMPT = """\
 You rate the messages of a conversation between a user and an AI agent. When the conversation gets too long for the agent's \
@@ -44,14 +49,14 @@ Answer with a JSON list of whole numbers from 1 to 10, one for each message, in 
 
 
 class InvalidRatings(HoldfastError):
-    """A scorer's answer is invalid: not one number for each message, or numbers out of range."""
+    """The answer of a scorer is not a list with one number for each message, or a number is out of range."""
 
 
 # -- a callable --------------------------------------------------------------
 
 
 async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float | None]:
-    """Return a callable's ratings of a batch; None for messages that it did not rate.
+    """Return the ratings of a batch of messages by a callable. The rating is None for a message that it did not rate.
 
     Raises:
         InvalidRatings: The answer is not a number from 0 to 1 for each message.
@@ -60,7 +65,7 @@ async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float
     if inspect.iscoroutinefunction(scorer) or inspect.iscoroutinefunction(type(scorer).__call__):
         answer: Any = scorer(messages)
     else:
-        # In a thread, abandoned if it takes too long: a model running on the CPU may need a second.
+        # It runs in a thread, because a model on the CPU may need a second. If it takes too long, the thread is abandoned.
         answer = await anyio.to_thread.run_sync(scorer, messages, abandon_on_cancel=True)
     if inspect.isawaitable(answer):
         answer = await answer
@@ -68,7 +73,7 @@ async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float
 
 
 def _check_ratings(answer: Any, count: int) -> list[float | None]:
-    """Return a callable's validated answer; messages with None are rated by their signals instead.
+    """Check the answer of a callable, and return its ratings. A rating may be None; the signals of the message are used instead.
 
     Raises:
         InvalidRatings: The answer is not a number from 0 to 1 for each message.
@@ -84,7 +89,7 @@ def _check_ratings(answer: Any, count: int) -> list[float | None]:
 
 
 def _to_number(value: Any) -> float:
-    """Return `value` as a float, also for types of numerical libraries; NaN if it is not a number."""
+    """Return `value` as a float, or NaN if it is not a number. Types of numerical libraries are accepted."""
     if isinstance(value, bool | str | bytes):
         return math.nan
     try:
@@ -97,15 +102,15 @@ def _to_number(value: Any) -> float:
 
 
 async def rate_by_model(llm: Llm, batch: Sequence[Entry], on_usage: Callable[[TokenUsage], None]) -> list[float | None]:
-    """Return a model's ratings of the first messages of a batch, as many as fit into its prompt.
+    """Return the ratings of messages by a model. Only the first messages of the batch are rated, as many as fit into the prompt.
 
     Args:
         llm: The model.
         batch: The messages.
-        on_usage: Called with the token usage, even if the answer is invalid.
+        on_usage: Function that is called with the token usage, even if the answer is invalid.
 
     Raises:
-        InvalidRatings: The answer is not a list of that many numbers.
+        InvalidRatings: The answer is not a list with one number for each message in the prompt.
     """
     messages, number = _build_prompt(llm, batch)
     body: dict[str, Any] = {**llm.params, "model": llm.model, "messages": messages}
@@ -122,7 +127,10 @@ async def rate_by_model(llm: Llm, batch: Sequence[Entry], on_usage: Callable[[To
 
 
 def _build_prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[dict[str, Any]], int]:
-    """Return the prompt for the first messages of a batch, shortened, and their number: as many as fit."""
+    """Return a prompt with the first messages of a batch, and the number of these messages.
+
+    Messages are shortened so that all of them fit. If they do not fit even then, half of them are left out, repeatedly.
+    """
     room = min(PROMPT_TOKENS, llm.compute_budget(tools=False).input)
     count = llm.counter
     number = len(batch)
@@ -152,7 +160,7 @@ def _format_message(number: int, message: Message, chars: int) -> str:
 
 
 def _shorten(text: str, chars: int) -> str:
-    """Return the beginning and the end of a text that is longer than `chars`."""
+    """Return the text, or its beginning and its end if it has more than `chars` characters."""
     if len(text) <= chars:
         return text
     head, tail = chars * 2 // 3, chars // 3
@@ -163,9 +171,9 @@ _decoder = json.JSONDecoder()
 
 
 def parse_ratings(text: str, count: int) -> list[float] | None:
-    """Return the importances from 0 to 1 in a model's answer, or None if it contains no list of `count` ratings.
+    """Return the ratings in a model's answer as numbers from 0 to 1, or None if the answer contains no list of `count` ratings.
 
-    The last such list is used, because earlier ones may be part of the model's reasoning. Text around it is ignored.
+    If there are several such lists, the last one is used, because the others may be part of the model's reasoning. Other text is ignored.
     """
     text = text[-_ANSWER_CHARS:]
     starts = [found.start() for found in re.finditer(r"[\[{]", text)][-_LISTS:]
@@ -181,14 +189,17 @@ def parse_ratings(text: str, count: int) -> list[float] | None:
 
 
 def _list_items(value: Any, count: int) -> list[Any]:
-    """Return the items of a list, or of an object whose keys number the messages from 1."""
+    """Return the items of a list, or the values of an object whose keys are the numbers from 1 to `count`. Otherwise return an empty list."""
     if isinstance(value, dict):
         return [value.get(str(number)) for number in range(1, count + 1)] if len(value) == count else []
     return value if isinstance(value, list) else []
 
 
 def _parse_rating(item: Any) -> float:
-    """Return the number in one item of an answer: `7`, `"7"`, `"7/10"`, `{"n": 1, "importance": 7}`; NaN if there is none."""
+    """Return the rating in one item of an answer, or NaN if there is none.
+
+    Accepted items are `7`, `"7"`, `"7/10"` and `{"n": 1, "importance": 7}`.
+    """
     if isinstance(item, dict):
         item = next((item[key] for key in _RATING_KEYS if key in item), None)
     if isinstance(item, str):
@@ -198,9 +209,9 @@ def _parse_rating(item: Any) -> float:
 
 
 def _normalize_ratings(ratings: Sequence[float]) -> list[float] | None:
-    """Return ratings from 1 to 10 as numbers from 0 to 1, or None if they fit neither scale.
+    """Convert ratings from 1 to 10 to numbers from 0 to 1. Return None if the ratings are in neither range.
 
-    Fractions of 1 are returned unchanged: some models answer with them regardless.
+    Ratings that are already fractions from 0 to 1 are returned unchanged, because some models answer with them although asked for 1 to 10.
     """
     if all(LOWEST <= rating <= HIGHEST for rating in ratings):
         return [(rating - LOWEST) / (HIGHEST - LOWEST) for rating in ratings]

@@ -1,11 +1,11 @@
-"""Scoring: the importance of each message, rated by a callable or a model after its turn.
+"""Rate the importance of messages after their turn, with a callable or a language model as the scorer.
 
-The strategy `salience` evicts the least important units first. If a `scorer` is configured, the messages of a session
-are rated here once a turn has closed: in batches, each message once, and the ratings are stored with the entries. No
-turn waits for ratings: until a message is rated, its own signals count (`holdfast.context.salience`), and a failing
-scorer does not fail a turn.
+The strategy `salience` evicts the least important units first. A unit is a group of messages that are kept or evicted together. If a `scorer`
+is configured, this module has new messages of a session rated in batches when a turn has ended. Each message is rated once, and the ratings
+are stored with the entries. No turn waits for ratings, and a failing scorer fails no turn. Until a message is rated, `salience` uses signals
+in its text instead (`holdfast.context.salience`).
 
-Importances set by callers take precedence: a unit with such a message counts as rated, and no scorer is asked about it.
+Importances that callers have set take precedence. If a message of a unit has one, the unit is not rated by a scorer.
 """
 
 from __future__ import annotations
@@ -29,64 +29,67 @@ from holdfast.stores.base import Store
 _log = logging.getLogger("holdfast.scoring")
 
 WORTH_ASKING = 10
-"""Number of unrated messages from which a model is asked.
+"""Minimum number of unrated messages for which a model is called.
 
-One call per turn about two messages would cost more than it is worth. Callables are asked at once.
+A call after each turn about two messages would cost more than it is worth. Callables have no minimum.
 """
 BATCHES = 10
-"""Maximum number of batches in one run; the rest is rated after the next turn."""
+"""Maximum number of batches in one run. Other messages are rated after the next turn."""
 LOOK_BACK = 400
-"""Number of newest entries that are considered when this process first sees a session; the rest of a long import uses its signals."""
+"""Number of newest entries that are rated when this process sees a session for the first time. Earlier entries, for example of a long import,
+are not rated.
+"""
 _READ = 128
 AT_ONCE = 4
-"""Maximum number of concurrent batches of all sessions: turns share the model's rate limit with them."""
+"""Maximum number of concurrent batches of all sessions. The limit is low, because turns use the same rate limit of the model."""
 SECONDS = 120.0
-"""Timeout of a scorer, in seconds."""
+"""Maximum seconds of a scorer's call."""
 TRIES = 3
-"""Number of attempts before a batch is left to its signals; each attempt asks about half as many messages."""
+"""Number of failed attempts after which a batch is not rated. Each new attempt has half as many messages."""
 PAUSE, LONGEST_PAUSE = 2_000, 600_000
-"""Milliseconds before the next attempt, doubled by each consecutive failure, and the maximum of that pause."""
+"""Milliseconds before the first new attempt, and maximum of this pause. The pause doubles with each consecutive failure."""
 REMEMBERED = 10_000
-"""Maximum number of sessions whose progress is remembered."""
+"""Maximum number of sessions whose progress this process remembers."""
 
 
 class Counts(msgspec.Struct):
     """Totals since the start of the process."""
 
     batches: int = 0
-    """Batches sent to a scorer, including failed ones."""
+    """Number of batches sent to a scorer, including failed ones."""
     rated: int = 0
-    """Entries that got an importance."""
+    """Number of entries that got an importance."""
     failed: int = 0
-    """Batches without an answer: the scorer raised an error, took too long, or could not be reached."""
+    """Number of batches without an answer: the scorer raised an error, took too long, or could not be reached."""
     nonsense: int = 0
-    """Batches with an invalid answer."""
+    """Number of batches with an invalid answer."""
     given_up: int = 0
-    """Batches left to their signals after the last attempt."""
+    """Number of batches that are not rated, because all attempts failed."""
     prompt_tokens: int = 0
+    """Number of prompt tokens, as reported by models."""
     completion_tokens: int = 0
-    """Tokens as reported by models."""
+    """Number of completion tokens, as reported by models."""
 
 
 class _Progress(msgspec.Struct):
-    """The progress of rating one session, as known to this process."""
+    """The position up to which one session has been rated, as far as this process knows."""
 
     start: int
-    """`seq` before which all entries are done."""
+    """`seq` of the first entry that may still have to be rated."""
     tries: int = 0
-    """Consecutive failures of the batch that begins at `start`."""
+    """Number of consecutive failed attempts at the batch that begins at `start`."""
     not_before: int = 0
-    """Time of the next attempt, in milliseconds since the epoch."""
+    """Earliest time of the next attempt, in milliseconds since the epoch."""
 
 
 class Scoring:
-    """Rates the messages of sessions, with one run per session at a time.
+    """Rates the messages of sessions. At any time, a session has at most one run.
 
     Args:
         store: The store of the sessions.
-        resolve: Returns the scorer of a name, a callable or a model; None if there is none: then nothing is rated.
-        clock: Returns milliseconds since the epoch.
-        on_rated: Called with the importances once they are stored, to update cached views.
+        resolve: Function that returns the scorer with a name: a callable, a model, or None if there is none. Without a scorer, nothing is rated.
+        clock: Function that returns milliseconds since the epoch.
+        on_rated: Function that is called with the importances after they are stored, to update cached views.
     """
 
     def __init__(
@@ -103,7 +106,9 @@ class Scoring:
         self._on_rated = on_rated
         self._progress: OrderedDict[SessionRef, _Progress] = OrderedDict()
         self._paused: dict[str, tuple[int, int]] = {}
-        """By unreachable scorer: the number of consecutive failures, and when it may be called again."""
+        """For each scorer that could not be reached, by its name: the number of consecutive failures, and the time of the next call in
+        milliseconds since the epoch.
+        """
         self._running: set[SessionRef] = set()
         self._tasks: dict[SessionRef, asyncio.Task[None]] = {}
         self._again: dict[SessionRef, str] = {}
@@ -113,7 +118,7 @@ class Scoring:
     # -- in the background -------------------------------------------------
 
     def schedule(self, ref: SessionRef, scorer: str) -> None:
-        """Rate new messages of a session in the background. If a run of the session is in progress, another one follows it."""
+        """Rate new messages of a session in the background. If a run of the session is in progress, another run follows it."""
         if self._closed:
             return
         if ref in self._tasks:
@@ -136,7 +141,7 @@ class Scoring:
             await asyncio.wait(tuple(self._tasks.values()))
 
     async def close(self) -> None:
-        """Cancel all runs; messages whose ratings are not stored yet are rated later. Can be called twice."""
+        """Cancel all runs. Messages whose ratings are not stored yet are rated later. Calling the method again does nothing."""
         self._closed = True
         tasks = tuple(self._tasks.values())
         for task in tasks:
@@ -146,14 +151,14 @@ class Scoring:
     # -- one run -----------------------------------------------------------
 
     async def score(self, ref: SessionRef, scorer: str, *, least: int = 1) -> int:
-        """Rate unrated messages of a session in a bounded number of batches; return the number of entries that got an importance.
+        """Rate messages of a session in at most `BATCHES` batches. Return the number of entries that got an importance.
 
-        Never raises: failures are logged and counted, and a later run tries again.
+        The method raises no errors. Failures are logged and counted, and a later run tries again.
 
         Args:
             ref: The session.
             scorer: Name of the scorer.
-            least: Number of messages from which a model is asked.
+            least: Minimum number of unrated messages for which a model is called.
         """
         if ref in self._running:
             return 0
@@ -175,7 +180,10 @@ class Scoring:
         return rated
 
     async def _rate_next(self, ref: SessionRef, name: str, least: int) -> int | None:
-        """Rate the next batch and return the number of entries that got an importance; None if there is none, or it is not due yet."""
+        """Rate the next batch, and return the number of entries that got an importance.
+
+        The result is None if nothing was rated: there is no scorer, there are too few messages, a pause is not over, or the scorer failed.
+        """
         scorer = self._resolve(name)
         if scorer is None or self._clock() < self._paused.get(name, (0, 0))[1]:
             return None
@@ -212,14 +220,17 @@ class Scoring:
         return progress
 
     async def _read_unrated(self, ref: SessionRef, progress: _Progress) -> list[Entry]:
-        """Return the next unrated messages, in whole units, fewer after each failure; skip what needs no rating."""
+        """Return the next messages that need a rating, and advance `progress` past those that need none.
+
+        Messages of a unit stay together. The number of messages is halved after each failure.
+        """
         most = max(1, BATCH >> progress.tries)
         while True:
             entries = await self._store.entries(ref, start=progress.start, limit=_READ)
             units = group_units(entries)
             more = len(entries) == _READ
             if units and len(units) > more and (more or not units[-1].answered):
-                units.pop()  # it can still change, or was read only in part
+                units.pop()  # the last unit can still change, or was not read completely
             batch: list[Entry] = []
             for unit in units:
                 wanted = _select_entries(unit)[:most]
@@ -233,7 +244,10 @@ class Scoring:
     async def _call_scorer(
         self, ref: SessionRef, name: str, scorer: Scorer | Llm, batch: Sequence[Entry]
     ) -> list[float | None] | None:
-        """Return the scorer's ratings of the first messages of a batch, at least one; None if it failed."""
+        """Return the scorer's ratings of the first messages of a batch, at least one, or None if the scorer failed.
+
+        A failure is counted. It pauses the scorer if it could not be reached, and otherwise postpones the batch.
+        """
         self.counts.batches += 1
         try:
             async with self._slots, asyncio.timeout(SECONDS):
@@ -260,7 +274,7 @@ class Scoring:
         self.counts.completion_tokens += tokens.completion_tokens
 
     def _pause_scorer(self, name: str, exc: Exception) -> None:
-        """Pause a scorer that cannot be reached, for all sessions."""
+        """Pause a scorer for all sessions, because it could not be reached. The pause grows with each consecutive failure."""
         failures = self._paused.get(name, (0, 0))[0] + 1
         requested_pause = getattr(exc, "retry_after", None)
         pause = max(_compute_pause(failures), min(LONGEST_PAUSE, int(1000 * requested_pause)) if requested_pause else 0)
@@ -268,7 +282,7 @@ class Scoring:
         _log.warning("the scorer %r could not be reached; retrying in %.1f s: %r", name, pause / 1000, exc)
 
     def _postpone(self, ref: SessionRef, name: str, batch: Sequence[Entry], exc: Exception) -> None:
-        """Schedule a failed batch for a later, smaller attempt, or give it up after the last one."""
+        """Postpone a failed batch, of which the next attempt has fewer messages. After `TRIES` failures, skip it."""
         progress = self._progress[ref]
         progress.tries += 1
         place = f"session {ref.id!r}, messages {batch[0].seq} to {batch[-1].seq}"
@@ -282,7 +296,7 @@ class Scoring:
 
 
 def _select_entries(unit: Unit) -> list[Entry]:
-    """Return the messages of a unit that need a rating: none if any of them has an importance or is pinned."""
+    """Return the messages of a unit that need a rating. None of them does if one has an importance or is pinned."""
     if any(entry.importance is not None or entry.pinned for entry in unit.entries):
         return []
     return [entry for entry in unit.entries if not entry.erased and entry.message.role not in SYSTEM_ROLES]

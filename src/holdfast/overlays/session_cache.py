@@ -1,12 +1,12 @@
-"""The view cache: sessions that a process has just served, so that their next turn reads nothing from the store.
+"""Cache the sessions that this process has recently served, with their views, so that the next turn reads nothing from the store.
 
-One `SessionCache` for all tenants of the process is bounded by bytes. A message that several sessions of a tenant share
-(forks, and sessions that begin alike) is stored, and counted, once. Sizes are estimated when an entry is added or
-removed, never by iterating over a session again.
+A view is the window of one agent's strategy over a session's log (`holdfast.context.view`). All tenants of a process use one `SessionCache`,
+whose size in bytes is limited. If several sessions of a tenant contain the same message, because they are forks or begin alike, the message
+is stored and counted once. Sizes are estimated when an entry is added or removed, without iterating over the session.
 
-A cached session is used only while it is known to match the log: every write increments a session's version, so a write
-that finds the cached version also finds the cached session unchanged. After a write of another process, the session is
-read again. Several servers can share one database without knowing of each other.
+A cached session is used only while it matches the log. Every write increments the version of a session, so if a write finds the cached
+version, the cached session is still valid. After a write by another process, the session is read again. Therefore several servers can use
+one database without knowing of each other.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, SavedView
 
 LAST: Final = 8
-"""Number of newest entries cached of each session: enough to recognise a retry."""
+"""Number of newest entries that are cached for each session. They suffice to recognize a request that is sent again."""
 VIEWS: Final = 4
-"""Maximum number of views cached of each session; the least recently used one is evicted first."""
+"""Maximum number of views that are cached for each session. The least recently used view is evicted first."""
 TENANT_SHARE: Final = 0.5
-"""Share of the cache that one tenant may fill."""
+"""Fraction of the cache that one tenant may fill."""
 LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
-"""Number of entries, or of their tokens, from which folding takes long enough to delay other requests."""
+"""Numbers of entries and of tokens above which adding entries to a view is done in a thread, because it would delay other requests."""
 VIEW_BYTES: Final = 3_000
-"""Estimated size of a view without entries and compactions."""
+"""Estimated bytes of a view without entries and compactions."""
 ENTRY_BYTES: Final = 260
-"""Estimated size of an entry without its message."""
+"""Estimated bytes of an entry without its message."""
 UNIT_BYTES: Final = 350
-"""Estimated size of an entry in each view, including its message in the sent form."""
+"""Estimated bytes of an entry in each view, including the form of its message that is sent."""
 
 
 def is_heavy(entries: Sequence[Entry]) -> bool:
-    """Return True if folding these entries should be done off the event loop. The entries are in order."""
+    """Return True if adding these entries to a view takes so long that it should be done in a thread. The entries must be in order."""
     if not entries:
         return False
     first = entries[0]
@@ -60,12 +60,12 @@ def is_heavy(entries: Sequence[Entry]) -> bool:
 
 
 class CacheItem:
-    """Something cached for a session.
+    """Base class of the objects that are cached for a session.
 
     Attributes:
-        size: Estimated bytes, without messages.
-        message_bytes: Bytes of messages, which may be shared with other items.
-        used: Time of the last use, as a number that only grows.
+        size: Estimated bytes without messages.
+        message_bytes: Bytes of the messages. Other items may use the same messages.
+        used: Value of `SessionCache.uses` at the last use. A higher number means a later use.
     """
 
     size = 0
@@ -73,18 +73,18 @@ class CacheItem:
     used = 0
 
     def close(self) -> None:
-        """Release resources other than memory."""
+        """Release resources other than memory. The cache calls this method when it removes the item."""
 
 
 class CachedView:
-    """A view of a session that is continued from turn to turn.
+    """A cached view of a session. Each turn adds its entries to it.
 
     Attributes:
-        folded: The view as of its last use.
-        pending: Entries added to the log since then, folded in by the next build, which may run in a thread.
-        saved: The view's frontier as stored.
-        size: Estimated bytes without entries, as of the number of `steps`.
-        steps: Value of `FoldedView.steps` at the last estimate.
+        folded: The view without the entries in `pending`.
+        pending: New entries of the log. The next build adds them to the view, possibly in a thread.
+        saved: Frontier of the view as the store has it: the `seq` from which all live entries are sent.
+        size: Estimated bytes without entries, when the view had the number of `steps`.
+        steps: Value of `FoldedView.steps` at the last estimate of `size`.
     """
 
     def __init__(self, view: FoldedView, saved: int) -> None:
@@ -97,7 +97,7 @@ class CachedView:
 
     @property
     def view(self) -> FoldedView:
-        """The view up to the newest entry. Reading it folds in the pending entries and ratings."""
+        """The view up to the newest entry. Reading this property first adds the pending entries and importances to the view."""
         if self.pending:
             pending, self.pending = self.pending, []
             self.folded.extend(pending)
@@ -108,24 +108,24 @@ class CachedView:
 
     @property
     def is_heavy(self) -> bool:
-        """True if the pending work should be done off the event loop."""
+        """True if adding the pending entries takes so long that it should be done in a thread."""
         return self.folded.is_slow or is_heavy(self.pending)
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """Record the importance of messages, by `seq`, for the next build of the view."""
+        """Record the importances of messages, by `seq`. The next build applies them to the view."""
         self._ratings |= importances
 
 
 class CachedSession(CacheItem):
-    """One session as of the last write or read of this process.
+    """A session as it was after the last read or write of this process.
 
     Attributes:
-        session: The session at that version.
-        last: Its newest live entries, in order.
-        views: Views by their keys.
-        held: The entries counted in its size, in order: those that a view sends verbatim, and the last ones.
-        kept: Earlier entries counted in its size, because views keep them.
-        read: A view as read from the store, with its key, until it is built.
+        session: The session.
+        last: The newest live entries of the session, in order, at most `LAST`.
+        views: The views by their keys.
+        held: Entries that are counted in the size, in order: the tails that views send without gaps, and the entries in `last`.
+        kept: Earlier entries that are counted in the size, because a view still sends them.
+        read: A view that was read from the store but not built yet, and its key; None if there is none.
     """
 
     def __init__(self, session: Session, last: Sequence[Entry]) -> None:
@@ -139,11 +139,14 @@ class CachedSession(CacheItem):
         self.metadata_bytes = 0
 
     def is_at(self, session: Session) -> bool:
-        """Return True if this is the same session at the same version; a new one with the same name has another identity."""
+        """Return True if the cached session has the identity and the version of `session`.
+
+        A session that was deleted and created again under the same name has another identity.
+        """
         return (self.session.identity, self.session.version) == (session.identity, session.version)
 
     def find_view(self, key: str) -> CachedView | None:
-        """Return the view with this key and mark it as used."""
+        """Return the view with this key and mark it as used, or return None."""
         found = self.views.get(key)
         if found is not None and len(self.views) > 1:
             self.views[key] = self.views.pop(key)
@@ -151,18 +154,18 @@ class CachedSession(CacheItem):
 
     @property
     def is_whole(self) -> bool:
-        """True if `last` contains all live entries."""
+        """True if `last` contains all live entries of the session."""
         return len(self.last) == self.session.messages
 
     def take_read(self, key: str) -> ReadView | None:
-        """Return the view as read from the store, including later writes, and drop it; None if it was not read, or taken already."""
+        """Remove the view that was read but not built yet, and return it, extended by later writes. Return None if there is none."""
         if self.read is None or self.read[0] != key:
             return None
         read, self.read = self.read[1], None
         return read
 
     def extend(self, session: Session, entries: Sequence[Entry]) -> None:
-        """Advance to the next version of the session, which has more entries."""
+        """Set the next version of the session, and add its new entries to the views."""
         self.session = session
         if entries:
             self.last = (*self.last, *entries)[-LAST:]
@@ -173,14 +176,19 @@ class CachedSession(CacheItem):
             self.read = (key, msgspec.structs.replace(read, session=session, entries=(*read.entries, *entries)))
 
     def is_continued_by(self, appended: Appended, write: Append) -> bool:
-        """Return True if a write of this process directly follows the cached version."""
+        """Return True if a write of this process was applied directly to the cached version, so that the cache can be updated.
+
+        Args:
+            appended: The result of the write.
+            write: The write.
+        """
         before, after = self.session, appended.session
         if appended.replayed or write.retire_from is not None or after.identity != before.identity:
             return False
         if not appended.version == after.version == before.version + 1:
             return False
         if appended.compactions and any(one.status == "live" for one in appended.compactions):
-            return False  # the cached views do not include it
+            return False  # the cached views do not contain the new summary
         if not appended.entries:
             return True
         first, tail = appended.entries[0], before.tail
@@ -188,15 +196,16 @@ class CachedSession(CacheItem):
 
 
 class SessionCache:
-    """The cached sessions of all tenants of one process, at most `max_bytes` by estimate.
+    """The cached sessions of all tenants of one process.
 
-    A tenant may fill at most half of it. When it is full, sessions of tenants above an equal share are evicted, least
-    recently used first, so a busy tenant never displaces one that uses little.
+    One tenant may fill at most half of the cache. When the cache is full, the least recently used sessions are evicted, but only of tenants that
+    use more than an equal part. A busy tenant therefore never displaces a tenant that uses little.
 
     Attributes:
-        tenant_bytes: Maximum size of one tenant's part.
-        uses: Number of uses so far, which orders uses in time.
-        is_contended: True if all tenants together could exceed the limit.
+        max_bytes: Maximum estimated bytes of the cache.
+        tenant_bytes: Maximum estimated bytes of one tenant.
+        uses: Number of uses of items so far, by which uses are ordered in time.
+        is_contended: True if all tenants together could exceed `max_bytes`.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
@@ -208,23 +217,23 @@ class SessionCache:
 
     @property
     def size(self) -> int:
-        """Estimated bytes of everything cached."""
+        """Estimated bytes of all cached items."""
         return sum(tenant.size for tenant in self._tenants)
 
     def open_tenant(self) -> TenantCache:
-        """Create the part of a tenant, which the caller has to close."""
+        """Create the cache of a tenant. The caller must close it."""
         tenant = TenantCache(self)
         self._tenants.append(tenant)
         self.is_contended = len(self._tenants) * self.tenant_bytes > self.max_bytes
         return tenant
 
     def remove(self, tenant: TenantCache) -> None:
-        """Remove the part of a tenant."""
+        """Remove the cache of a tenant."""
         if tenant in self._tenants:
             self._tenants.remove(tenant)
 
     def trim(self) -> None:
-        """Evict items until the cache is within its limit."""
+        """Evict items until the cache does not exceed `max_bytes`."""
         while self.size > self.max_bytes:
             filled = [tenant for tenant in self._tenants if len(tenant)]
             share = self.max_bytes / len(filled)
@@ -232,10 +241,10 @@ class SessionCache:
 
 
 class TenantCache:
-    """The cached sessions of one tenant.
+    """The cached sessions of one tenant, and other items that belong to sessions.
 
     Attributes:
-        size: Estimated bytes.
+        size: Estimated bytes of all items.
     """
 
     def __init__(self, cache: SessionCache) -> None:
@@ -243,9 +252,9 @@ class TenantCache:
         self._cache = cache
         self._items: OrderedDict[Hashable, CacheItem] = OrderedDict()
         self._messages: dict[bytes, Message] = {}
-        """By digest: the message object shared by all sessions that have this message."""
+        """The message object that all sessions with this message use, by the digest of the message."""
         self._copies: dict[bytes, int] = {}
-        """By digest: the number of entries that use the message, if more than one."""
+        """The number of entries that use a message, by the digest of the message. Messages that only one entry uses are left out."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -253,7 +262,7 @@ class TenantCache:
     # -- sessions ------------------------------------------------------------
 
     def get(self, ref: SessionRef) -> CachedSession | None:
-        """Return the cached session and mark it as used; None if it is not cached."""
+        """Return the cached session and mark it as used, or return None if the session is not cached."""
         item = self._items.get(ref)
         if not isinstance(item, CachedSession):
             return None
@@ -262,7 +271,7 @@ class TenantCache:
         return item
 
     def put_read(self, read: ReadView, key: str) -> CachedSession:
-        """Cache a session with a view that was read but not built yet, so that a turn reads it only once."""
+        """Cache a session with a view that was read but not built yet, so that the turn does not read it again."""
         self.drop(read.session.ref)
         read = self.share(read)
         cached = CachedSession(read.session, read.entries)
@@ -274,7 +283,7 @@ class TenantCache:
         return cached
 
     def share(self, read: ReadView) -> ReadView:
-        """Return a view just read, with equal messages replaced by the cached objects."""
+        """Return a view that was read from the store, in which messages that are cached already are replaced by the cached objects."""
         if not self._messages:
             return read
         head, entries = (tuple([self._share_message(entry) for entry in part]) for part in (read.head, read.entries))
@@ -284,11 +293,11 @@ class TenantCache:
         """Cache a view of a session.
 
         Args:
-            session: The version that the view was built from.
-            last: Its newest live entries, in order.
+            session: The session, in the version from which the view was built.
+            last: The newest live entries of the session, in order.
             key: Key of the view.
-            view: The view, with all of the log folded in.
-            saved: The view's frontier as stored.
+            view: The view. It must contain the complete log.
+            saved: Frontier of the view as the store has it.
         """
         found = self._items.get(session.ref)
         self.drop(session.ref)
@@ -302,7 +311,7 @@ class TenantCache:
         self.keep(session.ref, cached)
 
     def take(self, ref: SessionRef, appended: Appended, write: Append) -> None:
-        """Apply a write of this process, or drop the session if the write does not follow the cached version."""
+        """Update the cached session with a write of this process. If the write was not applied to the cached version, remove the session."""
         cached = self._items.get(ref)
         if not isinstance(cached, CachedSession):
             return
@@ -325,7 +334,7 @@ class TenantCache:
             self._enforce_limits(ref, cached)
 
     def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
-        """Record the importance of a session's messages, if the session is cached."""
+        """Record the importances of messages by `seq`, if their session is cached."""
         cached = self._items.get(ref)
         if isinstance(cached, CachedSession):
             cached.read = None
@@ -333,7 +342,10 @@ class TenantCache:
                 view.rate(importances)
 
     def apply_change(self, before: Session, after: Session) -> None:
-        """Replace `before` with `after`, a version in which this process changed only the session's own fields, not the log."""
+        """Replace the cached session `before` by `after`, in which this process changed fields of the session, but not the log.
+
+        If `before` is not the cached version, or `after` not the version that follows it, the session is removed from the cache.
+        """
         cached = self._items.get(before.ref)
         if not isinstance(cached, CachedSession):
             return
@@ -345,13 +357,13 @@ class TenantCache:
             self.forget(before.ref)
 
     def forget(self, ref: SessionRef) -> None:
-        """Drop a session from the cache."""
+        """Remove a session from the cache."""
         self.drop(ref)
 
     # -- items of any kind ---------------------------------------------------
 
     def find(self, key: Hashable) -> CacheItem | None:
-        """Return an item and mark it as used; None if it is not cached."""
+        """Return an item and mark it as used, or return None if it is not cached."""
         item = self._items.get(key)
         if item is not None:
             self._items.move_to_end(key)
@@ -359,7 +371,7 @@ class TenantCache:
         return item
 
     def keep(self, key: Hashable, item: CacheItem) -> None:
-        """Cache an item as just used, replacing another one with that key. Its `size` must be set."""
+        """Cache an item, and mark it as used. It replaces another item with the same key. The caller must have set its `size`."""
         self.drop(key)
         self._items[key] = item
         self._cache.uses = item.used = self._cache.uses + 1
@@ -367,7 +379,7 @@ class TenantCache:
         self._enforce_limits(key, item)
 
     def resize(self, key: Hashable, item: CacheItem, size: int) -> None:
-        """Update the size of an item, if it is still the cached one."""
+        """Update the size of an item, if it is still in the cache."""
         if size != item.size and self._items.get(key) is item:
             self.size += size - item.size
             item.size = size
@@ -387,7 +399,7 @@ class TenantCache:
         item.close()
 
     def get_last_use(self) -> int:
-        """Return the time of the last use of the item that will be evicted next."""
+        """Return `CacheItem.used` of the least recently used item, which will be evicted next."""
         return next(iter(self._items.values())).used
 
     def evict(self) -> None:
@@ -395,13 +407,16 @@ class TenantCache:
         self.drop(next(iter(self._items)))
 
     def close(self) -> None:
-        """Remove everything."""
+        """Remove all items, and remove this cache from the `SessionCache`."""
         for key in list(self._items):
             self.drop(key)
         self._cache.remove(self)
 
     def _enforce_limits(self, key: Hashable, item: CacheItem) -> None:
-        """Enforce the limits after an item was added or grew. An item that alone exceeds the limit is removed first."""
+        """Evict items until the limits are kept. Call it after an item was added or has grown.
+
+        If the item alone exceeds the limit of the tenant, it is removed itself, before other items are evicted.
+        """
         most = self._cache.tenant_bytes
         if self.size > most:
             if item.size + item.message_bytes > most:
@@ -410,17 +425,17 @@ class TenantCache:
                 self.evict()
         self._cache.trim()
 
-    # -- what sessions take --------------------------------------------------
+    # -- sizes of sessions ---------------------------------------------------
 
     def _share_message(self, entry: Entry) -> Entry:
-        """Return an entry with its message replaced by the cached one, if that is equal."""
+        """Return an entry whose message is replaced by the cached object, if an equal message is cached."""
         known = self._messages.get(entry.digest)
         if known is None or known is entry.message or known != entry.message:
             return entry
         return msgspec.structs.replace(entry, message=known)
 
     def _admit(self, cached: CachedSession, entry: Entry) -> None:
-        """Add an entry to a session's size. A message shared with other entries is counted once."""
+        """Count an entry in the size of a session. In the size of the tenant, a message that several entries use is counted once."""
         digest, message = entry.digest, entry.message
         size = estimate_message_bytes(message)
         cached.held.append(entry)
@@ -435,7 +450,7 @@ class TenantCache:
             self._messages[digest] = message
 
     def _release(self, cached: CachedSession, entry: Entry) -> None:
-        """Remove an entry from a session's size."""
+        """Subtract an entry from the size of a session. In the size of the tenant, its message is counted until no entry uses it."""
         digest, size = entry.digest, estimate_message_bytes(entry.message)
         cached.message_bytes -= size
         if entry.metadata:
@@ -451,7 +466,7 @@ class TenantCache:
             del self._messages[digest]
 
     def _admit_all(self, cached: CachedSession) -> None:
-        """Add all entries that the views of a session use, and its last entries, to its size."""
+        """Count all entries that the views of a session use, and its newest entries, in the size of the session."""
         entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.list_entries()}
         entries |= {entry.seq: entry for entry in cached.last}
         for seq in sorted(entries):
@@ -459,7 +474,7 @@ class TenantCache:
         self._measure(cached)
 
     def _measure(self, cached: CachedSession) -> None:
-        """Update a session's estimated size from its number of entries and the changes of its views."""
+        """Estimate the size of a session again, from the number of its entries and from the views that have changed."""
         moved, views = False, 0
         for view in cached.views.values():
             if view.steps != view.folded.steps:
@@ -474,7 +489,7 @@ class TenantCache:
         cached.size = size
 
     def _drop_unused(self, cached: CachedSession) -> None:
-        """Remove entries from a session's size that no view uses any longer."""
+        """Subtract entries that no view uses any longer from the size of a session."""
         keeps = {seq for view in cached.views.values() for seq in view.folded.list_kept_seqs()}
         floor = min((view.folded.frontier for view in cached.views.values()), default=0)
         if cached.last:
@@ -489,31 +504,34 @@ class TenantCache:
 
 
 PREVIEW: Final = "preview "
-"""Prefix of the key of a view that no turn continues, because a turn's prompt may depend only on the turns before it."""
+"""Prefix of the keys of views for previews. No turn continues such a view, because a prompt must depend only on the turns before it."""
 _SLACK: Final = 8
-"""The view of a buffer is saved again once the buffer has moved by more than 1/`_SLACK` of its messages."""
+"""The view of a strategy with a buffer of messages is saved when the buffer has moved by more than 1/`_SLACK` of its length."""
 _READS: Final = 4
-"""How often a view is read again because the log changed between two reads."""
+"""Maximum number of attempts to read a view if the log changes during each attempt."""
 
 
 class ReadView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything needed to build from a view, as of one moment."""
+    """The data in the store from which a view is built, all from one version of the session."""
 
     session: Session
     state: ViewState | None
-    """The saved state; None if the view has to be computed from the whole live path and `live`."""
+    """The saved state of the view. None: the view must be computed from all live entries and the summary in `live`."""
     head: tuple[Entry, ...]
-    """Entries that the state keeps from before its frontier."""
+    """Entries before the frontier of the state that are still sent."""
     entries: tuple[Entry, ...]
-    """The live path from the state's frontier on."""
+    """The live entries from the frontier of the state on, or all live entries if there is no state."""
     live: StoredCompaction | None
-    """The view's live summary, which is part of the state if there is one."""
+    """The summary in use for the view, or None. A saved state contains it already."""
     saved: int
-    """The frontier as stored; 0 if there is no saved view that can be continued."""
+    """Frontier of the view as the store has it; 0 if no saved view can be continued."""
 
 
 async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
-    """Return the view with this key. A view saved under other rules, or without the live summary, is computed anew.
+    """Read the view with a key from the store.
+
+    The saved state is ignored if another version of Holdfast's rules produced it, or if it does not contain the summary in use. The result
+    then contains all live entries.
 
     Raises:
         SessionNotFound: The session does not exist.
@@ -539,12 +557,12 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
 
 
 def choose_view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | None:
-    """Return the view to save, or None: a view is worth a write only if the build moved its frontier.
+    """Return the view to save after a build, or None if it need not be saved because its frontier has not moved enough.
 
     Args:
-        built: The build.
-        frontier: The frontier as stored.
-        version: Version of the session that the view was built from.
+        built: The working set that was built.
+        frontier: Frontier of the view as the store has it.
+        version: Version of the session from which the view was built.
     """
     # A buffer slides with every message. Reading a few more messages again is cheaper than saving it each time.
     if abs(built.view.frontier - frontier) <= built.request.strategy.history // _SLACK:

@@ -1,4 +1,4 @@
-"""Writes summaries: with a model, in as many calls as its window requires, or with a user-defined function."""
+"""Write summaries with a user-defined function or with a model, which is called as often as its context window requires."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.compacting")
 _CHUNK_LEAST: Final = 128
-"""Minimum number of tokens of the conversation that a summarizer must be able to read at once."""
+"""Minimum tokens of the conversation that a model must be able to read in one call."""
 _OWN_SHARE: Final = 0.25
-"""Maximum share of a model's input that a summary may have: the model reads the previous one along with the conversation."""
+"""Maximum size of a summary, as a fraction of the model's input. The model must read the previous summary together with messages."""
 _SMALLER: Final = 3
-"""How often chunks are halved because the model found one too long."""
+"""Maximum number of attempts with smaller and smaller chunks, if the model rejects a chunk as too long."""
 _RUNAWAY: Final = 24
-"""Characters per allowed token after which an answer is cut off."""
+"""Number of characters per allowed token after which the call is stopped, because the answer does not end."""
 _ERROR_CHARS: Final = 400
-"""Maximum length of a model's own message in the record of a failure."""
+"""Maximum number of characters of a model's error message that the record of a failure contains."""
 
 Writer = Llm | Summarizer
 """A model or a function that writes summaries."""
@@ -55,9 +55,9 @@ class SummaryError(Exception):
     """A summary could not be written.
 
     Args:
-        reason: One word, used for counts.
-        message: Description of the failure, without content of the conversation.
-        pause: Seconds that the model asked to wait.
+        reason: One word, by which failures are counted.
+        message: Description of the failure. It must not contain content of the conversation.
+        pause: Seconds for which the model asked to wait, or None.
     """
 
     def __init__(self, reason: str, message: str, *, pause: float | None = None) -> None:
@@ -67,20 +67,20 @@ class SummaryError(Exception):
 
 
 class SummaryInput(msgspec.Struct, frozen=True, kw_only=True):
-    """Input of a summarizer, and the maximum length of the summary."""
+    """The messages to summarize, the previous summary, and the maximum length of the new summary."""
 
     units: Sequence[Unit]
     earlier: str | None
-    """The previous summary, to be included in the new one."""
+    """The previous summary, which the new one must include; None if there is none."""
     tokens: int
-    """Maximum length of the summary, measured by `count`."""
+    """Maximum tokens of the new summary, counted by `count`."""
     count: Count
-    """The view's counter."""
+    """Token counter of the view."""
     prompt: str = PROMPT
 
 
 class SummaryCost(msgspec.Struct):
-    """Cost of a summary so far, including failed calls."""
+    """Calls and tokens that a summary has cost so far, including failed calls."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -88,23 +88,23 @@ class SummaryCost(msgspec.Struct):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A summary that passed the checks."""
+    """A summary that was written and has passed the checks."""
 
     text: str
     chunks: int
-    """Number of parts in which the source was read."""
+    """Number of parts into which the messages were divided for the model."""
     cut: bool
-    """True if the summary was too long and had to be cut."""
+    """True if the summary was too long and its end was cut off."""
 
 
 async def write_summary(writer: Writer, reading: SummaryInput, spent: SummaryCost, *, seconds: float) -> Draft:
-    """Return a summary of `reading`.
+    """Write a summary, and return it after checks.
 
     Args:
-        writer: The model or function.
-        reading: Input of the summary.
-        spent: Updated with the cost of all calls, even if the summary fails.
-        seconds: Timeout of one call.
+        writer: The model or function that writes it.
+        reading: The messages to summarize.
+        spent: The cost of all calls is added to it, even if the summary fails.
+        seconds: Maximum seconds of one call.
 
     Raises:
         SummaryError: No usable summary was written.
@@ -125,22 +125,37 @@ async def write_summary(writer: Writer, reading: SummaryInput, spent: SummaryCos
 
 
 def compute_summary_tokens(writer: Writer, tokens: int) -> int:
-    """Return the maximum tokens of a summary: `tokens`, or less if the window of the summarizing model is small."""
+    """Return the maximum tokens of a summary: `tokens`, or fewer if the context window of the model that writes it is small."""
     if isinstance(writer, Summarizer):
         return tokens
     try:
         return max(1, min(tokens, int(_OWN_SHARE * writer.compute_budget(tools=False).counted)))
     except InvalidRequest:
-        return tokens  # no room at all: `compute_capacity` reports that
+        return tokens  # the window has no space for a prompt, which `compute_capacity` reports
 
 
 def compute_capacity(writer: Writer, reading: SummaryInput, calls: int) -> int | None:
-    """Return the tokens, by the writer's counter, that so many calls can read; None if there is no limit."""
+    """Return the tokens of the conversation that a writer can read in `calls` calls, by its own counter, or None if there is no limit.
+
+    Raises:
+        SummaryError: The context window of the model is too small.
+    """
     return None if isinstance(writer, Summarizer) else calls * _compute_chunk_tokens(writer, reading)
 
 
 def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None = None) -> int:
-    """Return the tokens of the conversation that a call can read in addition to the task, an earlier summary and a first answer."""
+    """Return the tokens of the conversation that a model can read in one call.
+
+    The rest of the context window is needed for the task, the previous summary, and a first answer that has to be shortened.
+
+    Args:
+        llm: The model.
+        reading: Input of the summary.
+        window: Size of the context window in tokens. None: the size in `llm`.
+
+    Raises:
+        SummaryError: The context window is too small.
+    """
     sized = msgspec.structs.replace(llm, context_window=window) if window is not None else llm
     task = Task(text="", earlier="", tokens=reading.tokens, prompt=reading.prompt)
     counter = llm.counter
@@ -163,14 +178,14 @@ def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None
 
 
 def _split_source(llm: Llm, reading: SummaryInput, tokens: int) -> list[str]:
-    """Split the source into the parts of each call. Run it in a thread, because counting may take long."""
+    """Divide the messages into one text for each call, with at most `tokens` tokens. Run it in a thread, because counting may take long."""
     return join_chunks(list(iter_records(reading.units)), tokens, llm.counter)
 
 
 async def _write_by_model(
     llm: Llm, reading: SummaryInput, texts: Sequence[str], spent: SummaryCost, seconds: float
 ) -> Draft:
-    """Summarize all parts in order, each together with the summary of the previous ones."""
+    """Summarize the texts in order. Each call gets one text, and the summary of all texts before it."""
     earlier, cut = reading.earlier, False
     for text in texts:
         task = Task(text=text, earlier=earlier, tokens=reading.tokens, prompt=reading.prompt)
@@ -179,7 +194,10 @@ async def _write_by_model(
 
 
 async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost, seconds: float) -> tuple[str, bool]:
-    """Return the answer to one task, and whether it had to be cut. An answer that is too long is rewritten once."""
+    """Return the summary for one task, and True if its end was cut off.
+
+    If the first answer is too long, the model is asked once to shorten it.
+    """
     answer = await _require_flawless(await _call_model(llm, task.messages, task.tokens, spent, seconds), task, count)
     if count.text(answer) <= task.tokens:
         return answer, False
@@ -190,7 +208,7 @@ async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost
 
 
 async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
-    """Return the flaw of an answer, if any. Runs in a thread if necessary, because the whole source is read."""
+    """Return the flaw that makes an answer unusable, or None. The check runs in a thread if the source is long, because it reads all of it."""
     return await run_cpu(find_flaw, answer, task, count)
 
 
@@ -217,7 +235,7 @@ _WRONG: Final[Mapping[str, str]] = {
 async def _call_model(
     llm: Llm, messages: list[dict[str, Any]], tokens: int, spent: SummaryCost, seconds: float
 ) -> Answer:
-    """Call the model once and return its answer."""
+    """Call the model once, and return its answer. The cost of the call is added to `spent`."""
     body: dict[str, Any] = {**llm.params, "model": llm.model, "messages": messages}
     if llm.max_tokens is not None:
         body.setdefault("max_tokens", llm.max_tokens)
@@ -260,7 +278,7 @@ def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
 
 
 async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: SummaryCost, seconds: float) -> Draft:
-    """Return the summary of a user-defined function, checked like a model's answer."""
+    """Return the summary that a user-defined function writes. It is checked like the answer of a model."""
     messages = [to_chat_message(message) for unit in reading.units for _, message in list_messages(unit)]
     text = "\n".join(iter_records(reading.units))
     task = Task(text=text, earlier=reading.earlier, tokens=reading.tokens, prompt=reading.prompt)
@@ -278,7 +296,7 @@ async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: S
 async def call_summarizer(
     writer: Summarizer, messages: list[dict[str, Any]], *, earlier: str | None, tokens: int
 ) -> Any:
-    """Call a summarizer function: directly if it is asynchronous, else in a thread, because it may block."""
+    """Call a summarizer function, and return its result. A function that is not asynchronous runs in a thread, because it may block."""
 
     def call() -> Any:
         return writer.write(messages, earlier=earlier, tokens=tokens)
@@ -291,7 +309,14 @@ async def call_summarizer(
 
 @asynccontextmanager
 async def _convert_errors(name: str, seconds: float) -> AsyncIterator[None]:
-    """Convert the errors of a call to `SummaryError`, except `ContextTooLong`, which the caller handles."""
+    """Enter a context that converts errors to `SummaryError`, and stops the call after `seconds`.
+
+    `ContextTooLong` is not converted, because the caller handles it.
+
+    Args:
+        name: Name of the model or function, for messages.
+        seconds: Maximum seconds of the call.
+    """
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -1,6 +1,6 @@
-"""One summary from its source to the finished compaction: what it covers, what the summarizer reads, and the resulting view.
+"""Prepare a summary and complete it: find the messages that it covers, read the summarizer's input, and make the compaction and its view.
 
-Reads the store but writes nothing: `holdfast.overlays.compactor` decides when a summary is made, and stores it.
+This module reads from the store, but writes nothing. `holdfast.overlays.compactor` decides when a summary is made, and stores it.
 """
 
 from __future__ import annotations
@@ -42,59 +42,61 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import SavedView
 
 _CALLS: Final = 8
-"""Maximum number of calls for which the range of the digest is read from the log again; a longer range is represented by the digest."""
+"""Maximum size, in calls of the model, of the messages behind a digest that are read from the log again. If they need more calls, the model
+reads the newest of them, and the digest.
+"""
 _FUNCTION_TOKENS: Final = 500_000
-"""The same limit in tokens, for a user-defined function."""
+"""Maximum tokens of the messages behind a digest that are read from the log again, if a user-defined function writes the summary."""
 _GAP_ENTRIES: Final = 5_000
-"""Maximum number of entries of that range."""
+"""Maximum number of entries behind a digest that are read from the log again."""
 _SHOWN_IDENTIFIER: Final = 200
-"""Maximum number of characters of a lost identifier in a report."""
+"""Maximum number of characters of each lost identifier in the report on a summary."""
 
 Trigger = Literal["after", "inline", "asked"]
-"""Reason for a summary: after a turn, because the next call would not fit, or on request."""
+"""Reason for a summary. `after`: one was due after a turn. `inline`: the next call would not fit. `asked`: a client requested it."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary to be made."""
+    """The task to make one summary of a session."""
 
     ref: SessionRef
     key: str
-    """Key of the view."""
+    """Key of the view that is summarized."""
     request: Request
-    """The request that the view's working sets are built for."""
+    """The request for which working sets of the view are built."""
     how: Strategy
-    """When a summary is due and how far it reaches: the view's own strategy, or the options of a request."""
+    """Strategy that decides if a summary is due and which messages it covers: the strategy of the view, or one made from a client's options."""
     writer: Writer
     trigger: Trigger
     preview: bool = False
 
     def compute_room(self, strategy: Strategy) -> Room:
-        """Return the tokens that a window may use.
+        """Return the token limit of a window with `strategy`.
 
         Raises:
-            BudgetTooSmall: System prompt and tools leave no room.
+            BudgetTooSmall: System prompt and tools leave no tokens for the conversation.
         """
         request = msgspec.structs.replace(self.request, strategy=strategy)
         return request.make_room(request.compute_limit(request.count_overhead()))
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """A view as read from the store, and the plan for its summary."""
+    """A view that was read from the store, and the plan for its summary."""
 
     session: Session
     entries: Sequence[Entry]
-    """The entries that the view keeps from before its frontier, and the live path from the frontier on."""
+    """The entries before the view's frontier that are still sent, and the live entries from the frontier on."""
     live: StoredCompaction | None
     window: Window
     plan: Plan
 
 
 async def find_source(store: Store, job: Job) -> Source | None:
-    """Return the source of a summary, or None if there is nothing to summarize, or too little.
+    """Read the view of a job and plan its summary. Return None if there is nothing to summarize, or too little.
 
     Raises:
         Conflict: The log changed repeatedly while it was read.
-        BudgetTooSmall: System prompt and tools leave no room.
+        BudgetTooSmall: System prompt and tools leave no tokens for the conversation.
         SessionNotFound: The session does not exist any more.
     """
     read = await read_view(store, job.ref, job.key)
@@ -108,7 +110,7 @@ async def find_source(store: Store, job: Job) -> Source | None:
 
 
 def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
-    """Return the view's window with everything that is in the log, before its strategy shortens it."""
+    """Return the window of a view without applying a token limit. It contains all messages that were not evicted by an earlier build."""
     unbounded = Strategy(
         name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
     )
@@ -121,10 +123,13 @@ def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
 
 
 async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
-    """Return the summarizer's input: the range to be covered, the range of the digest as far as it can be read, the earlier summary.
+    """Return the input of the summarizer.
+
+    It consists of the messages that the summary will replace, the newest messages behind the digest, as many as the summarizer can read, and
+    the previous summary. If some of the messages behind the digest are not read, the digest is included.
 
     Raises:
-        SummaryError: The summarizer's window is too small.
+        SummaryError: The context window of the summarizer is too small.
     """
     made, count = seen.plan, job.request.count
     text_tokens = count_room_for_text(made.find_first(made.units), made.last, made.allowance, count, job.request.marker)
@@ -146,7 +151,14 @@ async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
 
 
 async def _read_gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -> tuple[list[Entry], bool]:
-    """Return the newest entries of a gap that have at most so many tokens, and True if these are all entries of the gap."""
+    """Return the newest entries of a gap with at most `tokens` tokens, and True if they are all entries of the gap.
+
+    Args:
+        store: The store.
+        job: The job.
+        gap: First `seq` and end `seq` (exclusive) of the gap.
+        tokens: Maximum tokens of the entries.
+    """
     entries = await store.entries(job.ref, start=gap[0], stop=gap[1], limit=_GAP_ENTRIES, descending=True)
     kept: list[Entry] = []
     for entry in entries:
@@ -158,7 +170,7 @@ async def _read_gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -
 
 
 def make_attempt(job: Job, seen: Source, spent: SummaryCost, now: int) -> NewCompaction:
-    """Return the compaction with everything that is known before its text."""
+    """Return the compaction as far as it is known before its text is written. It is also the record of a failed attempt."""
     return NewCompaction(
         view=job.key,
         first=seen.plan.find_first(seen.plan.units),
@@ -180,7 +192,15 @@ def make_attempt(job: Job, seen: Source, spent: SummaryCost, now: int) -> NewCom
 def compose(
     job: Job, seen: Source, read: SummaryInput, draft: Draft, begun: NewCompaction
 ) -> tuple[NewCompaction, SavedView]:
-    """Return the compaction, and the view that continues with it."""
+    """Return the completed compaction, and the view that contains it and that the next turns continue.
+
+    Args:
+        job: The job.
+        seen: The source of the summary.
+        read: The input of the summarizer.
+        draft: The written summary.
+        begun: The compaction without a text, from `make_attempt`.
+    """
     plan, count = seen.plan, job.request.count
     first = plan.find_first(read.units)
     marker = job.request.marker
@@ -202,7 +222,7 @@ def compose(
 
 
 def _make_report(seen: Source, read: SummaryInput, draft: Draft) -> dict[str, Any]:
-    """Return a report on the quality of a summary."""
+    """Return a report on the quality of a summary: identifiers of its source that the prompt no longer contains, chunks, and `cut`."""
     before = [*collect_texts(read.units), *([read.earlier] if read.earlier else [])]
     missing = find_lost(before, [draft.text, *collect_texts(seen.plan.rest)])
     return {
