@@ -265,7 +265,8 @@ async def test_explain_shows_the_outcome_of_each_message() -> None:
             )
         async with session.turn("now") as turn:
             lines = turn.explain().splitlines()
-            assert lines[0] == f"{len(turn.messages)} messages, {turn._turn.working_set.tokens} of 300 tokens"  # type: ignore[union-attr]
+            used = f"{turn._turn.working_set.tokens} of 300 tokens"  # type: ignore[union-attr]
+            assert lines[0] == f"{len(turn.messages)} messages, strategy token_window, {used}"
             told = [line.split()[1] for line in lines[1:]]
             assert told[:2] == ["anchored", "evicted"]
             assert told[-1] == "kept"

@@ -460,6 +460,24 @@ async def test_turn_explanation_counts_the_tokens_its_compactions_replace() -> N
             assert f"{digest['source_tokens']:,} tokens in {digest['tokens']:,}" in turn.explain().splitlines()[1]
 
 
+async def test_both_explanations_list_every_message_of_the_prompt() -> None:
+    """The system prompt and the tools too, which are not part of the conversation's budget."""
+    tool = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
+    async with opened() as hf:
+        session = await hf.session("s", user_id="ada", system="Be brief.")
+        async with session.turn("Hi.", tools=[tool]) as turn:
+            first, *rows = turn.explain().splitlines()
+            turn.add("Hello.")
+        found = await session.explain(turn=0)
+        assert found.overhead == turn.explanation()["overhead"]
+        assert first.startswith("2 messages, strategy digest, ")
+        assert str(found).splitlines()[1:] == rows
+        assert first.partition(", ")[2] == str(found).splitlines()[0].partition("sent: ")[2]
+        assert [row.split()[0] for row in rows] == ["system", "tools", "0"]
+        assert found.budget == (await session.explain()).budget
+        assert (await session.explain()).overhead["tools"] == 0
+
+
 async def test_prompt_in_another_dialect_is_explained_as_sent() -> None:
     """It is rebuilt byte for byte, and its text is found."""
     llm = Llm(name="default", model="claude-sonnet-4-5", client=ScriptedModel("ok"), dialect="anthropic")

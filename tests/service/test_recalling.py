@@ -303,13 +303,17 @@ async def test_explanation_names_what_was_recalled() -> None:
         await session.send("What was the gate code again?")
         record = await last_record(at, session.ref)
         found = await session.explain(turn=0)
-        assert (found.exact, found.recalled, found.recalled_tokens) == (False, record.recalled, record.recalled_tokens)
+        assert (found.exact, found.recalled, found.overhead["recalled"]) == (
+            False,
+            record.recalled,
+            record.recalled_tokens,
+        )
         listed = ", ".join(record.recalled)
         assert f"\n  recalled from other sessions: {listed} ({record.recalled_tokens} tokens); not rebuilt" in str(
             found
         )
         assert (await session.explain()).recalled == ()
-        mixed = msgspec.structs.replace(found, recalled=("new#0", "mem_1", "harbour#0"), recalled_tokens=1234)
+        mixed = msgspec.structs.replace(found, recalled=("new#0", "mem_1", "harbour#0"), overhead={"recalled": 1234})
         parts = "from this session: new#0; from memories: mem_1; from other sessions: harbour#0 (1,234 tokens); not"
         assert f"  recalled {parts}" in str(mixed)
         own = msgspec.structs.replace(mixed, recalled=("new#0",))

@@ -32,7 +32,7 @@ class Run(msgspec.Struct, frozen=True, gc=False, rename={"first": "from", "last"
 
     def __str__(self) -> str:
         place = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
-        return f"{place:>11}  {self.decision:<9}  {self.tokens:>7,} tokens  {self.reason}"
+        return _format_row(place, self.decision, self.tokens, self.reason)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the run as the API shows it."""
@@ -128,6 +128,23 @@ def decode_record(data: bytes) -> BuildRecord | None:
         return _decode_record(data)
     except msgspec.MsgspecError:
         return None
+
+
+def format_table(overhead: Mapping[str, int], runs: Sequence[Run]) -> Iterator[str]:
+    """Yield one line for each part of a prompt before the conversation, and for each run of messages.
+
+    Args:
+        overhead: tokens in addition to the conversation, as `Overhead.to_wire` returns them.
+        runs: the decisions about the messages.
+    """
+    for name in ("system", "tools", "introduction"):
+        if tokens := overhead.get(name, 0):
+            yield f"  {_format_row(name, 'sent', tokens, 'not part of the conversation and its budget')}"
+    yield from (f"  {run}" for run in runs)
+
+
+def _format_row(place: str, decision: str, tokens: int, reason: str) -> str:
+    return f"{place:>12}  {decision:<9}  {tokens:>7,} tokens  {reason}"
 
 
 def describe_strategy(strategy: Strategy) -> dict[str, Any]:

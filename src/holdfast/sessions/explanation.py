@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.context.explain import CompactionSize, Run
+from holdfast.context.explain import CompactionSize, Run, format_table
 from holdfast.context.presence import Departure, Excerpt, State
 from holdfast.context.recalled import format_time
 
@@ -87,8 +87,8 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     compactions: tuple[CompactionSize, ...]
     recalled: tuple[str, ...] = ()
     """What was recalled in the prompt: `session#seq` of messages, ids of memories."""
-    recalled_tokens: int = 0
-    """Tokens of the recalled block. They are not part of `tokens`."""
+    overhead: dict[str, int] = {}
+    """Tokens that are not part of `tokens`: of the `system` prompt, the `tools`, the `introduction` and the `recalled` block."""
     decisions: tuple[Run, ...] = ()
     """What the prompt does with each message of the session, as ranges. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
@@ -127,8 +127,8 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
         yield f"  {one}"
     if explanation.recalled:
         yield f"  {_format_recalled(explanation)}"
-    for run in explanation.decisions:
-        yield f"  {run}"
+    if explanation.decisions:
+        yield from format_table(explanation.overhead, explanation.decisions)
     for message in explanation.messages:
         yield ""
         yield from _format_message(message, commands)
@@ -146,7 +146,7 @@ def _format_recalled(explanation: Explanation) -> str:
         groups.setdefault(group, []).append(one)
     listed = "; ".join(f"{where}: {', '.join(ids)}" for where, ids in groups.items())
     missing = "" if groups.keys() == {own} else "; not rebuilt, because its text is not recorded"
-    return f"recalled {listed} ({explanation.recalled_tokens:,} tokens){missing}"
+    return f"recalled {listed} ({explanation.overhead['recalled']:,} tokens){missing}"
 
 
 def _format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:

@@ -252,7 +252,7 @@ def _build_explanation(
         frontier=built.window.units[0].first if built.window.units else 0,
         compactions=tuple(built.list_compactions()),
         recalled=found.record.recalled if found.record else built.recalled.ids if built.recalled else (),
-        recalled_tokens=found.record.recalled_tokens if found.record else built.recalled_tokens,
+        overhead=_measure_overhead(found),
         decisions=() if entries or words is not None else tuple(built.list_decisions()),
         messages=tuple(messages),
     )
@@ -273,6 +273,18 @@ def _explain_message(
         remedies=tuple(remedies),
         redacted=_REDACTED in entry.message.text,
     )
+
+
+def _measure_overhead(found: Preview) -> dict[str, int]:
+    """Return the tokens that a prompt has in addition to the conversation.
+
+    The tools of a past call are not recorded. Their tokens are what is left of its recorded overhead.
+    """
+    overhead, record = found.built.overhead, found.record
+    if record is None:
+        return overhead.to_wire(found.built.recalled_tokens)
+    tools = max(0, record.overhead - overhead + overhead.tools)
+    return {**overhead.to_wire(record.recalled_tokens), "tools": tools}
 
 
 def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.context.build import WorkingSet
+from holdfast.context.explain import format_table
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
@@ -277,7 +278,8 @@ class OpenTurn:
         """Return a text about the last working set: what it contains and leaves out, and why. One line per run of messages."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
-        head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
+        used = f"strategy {built.request.strategy.name}, {built.tokens:,} of {built.budget:,} tokens"
+        head = f"{len(built.messages)} messages, {used}"
         broke = (
             f"the previous prompt differs from its message {built.broken.message}: {built.broken.why}"
             if built.broken
@@ -299,7 +301,7 @@ class OpenTurn:
                     recalled_line,
                     missed,
                     broke,
-                    *(f"  {run}" for run in built.list_decisions()),
+                    *format_table(built.overhead.to_wire(built.recalled_tokens), built.list_decisions()),
                 ],
             )
         )
