@@ -6,6 +6,7 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -254,6 +255,23 @@ def test_a_dotenv_file_with_secrets_that_others_can_read_is_a_warning(
     assert all(f"chmod 600 {here}/.env" in line for line in warnings)
     assert SECRET not in report.text
     assert report.exit_code == 0
+
+
+@pytest.mark.parametrize("file", [None, "own.yaml"])
+def test_a_working_directory_that_cannot_be_searched_is_ignored(
+    here: Path, monkeypatch: pytest.MonkeyPatch, file: str | None
+) -> None:
+    """For example the home directory of another user, from which `sudo -u` started the command."""
+    stat = os.stat
+
+    def refuse(path: os.PathLike[str] | str, **more: Any) -> os.stat_result:
+        if os.fspath(path) in (".env", "holdfast.yaml"):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, **more)
+
+    (here / "own.yaml").write_text("gateway: {port: 9}")
+    monkeypatch.setattr(os, "stat", refuse)
+    assert config.load_settings({"config": file and str(here / file)}, env={}).port == (9 if file else 8377)
 
 
 def test_a_folder_named_dotenv_is_ignored(here: Path) -> None:

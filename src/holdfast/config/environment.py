@@ -37,6 +37,14 @@ _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Return True if the path is a file. Return False also if this user may not search its folder.
+
+    A command that runs as another user with `sudo -u` often starts in such a folder.
+    """
+    return os.path.isfile(path)  # noqa: PTH113  # Path.is_file raises PermissionError
+
+
 class Variables(dict[str, str]):
     """The environment variables, extended by variables from `.env` files.
 
@@ -54,7 +62,7 @@ class Variables(dict[str, str]):
 
     def add_file(self, path: Path) -> None:
         """Add the variables of a `.env` file that are not set yet. A missing file is not a mistake."""
-        if not path.is_file():
+        if not is_file(path):
             return
         try:
             with path.open("rb") as file:

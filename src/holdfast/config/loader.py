@@ -12,7 +12,7 @@ import msgspec
 from holdfast.agents.team import find_wrong_relations
 from holdfast.config.aliases import apply_aliases
 from holdfast.config.convert import Converter
-from holdfast.config.environment import Variables, apply_overrides, load_variables
+from holdfast.config.environment import Variables, apply_overrides, is_file, load_variables
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.llms import LLM
 from holdfast.config.model import Config, Document, Sessions
@@ -228,7 +228,7 @@ def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
     The first of these applies: the flag `--config`, the variable `HOLDFAST_CONFIG`, the file `holdfast.yaml` if it exists.
     """
     named = flag or env.get("HOLDFAST_CONFIG")
-    return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
+    return named or (DEFAULT_FILE if is_file(DEFAULT_FILE) else None)
 
 
 def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
