@@ -58,7 +58,9 @@ class EvidenceThreshold(NamedTuple):
 ASKING: Final = EvidenceThreshold(evidence=2.5, covered=0.0)
 """Threshold for a message that asks something."""
 STATING: Final = EvidenceThreshold(evidence=8.0, covered=0.25)
-"""Threshold for a message without a question. The passage must contain at least two rare words, and a quarter of the message."""
+"""Threshold for a message without a question. The passage must contain at least two rare words of the message, and words with a quarter
+of the total weight of its words.
+"""
 
 
 def choose_threshold(query: str) -> EvidenceThreshold | None:

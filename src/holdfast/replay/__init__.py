@@ -1,14 +1,16 @@
-"""Replay: recorded sessions played through strategies, without a model, to measure the strategies.
+"""Replay recorded sessions through strategies, without calling the agent's model, to measure the strategies.
 
-For each recorded assistant message, the working set that the model would have received is built from the messages
-before it. The recorded reply shows what the agent needed: *argument recall* is the share of the values in its tool
-calls, of those that occur verbatim in earlier messages, that are still in the working set. *Bound recall* is stricter:
-a value that first came from a tool result has to appear together with an argument of that call.
+For each recorded assistant message, the working set that the model would have received is built from the messages before it. The recorded
+reply shows which values the agent needed:
 
-recordings  sessions from files                       specs         strategies, their keys and budgets
-player      sessions played through a strategy        prompt_checks checks of a prompt's contents
-summaries   summaries as the service makes them       scripted      a stand-in for the summarizing model
-comparison  two strategies, session by session        plots         recall and cost by budget, as a picture
+- *Argument recall* considers the values in the reply's tool calls that occur verbatim in earlier messages. It is the fraction of these values
+  that are still in the working set.
+- *Bound recall* is stricter. A value that first came from a tool result must be together with an argument of the call of that tool.
+
+recordings  reads sessions from files                 specs         parses strategies with keys and budgets
+player      replays sessions through a strategy       prompt_checks examines the contents of a prompt
+summaries   makes summaries as the service does       scripted      replaces the model that writes summaries
+comparison  compares two strategies                   plots         draws recall and cost by budget
 """
 
 from holdfast.replay.comparison import Comparison, PairedSessions, compare

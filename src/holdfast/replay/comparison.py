@@ -1,4 +1,4 @@
-"""Comparison of two strategies, overall and session by session, which shows whether a difference is due to chance."""
+"""Compare two strategies over all sessions and session by session. The second comparison shows if a difference may be due to chance."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ import msgspec
 from holdfast.replay.player import PlayResult, Result, Tally
 
 NAMING = frozenset({"strategy", "budget", "calls", "refused"})
-"""Fields of a `Result` that identify it; all other figures are compared."""
+"""Fields of a `Result` that are not compared, because they identify the run or its size."""
 _DIGITS = 4
 
 
 class PairedSessions(msgspec.Struct, frozen=True):
-    """Results of the second strategy compared to the first, in the sessions for which both have a figure."""
+    """Comparison of one measured value of two strategies in the sessions in which both strategies have a value."""
 
     wins: int
-    """Number of sessions in which the second is better."""
+    """Number of sessions in which the second strategy is better."""
     losses: int
     ties: int
     mean_difference: float | None
-    """Mean of second minus first over those sessions; None if there are none."""
+    """Mean over these sessions of the second strategy's value minus the first strategy's value; None if there are no such sessions."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """The second strategy, `b`, compared to the first, `a`."""
+    """Comparison of a second strategy, `b`, with a first strategy, `a`."""
 
     a: Result
     b: Result
     difference: dict[str, float | None]
-    """`b` minus `a`, by column; None if one of them has no figure."""
+    """Value of `b` minus value of `a`, by field of `Result`; None if one of the two is None."""
     paired: dict[str, PairedSessions]
-    """Figures `recall`, `bound` (more is better) and `cost` (less is better)."""
+    """Comparison session by session of `recall`, `bound` (for both, more is better) and `cost` (less is better)."""
 
 
 def compare(a: PlayResult, b: PlayResult) -> Comparison:
-    """Compare the results of two strategies for the same sessions in the same order."""
+    """Compare the results of two strategies. Both must be for the same sessions in the same order."""
     paired = {
         "recall": _compare_sessions(a, b, lambda tally: tally.found / tally.used if tally.used else None),
         "bound": _compare_sessions(a, b, lambda tally: tally.bound / tally.used if tally.used else None),

@@ -1,4 +1,4 @@
-"""Sessions played through a strategy, and the totals over their calls."""
+"""Replay sessions through a strategy, and add up measured values over their calls."""
 
 from __future__ import annotations
 
@@ -24,51 +24,64 @@ from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 
 CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
-"""Prices of a cached and a fresh prompt token, as multiples of an input token; and the shortest cached prefix, in tokens."""
+"""Price of a prompt token that is read from the cache, price of any other prompt token, and minimum tokens of a prefix that is cached.
+Prices are multiples of the price of an input token.
+"""
 SUMMARY_READ, SUMMARY_WRITTEN = 1.0, 5.0
-"""Prices of a token that a summarizer reads (never cached) and of one that it writes, as multiples of an input token."""
+"""Price of a token that a summarizer reads, which is never cached, and price of a token that it writes. Prices are multiples of the price of
+an input token.
+"""
 UNLIMITED = 10**9
-"""Size of the model's window in tokens, so large that only the strategy's budget counts."""
+"""Size of the model's context window in tokens. It is so large that only the budget of the strategy limits a prompt."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Figures of one strategy at one budget. Shares are from 0 to 1; `recall` is None if no call used a known value."""
+    """Results of one strategy with one budget, over all sessions. Fractions are from 0 to 1.
+
+    `recall` and `bound` are argument recall and bound recall, as `holdfast.replay` defines them. They are None if no call used a value from an
+    earlier message.
+    """
 
     strategy: str
     budget: int
     calls: int
     refused: int
+    """Number of calls without a prompt, because the required messages do not fit the budget."""
     tokens_per_call: float
     recall: float | None
     bound: float | None
     cached: float
+    """Fraction of the prompt tokens that a provider would read from its cache."""
     cost_per_call: float
+    """Mean cost of a call, including summaries, as a multiple of the price of an input token."""
     orphans: float
+    """Fraction of the prompts with a tool call without its result, or the reverse."""
     tasks_lost: float
+    """Fraction of the prompts without the task, which is the first user message."""
     build_ms: float
+    """Mean milliseconds for building a prompt."""
     summaries: int
-    """Number of summaries made by a model."""
+    """Number of summaries that a model wrote."""
     summaries_failed: int
-    """Number of failed summaries, for which the digest was used."""
+    """Number of summaries that failed. The digest was used instead."""
     summarizer_tokens: int
-    """Tokens read and written by the summarizer; their price is included in `cost_per_call`."""
+    """Number of tokens that the summarizer read and wrote. `cost_per_call` includes their price."""
 
 
 class SessionResult(msgspec.Struct, frozen=True):
-    """Figures of one strategy in one session."""
+    """Results of one strategy in one session. `Result` describes the fields."""
 
     id: str
     calls: int
     recall: float | None
-    """None if no call used a known value."""
     bound: float | None
     cost_per_call: float | None
-    """None if every call was refused, or there was none."""
+    """None if no prompt was built."""
     refused: int
 
 
 class Tally:
-    """Totals over the calls of one run."""
+    """Totals over calls, from which results are computed."""
 
     def __init__(self) -> None:
         self.calls = self.refused = self.orphans = self.tasks_lost = 0
@@ -78,7 +91,7 @@ class Tally:
 
     @classmethod
     def sum_up(cls, parts: Iterable[Tally]) -> Tally:
-        """Return the sum of several tallies."""
+        """Return a tally with the sums of several tallies."""
         whole = cls()
         for part in parts:
             for name, value in vars(part).items():
@@ -91,7 +104,12 @@ class Tally:
         return self.calls - self.refused
 
     def make_result(self, name: str, budget: int) -> Result:
-        """Return the totals as shares and means."""
+        """Return the totals as fractions and means.
+
+        Args:
+            name: Name of the strategy.
+            budget: The budget in tokens.
+        """
         sent = max(1, self.sent)
         return Result(
             strategy=name,
@@ -112,7 +130,7 @@ class Tally:
         )
 
     def add_summaries(self, summaries: SessionSummaries) -> None:
-        """Add the tokens and the cost of a session's summaries."""
+        """Add the number, the tokens and the cost of a session's summaries."""
         self.summaries += summaries.made
         self.summaries_failed += summaries.failed
         self.read += summaries.spent.prompt_tokens
@@ -120,7 +138,7 @@ class Tally:
         self.cost += SUMMARY_READ * summaries.spent.prompt_tokens + SUMMARY_WRITTEN * summaries.spent.completion_tokens
 
     def make_session_result(self, session_id: str) -> SessionResult:
-        """Return the figures of one session."""
+        """Return the totals as results of one session."""
         return SessionResult(
             id=session_id,
             calls=self.calls,
@@ -135,14 +153,14 @@ class Tally:
 
 
 class PlayResult(msgspec.Struct, frozen=True):
-    """Results of one strategy at one budget, in total and by session."""
+    """Results of one strategy with one budget, over all sessions and for each session."""
 
     result: Result
     sessions: tuple[tuple[str, Tally], ...]
-    """Ids and tallies, in the order in which the sessions were played."""
+    """Id and totals of each session, in the order in which the sessions were replayed."""
 
     def list_rows(self) -> list[SessionResult]:
-        """Return one row per session."""
+        """Return the results of each session."""
         return [tally.make_session_result(session_id) for session_id, tally in self.sessions]
 
 
@@ -154,15 +172,15 @@ def play(
     on_session: Callable[[], None] = lambda: None,
     writer: SummaryWriter | None = None,
 ) -> PlayResult:
-    """Play `sessions` through one strategy at one budget.
+    """Replay sessions through one strategy with one budget.
 
     Args:
-        sessions: The recordings.
+        sessions: The recorded sessions.
         spec: The strategy and its keys.
-        budget: Tokens of the conversation without the system prompt. For `none`, which has no budget of its own, larger
-            prompts are refused; strategies that count messages ignore it.
-        on_session: Called after each session, to show progress.
-        writer: Writes summaries for strategies that have them. None: the digest is used instead.
+        budget: Maximum tokens of the conversation without the system prompt. The strategy `none` has no budget, so its larger prompts are
+            refused. Strategies that limit the number of messages ignore the budget.
+        on_session: Function that is called after each session, to show progress.
+        writer: Writes the summaries for strategies that use summaries. None: the digest is used instead.
     """
     rule = spec.make_strategy(budget, written=writer is not None)
     tallies = []
@@ -179,17 +197,19 @@ def play(
 
 
 MARKER: Final = derive_marker(b"replay", "")
-"""Marker of all replayed sessions: it need not be secret here, and equal recordings give equal figures."""
+"""Marker of generated blocks in all replayed sessions. It is constant, so that the same recordings give the same results. Here it need not be
+secret.
+"""
 
 
 class Player:
-    """A session's log so far and a view of it, in memory, as a store would have them.
+    """The log of a session as far as it has been replayed, and a view of it, in memory.
 
     Args:
         rule: The strategy that builds the prompts.
-        budget: Tokens of the conversation without the system prompt; also the window, for `none`.
-        system: The session's system prompt.
-        writer: Writes summaries if the strategy has them.
+        budget: Maximum tokens of the conversation without the system prompt. For `none`, it also limits the context window.
+        system: The system prompt of the session.
+        writer: Writes the summaries if the strategy uses summaries. None: the digest is used instead.
     """
 
     def __init__(
@@ -216,15 +236,15 @@ class Player:
         self.entries += entries
 
     def prepare(self) -> None:
-        """Make a summary before a call if otherwise messages would be evicted into the digest."""
+        """Make a summary before a call, if without one the call would evict messages into the digest."""
         if self.summaries is not None and self._grown > self.summaries.full_at and self._would_move():
             self._summarize(self.summaries)
 
     def build(self) -> WorkingSet:
-        """Return the working set after the messages so far.
+        """Return the working set for the call after the messages so far.
 
         Raises:
-            BudgetTooSmall: The messages that must be sent do not fit.
+            BudgetTooSmall: The messages that must be sent do not fit the budget.
         """
         built = self._build()
         self.state = built.state
@@ -233,7 +253,7 @@ class Player:
         return built
 
     def finish_call(self) -> None:
-        """Make a summary after a call and its reply if the threshold is exceeded."""
+        """Make a summary after a call and its reply, if the threshold of the strategy is exceeded."""
         if self.summaries is not None:
             self.summaries.count_call()
             if self._grown > self.summaries.due_at:
@@ -243,7 +263,7 @@ class Player:
         return build(self.request, self.state, self._kept, self.entries[self._frontier :])
 
     def _would_move(self) -> bool:
-        """Return True if a build would move the frontier."""
+        """Return True if building the working set now would evict messages, which moves the frontier of the view."""
         try:
             return self._build().view.frontier != self._frontier
         except BudgetTooSmall:
@@ -259,7 +279,7 @@ class Player:
 
     @property
     def _grown(self) -> int:
-        """Tokens of the conversation: those of the last prompt, plus messages added since."""
+        """Tokens of the conversation: those in the last prompt, plus those of the messages that were appended after it."""
         return self._sent + self.tail.total - self._total
 
     def _summarize(self, summaries: SessionSummaries) -> None:
@@ -294,15 +314,18 @@ def play_call(
     *,
     tally: Tally,
 ) -> tuple[Message, ...]:
-    """Build the prompt for one recorded call, add to the totals, and return the prompt for the next call's common prefix.
+    """Build the prompt for one recorded call, and add its measured values to the totals.
 
     Args:
         player: The session up to this call.
-        recorded: The message with which the agent answered.
-        task: The session's first user message.
-        before: The prompt of the previous call.
+        recorded: The message with which the agent answered the call.
+        task: The first user message of the session.
+        before: The prompt of the previous call, to find the prefix that both have in common.
         texts: The texts of the session up to this call.
         tally: The totals.
+
+    Returns:
+        The prompt, or `before` if the prompt was refused.
     """
     tally.calls += 1
     used = {value: origin for value in list_values(recorded) if (origin := texts.find_origin(value)) is not None}
@@ -329,7 +352,7 @@ def play_call(
 
 
 def _count_cached(before: Sequence[Message], now: Sequence[Message], count: TokenCounter) -> int:
-    """Return the tokens of the longest common prefix with the previous prompt, as a provider would cache it."""
+    """Return the tokens of a prompt that a provider would read from its cache: the prefix in common with the previous prompt, if long enough."""
     common = 0
     for old, new in zip(before, now, strict=False):
         if old is not new and old != new:

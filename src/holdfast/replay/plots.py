@@ -1,6 +1,7 @@
-"""Plots of recall and cost against the budget, one line per strategy. The only module that imports matplotlib, extra `plot`.
+"""Draw plots of recall and cost against the budget, with one line for each strategy.
 
-The same figures always give the same file, byte for byte, whatever the user's own matplotlib settings are.
+Only this module imports matplotlib, which the extra `plot` installs. The same results always give the same file, byte for byte, even if the
+user has changed the settings of matplotlib.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _MARKERS: Final = "osD^vP*X<>"
 _LEGEND: Final = 112
-"""Maximum number of characters in one line of the legend."""
+"""Maximum number of characters in a line of the legend."""
 _SETTINGS: Final[dict[str, Any]] = {
     "svg.hashsalt": "holdfast",  # ids inside the file
     "svg.fonttype": "none",
@@ -34,7 +35,7 @@ def require() -> None:
     """Check that matplotlib is installed.
 
     Raises:
-        MissingExtra: It is not.
+        MissingExtra: matplotlib is not installed.
     """
     try:
         import matplotlib as mpl  # noqa: F401
@@ -43,7 +44,11 @@ def require() -> None:
 
 
 def draw_plot(results: Sequence[Result], form: str) -> bytes:
-    """Return the plot as a file in the format `svg` or `png`.
+    """Return the plot as the contents of a file.
+
+    Args:
+        results: Results to plot.
+        form: Format of the file: `svg` or `png`.
 
     Raises:
         MissingExtra: matplotlib is not installed.
@@ -68,7 +73,7 @@ def draw_plot(results: Sequence[Result], form: str) -> bytes:
 
 
 def _count_columns(names: Sequence[str]) -> int:
-    """Return how many names fit into one line of the legend: names of compositions are long."""
+    """Return the number of names in a line of the legend, from 1 to 5. It is small if names are long."""
     return max(1, min(5, _LEGEND // (max(map(len, names), default=0) + 6)))
 
 
@@ -81,7 +86,7 @@ def _get_cost(result: Result) -> float | None:
 
 
 def _plot_lines(axes: Axes, results: Sequence[Result], figure: Callable[[Result], float | None]) -> None:
-    """Plot one line per strategy over a budget axis that doubles; missing figures are gaps."""
+    """Plot one line for each strategy. The budget axis is logarithmic, and a missing value leaves a gap in the line."""
     for at, name in enumerate(dict.fromkeys(result.strategy for result in results)):
         mine = sorted((result for result in results if result.strategy == name), key=lambda result: result.budget)
         heights = [float("nan") if (value := figure(result)) is None else value for result in mine]

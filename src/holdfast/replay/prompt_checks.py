@@ -1,4 +1,4 @@
-"""Checks of a prompt: values that a call needed and their context, orphaned calls and results, the task."""
+"""Examine prompts: find the values that a call needed and their context, tool calls without results, and the task of the session."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from holdfast.domain.messages import SYSTEM_ROLES, Message, ToolCall
 
 
 class SessionTexts:
-    """The texts of a session so far, which show where a value first came from.
+    """The texts of a session as far as it has been replayed. They show which message contained a value first.
 
-    System messages do not count, wherever they are: they are instructions, and are sent with every prompt anyway.
+    System messages are ignored, because every prompt contains them.
     """
 
     def __init__(self) -> None:
@@ -32,15 +32,19 @@ class SessionTexts:
         self._texts.append((_get_text(message), belongs))
 
     def find_origin(self, value: str) -> tuple[str, ...] | None:
-        """Return the string arguments of the call whose result first contained `value`, or None if no message contained it.
+        """Return the string arguments of the tool call whose result was the first message that contained `value`.
 
-        Empty if the value was first mentioned in conversation, or if the call had no string arguments.
+        The result is empty if another message contained the value first, or if the call had no string arguments. It is None if no message
+        contained the value.
         """
         return next((belongs for text, belongs in self._texts if value in text), None)
 
 
 def list_blocks(built: WorkingSet, conversation: Sequence[Message]) -> list[str]:
-    """Return the texts of a prompt in which values count as appearing together: units, and single lines of a compaction."""
+    """Return the blocks of a prompt. Two values in the same block are regarded as being together.
+
+    A block is a unit of messages, such as a call with its results, or a single line of a digest or summary.
+    """
     compaction_texts = [one.text for one in (built.window.summary, built.window.compaction) if one is not None]
     blocks: list[str] = []
     for message in conversation:
@@ -54,13 +58,13 @@ def list_blocks(built: WorkingSet, conversation: Sequence[Message]) -> list[str]
 
 
 def is_bound(value: str, origin: tuple[str, ...], blocks: Sequence[str]) -> bool:
-    """Return True if a block contains `value`, together with one of the arguments that produced it, if there are any."""
+    """Return True if a block contains `value`, together with one of the arguments in `origin` unless `origin` is empty."""
     holding = (block for block in blocks if value in block)
     return any(not origin or any(argument in block for argument in origin) for block in holding)
 
 
 def list_values(message: Message) -> list[str]:
-    """Return the distinct argument values of a message's tool calls: strings of 4 or more characters, numbers of 4 or more digits."""
+    """Return the argument values in a message's tool calls, without duplicates. Shorter ones than 4 characters or digits are left out."""
     found: dict[str, None] = {}
     for call in message.tool_calls:
         for value in _list_arguments(call):
@@ -70,7 +74,7 @@ def list_values(message: Message) -> list[str]:
 
 
 def _list_arguments(call: ToolCall) -> Iterator[str | int | float]:
-    """Yield the scalars in a call's arguments; none if they are not JSON."""
+    """Yield the strings and numbers in the arguments of a call, at any depth. Yield none if the arguments are not valid JSON."""
     try:
         arguments = msgspec.json.decode(call.arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -93,7 +97,7 @@ def _get_text(message: Message) -> str:
 
 
 def has_orphan(messages: Sequence[Message]) -> bool:
-    """Return True if a call is not directly followed by its result, or a result not preceded by its call."""
+    """Return True if a tool call is not directly followed by its result, or if a result does not directly follow its call."""
     open_calls: set[str] = set()
     for before, message in pairwise((Message(role="user"), *messages, Message(role="user"))):
         if message.role == "tool":
@@ -108,7 +112,7 @@ def has_orphan(messages: Sequence[Message]) -> bool:
 
 
 def has_task(messages: Sequence[Message], task: Message | None) -> bool:
-    """Return True if the prompt contains the task: the first user message, complete or as a marked stub."""
+    """Return True if a prompt contains the task, which is the first user message of the session. The message may be shortened."""
     if task is None:
         return True
     opening = task.text[:40]

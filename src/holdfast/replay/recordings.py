@@ -1,4 +1,4 @@
-"""Reading of recorded sessions from files."""
+"""Read recorded sessions from files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from holdfast.wire.transcripts import BadLine, Recording, read_recordings
 
 
 def read(paths: Iterable[Path], *, skip_bad: bool, on_bad: Callable[[BadLine], None]) -> list[Recording]:
-    """Return the recordings in JSONL files.
+    """Return the recorded sessions in JSONL files.
 
     Args:
         paths: The files, in order.
-        skip_bad: Skip invalid lines; otherwise the first one raises.
-        on_bad: Called with each invalid line that is skipped.
+        skip_bad: True to skip invalid lines. False: the first invalid line raises an error.
+        on_bad: Function that is called with each line that is skipped.
 
     Raises:
-        InvalidMessage: A line is invalid; the error names file and line.
+        InvalidMessage: A line is invalid. The error names file and line.
         InvalidRequest: A file cannot be read.
     """
     found = []
@@ -39,7 +39,7 @@ def read(paths: Iterable[Path], *, skip_bad: bool, on_bad: Callable[[BadLine], N
 
 
 def chain_sessions(sessions: Sequence[Recording]) -> list[Recording]:
-    """Join all sessions into a single one, with the system prompt of the first."""
+    """Join all sessions into a single session with the system prompt of the first one."""
     if not sessions:
         return []
     messages = [*split_system(sessions[0].messages)[0]]

@@ -1,9 +1,9 @@
-"""The `scripted` summarizer: a stand-in for a model, to measure what summaries cost, not how good they are.
+"""Provide the summarizer `scripted`, which replaces a model in order to measure the cost of summaries, but not their quality.
 
-It gets the same task as a model and answers at about the same length, but understands nothing. It takes the beginning
-of every message, those of the user first, then calls with their results, then the assistant's texts, the newest first,
-until half of its token limit is used; they appear in the order of the conversation. The same task always gives the same
-summary, to the byte.
+It gets the same task as a model, and its answers have about the same length, but it does not understand the text. Its summary consists of the
+beginnings of messages: first those of the user, then tool calls and their results, then texts of the assistant, the newest first in each
+group. It stops when half of its token limit is used. In the summary, the beginnings are in the order of the conversation. The same task
+always gets the same summary, byte for byte.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from holdfast.wire.openai import parse_message
 
 SCRIPTED: Final = "scripted"
 WINDOW: Final = 128_000
-"""Size of its context window in tokens, as for most models."""
+"""Size of the context window in tokens. Most models have this size."""
 FULL: Final = 0.5
-"""Share of its room that it uses: models told "at most so many words" stay well below. An assumption, not a measurement."""
+"""Fraction of the token limit that a summary uses. If a task allows "at most so many words", models stay well below. The number is an
+assumption, not a measurement.
+"""
 OF_SOURCE: Final = 1 / 3
-"""Maximum size of a summary as a share of the new messages."""
+"""Maximum tokens that a summary adds to the previous one, as a fraction of the tokens of the new messages."""
 WORDS: Final[Mapping[str, int]] = {"user": 60, "call": 40, "result": 40, "assistant": 25}
-"""Number of words taken from one message, by kind."""
+"""Maximum number of words from the beginning of a message, by kind of message."""
 _RANKS: Final = {"user": 0, "earlier": 1, "call": 2, "result": 2, "assistant": 3}
-"""Order in which kinds of messages get room."""
+"""Order in which lines are selected, by kind. Lines with the lowest number are selected first."""
 _SOURCE: Final = re.compile(r"<(conversation-[0-9a-f]+)>\n(.*)\n</\1>", re.DOTALL)
 _EARLIER: Final = re.compile(r"<(conversation-[0-9a-f]+)-earlier>\n(.*?)\n</\1-earlier>", re.DOTALL)
 _ROOM: Final = re.compile(r"at most (\d+) words")
@@ -44,17 +46,17 @@ class Line(NamedTuple):
 
 
 class ScriptedModel:
-    """The stand-in as a `Model`."""
+    """A `Model` that answers summary tasks with `summarize`."""
 
     @property
     def name(self) -> str:
-        """`scripted`."""
+        """Always `scripted`."""
         return SCRIPTED
 
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the summary of a request's task; never raises."""
+        """Yield the summary for the task in a request. The method raises no errors."""
         texts = [str(message["content"]) for message in request["messages"]]
         text = summarize("\n".join(texts))
         prompt = sum(STORED.message(parse_message(message)) for message in request["messages"])
@@ -66,16 +68,16 @@ class ScriptedModel:
             yield chunk
 
     async def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """Do nothing, because this model has no connections."""
 
 
 def make_scripted_llm() -> Llm:
-    """Return the stand-in as an llm; it counts tokens with o200k."""
+    """Return a `ScriptedModel` as an `Llm` that counts tokens with the tokenizer o200k."""
     return Llm(name=SCRIPTED, model="gpt-4o", client=ScriptedModel(), context_window=WINDOW)
 
 
 def summarize(task: str) -> str:
-    """Return its summary for a task in the wording of `holdfast.context.summaries`."""
+    """Return the summary for a task. The task must have the wording of `holdfast.context.summaries`."""
     source, earlier, room = _SOURCE.search(task), _EARLIER.search(task), _ROOM.findall(task)
     text = source[2] if source else task
     before = [Line("earlier", line) for line in earlier[2].splitlines() if line.strip()] if earlier else []
@@ -85,7 +87,10 @@ def summarize(task: str) -> str:
 
 
 def _select_lines(lines: list[Line], tokens: int) -> list[str]:
-    """Select the lines that fit, by rank, and within a rank the newest first; return them in their original order."""
+    """Return the lines that fit into `tokens` tokens, in their original order.
+
+    They are selected by rank. Within a rank, the newest are selected first.
+    """
     order = sorted(range(len(lines)), key=lambda at: (_RANKS[lines[at].kind], -at))
     chosen = []
     for at in order:
@@ -97,7 +102,7 @@ def _select_lines(lines: list[Line], tokens: int) -> list[str]:
 
 
 def _split_lines(text: str) -> Iterator[Line]:
-    """Yield a line for each message and call of a conversation."""
+    """Yield a line for each message and each tool call of a conversation, shortened to the number of words for its kind."""
     kind, who, words = "assistant", "assistant", list[str]()
     for line in text.splitlines():
         head, call = _HEAD.fullmatch(line), _CALL.fullmatch(line)
@@ -121,6 +126,6 @@ def _make_line(kind: str, speaker: str, words: list[str]) -> Iterator[Line]:
 
 
 def _shorten(words: list[str], most: int) -> str:
-    """Return the first words, limited to six characters per word, since JSON may be one long word."""
+    """Return the first `most` words, cut after six characters for each word, because JSON may be one long word."""
     text = " ".join(words[:most])
     return text if len(text) <= 6 * most else text[: 6 * most] + "…"

@@ -1,7 +1,7 @@
-"""Strategies as written on a command line: `digest`, `digest@2048`, `token_window:preserve_recent=3,target=0.5`.
+"""Parse strategies as written on a command line, for example `digest`, `digest@2048` or `token_window:preserve_recent=3,target=0.5`.
 
-Compositions are written in the order in which they are applied: `clear_tool_results:keep=2+token_window` clears tool
-results, then applies `token_window`.
+Two strategies can be combined with `+`, in the order in which they are applied. `clear_tool_results:keep=2+token_window` clears tool results,
+and then applies `token_window`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from holdfast.errors import InvalidRequest
 
 WHERE: Final = "--strategy"
 DIGEST: Final = "digest"
-"""Name of a summarizer that stands for no model: the digest is used instead."""
+"""Value of `summarizer_llm` that means that no model writes summaries, and the digest is used instead."""
 NOBODY: Final = WITHOUT_MODEL | {DIGEST}
-"""Names of summarizers that stand for the digest."""
+"""All values of `summarizer_llm` that mean that no model writes summaries."""
 _BUDGET, _SUMMARIZER, _SCORER = "budget", "summarizer_llm", "scorer"
 _LARGEST = 999_999_999
 _CANNOT: Final = (
@@ -28,21 +28,21 @@ _CANNOT: Final = (
     f"only {CLEARING} works before another strategy: {CLEARING}+{{wrong}}"
 )
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^\[\]]*\]|\{[^{}]*\}|.', re.DOTALL)
-"""A JSON string, list or object, which is not split; or any single character."""
+"""Matches a JSON string, list or object, which must not be split, or any single character."""
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """A strategy with the given keys, including `clear_tool_results` if that is applied first."""
+    """A strategy with its keys. If `clear_tool_results` is applied first, its keys are one of the options."""
 
     strategy: str
     options: dict[str, Any] = {}
-    """Keys without `budget`."""
+    """Keys of the strategy, except `budget`."""
     budget: int | None = None
-    """Its own budget; None: it uses the budget of the run."""
+    """Budget of this strategy in tokens. None: the budget of the run."""
 
     @property
     def label(self) -> str:
-        """Its name in tables, without the budget; `parse_spec` converts the name back to the same spec."""
+        """Name of the spec in tables, without the budget. `parse_spec` converts the name back to this spec."""
         clearing = self.options.get(CLEARING)
         own = _format_spec(self.strategy, {key: value for key, value in self.options.items() if key != CLEARING})
         if clearing is None or clearing is False:
@@ -51,22 +51,26 @@ class Spec(msgspec.Struct, frozen=True):
 
     @property
     def has_summaries(self) -> bool:
-        """True if its strategy makes summaries, with or without a model."""
+        """True if the strategy uses summaries, or a digest in their place."""
         return _SUMMARIZER in STRATEGIES[self.strategy].keys
 
     @property
     def summarizes(self) -> bool:
-        """True if its summaries are made by a model, if one is available."""
+        """True if a model should write the summaries of the strategy."""
         return self.has_summaries and self.options.get(_SUMMARIZER) not in NOBODY
 
     @property
     def summarizer(self) -> str | None:
-        """Name of its summarizer; None if none is given."""
+        """Name of the model that should write summaries, or None if the options name none."""
         named = self.options.get(_SUMMARIZER)
         return str(named) if self.summarizes and named is not None else None
 
     def make_settings(self, budget: int, *, where: str = WHERE) -> ContextSettings:
-        """Return its settings at a budget, if the strategy takes one.
+        """Return the settings of the strategy.
+
+        Args:
+            budget: Budget in tokens. Strategies without a budget ignore it.
+            where: Name of the command-line option in error messages.
 
         Raises:
             InvalidRequest: The strategy or a key is unknown.
@@ -76,11 +80,11 @@ class Spec(msgspec.Struct, frozen=True):
         return parse({**given, **({_BUDGET: budget} if takes else {})}, where=where)
 
     def make_strategy(self, budget: int, *, written: bool = False) -> Strategy:
-        """Return its strategy at a budget.
+        """Return the strategy itself.
 
         Args:
-            budget: Used if the strategy takes one.
-            written: True if a model writes its summaries; otherwise the digest is used instead.
+            budget: Budget in tokens. Strategies without a budget ignore it.
+            written: True if a model is available that writes summaries. False: the digest is used instead.
         """
         settings = self.make_settings(budget)
         if self.has_summaries and not (written and self.summarizes):
@@ -94,7 +98,7 @@ def _format_spec(strategy: str, options: Mapping[str, Any]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Format a value so that parsing returns it: text is quoted only if it would be parsed as something else."""
+    """Format a value so that `_parse_value` returns it again. Text is quoted only if it would be parsed as another value."""
     if isinstance(value, str) and _parse_value(value) == value and not set(value) & set(',+"[]{}'):
         return value
     return msgspec.json.encode(value).decode()
@@ -104,10 +108,12 @@ def _format_value(value: Any) -> str:
 
 
 def parse_specs(texts: Iterable[str]) -> list[Spec]:
-    """Parse comma-separated specs in several texts, without duplicates. A piece `KEY=VALUE` belongs to the spec before it.
+    """Parse texts that each contain one or more specs, separated by commas. Duplicates are removed.
+
+    A part `KEY=VALUE` belongs to the spec before it.
 
     Raises:
-        InvalidRequest: A spec is invalid, or a key precedes all strategies.
+        InvalidRequest: A spec is invalid, or a part `KEY=VALUE` has no strategy before it.
     """
     found: dict[tuple[str, int | None], Spec] = {}
     for text in texts:
@@ -126,7 +132,7 @@ def parse_spec(text: str) -> Spec:
         {'clear_tool_results': {'keep': 2}}
 
     Raises:
-        InvalidRequest: The text is invalid, or this version does not have the strategy or one of its keys.
+        InvalidRequest: The text is invalid, or the strategy or one of its keys is unknown.
     """
     *before, last = [_parse_piece(part) for part in _split(text, "+")]
     if before:
@@ -140,10 +146,10 @@ def parse_spec(text: str) -> Spec:
 
 
 def parse_tokens(text: str) -> int:
-    """Parse a number of tokens.
+    """Parse a number of tokens, from 1 to 999,999,999.
 
     Raises:
-        InvalidRequest: The text is not such a number.
+        InvalidRequest: The text is not a number in this range.
     """
     text = text.strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
@@ -151,7 +157,7 @@ def parse_tokens(text: str) -> int:
     return int(text)
 
 
-# -- inside ------------------------------------------------------------------
+# -- parts of a spec ---------------------------------------------------------
 
 
 def _split(text: str, mark: str) -> list[str]:
@@ -166,7 +172,7 @@ def _split(text: str, mark: str) -> list[str]:
 
 
 def _join_keys(words: Iterable[str]) -> Iterator[str]:
-    """Yield specs, each joined with the keys that follow it."""
+    """Yield the text of each spec, with the `KEY=VALUE` parts that follow it joined to it."""
     spec = ""
     for word in filter(None, words):
         key, equals, _ = word.partition("=")
@@ -183,7 +189,7 @@ def _join_keys(words: Iterable[str]) -> Iterator[str]:
 
 
 def _parse_piece(text: str) -> Spec:
-    """Parse one strategy with its keys, without validation."""
+    """Parse one strategy with its keys. Only the syntax is checked."""
     head, _, rest = text.partition(":")
     name, at, number = head.partition("@")
     options = dict(_parse_option(part) for part in _split(rest, ",") if part)
@@ -210,7 +216,12 @@ def _parse_value(text: str) -> Any:
 
 
 def _compose(text: str, before: Sequence[Spec], last: Spec) -> Spec:
-    """Return `last` combined with the specs before it.
+    """Return the combination of the specs in `before` with `last`. Only a single `clear_tool_results` may come before another strategy.
+
+    Args:
+        text: The text that is parsed, for error messages.
+        before: The specs before the last one.
+        last: The last spec.
 
     Raises:
         InvalidRequest: The strategies cannot be combined.

@@ -1,9 +1,9 @@
-"""Summaries in replay, made as the service makes them: between calls, by a model or its stand-in.
+"""Make summaries in replay as the service does: between calls, with a model or with the summarizer `scripted`.
 
-    after a call past the threshold, or before one that would not fit -> plan -> write -> store
+    after a call that exceeds the threshold, or before a call that would not fit -> plan -> write -> store
 
-A model's answer is checked as in the service. If it fails, the digest is used instead, and further attempts wait for a
-growing number of calls, as they wait for a growing time in the service.
+The answer of a model is checked as in the service. If a summary fails, the digest is used instead. The next attempt waits for a number of
+calls that grows with each failure; in the service, it waits for a time that grows.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from holdfast.tokens import STORED
 from holdfast.wire.openai import parse_message
 
 SECONDS: Final = 120.0
-"""Timeout of a model for one answer, in seconds."""
+"""Maximum seconds for one answer of a model."""
 CALLS: Final = 8
-"""Maximum number of calls for which the range of the digest is read from the log again.
+"""Maximum size, in calls of the model, of the messages behind a digest that are read from the log again.
 
-Of a longer range, only the newest part is read, together with the digest.
+If they need more calls, the model reads the newest of them, and the digest.
 """
 LONGEST_WAIT: Final = 64
-"""Maximum number of calls before a summary is tried again; the wait doubles with each consecutive failure."""
+"""Maximum number of calls before a failed summary is tried again. The number of calls doubles with each consecutive failure."""
 
 
 class SummaryWriter:
-    """Writes summaries in an event loop of its own. Use it with `with`, in a single thread.
+    """Writes summaries with a model, in an event loop of its own. Use it as a context manager, in a single thread.
 
     Attributes:
-        failed: Reason for the first failed summary; None if there was none.
+        failed: Reason of the first summary that failed; None if none failed.
 
     Args:
-        llm: The model.
+        llm: The model that writes the summaries.
     """
 
     def __init__(self, llm: Llm) -> None:
@@ -79,7 +79,11 @@ class SummaryWriter:
         self._runner.close()
 
     def write(self, reading: SummaryInput, spent: SummaryCost) -> str:
-        """Return the text of a summary.
+        """Write a summary and return its text.
+
+        Args:
+            reading: The messages to summarize.
+            spent: The cost of all calls is added to it.
 
         Raises:
             SummaryError: No usable summary was written.
@@ -91,20 +95,20 @@ class SummaryWriter:
             raise
 
     def limit_tokens(self, tokens: int) -> int:
-        """Return the maximum tokens of a summary by this model, given the available tokens."""
+        """Return the maximum tokens of a summary: `tokens`, or fewer if the context window of the model is small."""
         return compute_summary_tokens(self._llm, tokens)
 
     def compute_room(self, reading: SummaryInput) -> int:
-        """Return the tokens of the conversation that the model reads for one summary.
+        """Return the tokens of the conversation that the model can read for one summary, in at most `CALLS` calls.
 
         Raises:
-            SummaryError: The model's window is too small.
+            SummaryError: The context window of the model is too small.
         """
         return int(compute_capacity(self._llm, reading, CALLS) or 0)
 
 
 class _CountingModel:
-    """A model whose answers always include usage, counted here if the server does not report it."""
+    """A model whose answers always include token usage. If the server does not report it, Holdfast's own count is used."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -144,8 +148,8 @@ class SessionSummaries:
 
     Args:
         writer: Writes the summaries.
-        request: The request that the session's working sets are built for.
-        room: The space available to working sets.
+        request: The request for which working sets of the session are built.
+        room: Token limit of the working sets.
     """
 
     def __init__(self, writer: SummaryWriter, request: Request, room: Room) -> None:
@@ -164,23 +168,25 @@ class SessionSummaries:
 
     @property
     def full_at(self) -> int:
-        """Tokens above which a summary is made before the next call."""
+        """Tokens of the conversation above which a summary is made before the next call, because the call would not fit."""
         return self._room.tokens
 
     def count_call(self) -> None:
-        """Count a call, which brings the next attempt closer."""
+        """Count a call, for the pause after a failed summary."""
         self._wait = max(0, self._wait - 1)
 
     def summarize(
         self, state: ViewState | None, kept: Sequence[Entry], log: Sequence[Entry], *, anchor: int | None
     ) -> ViewState | None:
-        """Return the view with a summary of old messages, or None if there is nothing to summarize, or the summary failed.
+        """Summarize old messages, and return the new state of the view.
+
+        The result is None if there is nothing to summarize, if the summary failed, or during the pause after a failure.
 
         Args:
-            state: The view so far.
-            kept: Entries that it keeps from before its frontier.
-            log: The whole live path.
-            anchor: `seq` of the task anchor.
+            state: State of the view; None if there is none yet.
+            kept: Entries before the frontier of the view that are still sent.
+            log: All live entries of the log.
+            anchor: `seq` of the message that contains the task.
         """
         if self._wait:
             return None
@@ -213,7 +219,11 @@ class SessionSummaries:
         return view.to_state()
 
     def _make_input(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
-        """Return the summarizer's input: the range to be covered, the range of the digest as far as it can be read, the earlier summary."""
+        """Return the input of the summarizer.
+
+        It consists of the messages that the summary will replace, the newest messages behind the digest, as many as the model can read, and the
+        previous summary. If some of the messages behind the digest are not read, the digest is included.
+        """
         count = self._request.count
         reading = SummaryInput(
             units=planned.units,
@@ -237,12 +247,12 @@ class SessionSummaries:
 
 
 def _make_unbounded(strategy: Strategy) -> Strategy:
-    """Return a strategy that keeps a view in the state that it has before `strategy` shortens it."""
+    """Return a strategy like `strategy` that has no limit, and therefore evicts no messages from a view."""
     return Strategy(name="none", bounded=False, anchored=strategy.anchored, condense=strategy.condense)
 
 
 def _select_newest(entries: Sequence[Entry], tokens: int) -> Sequence[Entry]:
-    """Return the newest entries that have at most so many tokens in total."""
+    """Return the newest entries, as many as have at most `tokens` tokens in total."""
     at = len(entries)
     while at and entries[at - 1].tokens <= tokens:
         at -= 1
