@@ -132,13 +132,15 @@ async def test_banner_warns_about_models_without_a_key(tmp_path: Path) -> None:
 
 async def test_banner_lists_agents_and_an_example(tmp_path: Path) -> None:
     """A request without an agent uses none of them, and recalls nothing."""
-    (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')
+    (tmp_path / "holdfast.yaml").write_text(
+        'agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}\ngateway: {require_user: true}\n'
+    )
     settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
         told = make_banner(settings, hf, 1, requires_key=False)
     assert "\n  agents  ada's, desk  (select one with `model`)\n" in told
     sent = json.loads(shlex.split(told.splitlines()[-1])[-1])
-    assert (sent["model"], sent["messages"][0]["role"]) == ("ada's", "user")
+    assert (sent["model"], sent["user"], sent["messages"][0]["role"]) == ("ada's", "ada", "user")
 
 
 # -- request ids and logs ----------------------------------------------------

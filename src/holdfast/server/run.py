@@ -414,6 +414,7 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
         access += "; create a key with `holdfast keys create`"
     agents = list(settings.config.agents)  # requests select an agent by its name
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
+    spoken_to += '"user":"ada",' if settings.config.gateway.require_user else ""
     body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
     return "\n".join(
         [
