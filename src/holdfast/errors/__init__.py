@@ -1,18 +1,18 @@
-"""Define every error that Holdfast raises, grouped by what the caller can do about it.
+"""Define all errors that Holdfast raises. They are grouped by the reaction that they allow.
 
 HoldfastError
-├── UsageError                 the caller's input is wrong; the same call will fail again
-│   ├── InvalidRequest         a parameter is not valid (`param` names it)
-│   │   ├── InvalidMessage     a message, entry or transcript is not valid (`param` says which)
-│   │   │   └── InvalidMetadata    its voice fields are not valid: source, interrupted, interrupt_timestamp, original
-│   │   ├── HeardMismatch      the reported heard text is not a prefix of the spoken text
+├── UsageError                 wrong input of the caller; the same call will fail again
+│   ├── InvalidRequest         a parameter is not valid; `param` names it
+│   │   ├── InvalidMessage     a message, entry or transcript is not valid; `param` names the part
+│   │   │   └── InvalidMetadata    voice fields of a message are not valid: source, interrupted, interrupt_timestamp, original
+│   │   ├── HeardMismatch      the text reported as heard is not the beginning of the spoken text
 │   │   ├── MissingState       an agent's template needs state or an artifact that does not exist; names key and agent
 │   │   ├── TooLarge           a limit was exceeded; names the limit and its value
-│   │   ├── SecretBlocked      a message contains a secret and `secret_guard` blocks it; names rule and place
-│   │   └── UnsupportedType    a media type is not accepted, or the content contradicts it
-│   ├── ConfigError            the configuration has mistakes; lists all, each with its place
+│   │   ├── SecretBlocked      a message contains a secret, and `secret_guard` blocks it; names rule and place
+│   │   └── UnsupportedType    a media type is not accepted, or the content has another type
+│   ├── ConfigError            the configuration has mistakes; lists all of them with their places
 │   ├── WrongEventLoop         a `Holdfast` is used in another event loop than the one that opened it
-│   └── MissingExtra           a driver is not installed; names the extra to install
+│   └── MissingExtra           a library of an optional extra is not installed; names the extra
 ├── NotFound                   the id does not exist for this tenant and user
 │   ├── SessionNotFound
 │   ├── EntryNotFound
@@ -24,40 +24,40 @@ HoldfastError
 │   ├── WorkspaceNotFound
 │   ├── UserNotFound
 │   └── KeyNotFound
-├── Conflict                   the state is not what the call assumed; read again, then decide
+├── Conflict                   the state is not the one that the call expected; read it again, then decide
 │   ├── SessionExists
 │   ├── AmbiguousSession       several users have a session with that id; name the user
-│   ├── StaleSession           `expect` is not the current version
-│   ├── SessionExpired         idle longer than its ttl, and not ended yet; only stores raise it
-│   ├── SessionBusy            another turn of it is running; says until when at most
-│   ├── TurnInterrupted        a newer turn interrupted this one; what had arrived is in the log
+│   ├── StaleSession           the session is not at the expected version
+│   ├── SessionExpired         the session was idle longer than its ttl, but has not been ended yet; only stores raise it
+│   ├── SessionBusy            another turn of the session is running; `until` is the time at which its claim expires
+│   ├── TurnInterrupted        a newer turn interrupted this one; the part of the reply that had arrived is in the log
 │   ├── TurnLost               another server took over the session; the rest of this turn is not in the log
 │   ├── NoReply                there is no reply to interrupt, or the last reply belongs to another turn
-│   ├── CallsOpen              tool calls wait for their results, which must be sent first
+│   ├── CallsOpen              results of tool calls are missing, and must be sent first
 │   ├── StaleArtifact          the newest version of an artifact is not the expected one
-│   ├── StaleMemories          an owner's memories were changed in between
-│   ├── StaleState             the state of a scope, or one value, is not what the write expected
-│   └── IdempotencyConflict    the same key with different content
-├── BudgetTooSmall             no legal working set fits; says what is needed
-├── ModelError                 the upstream model; the user's message stays in the log
-│   ├── ModelUnavailable       refused, unreachable, timed out, 5xx: try again later
-│   │   └── ModelBusy          the maximum number of its calls is running: try again soon
-│   ├── ModelRejected          the upstream rejected the request (4xx): its own message is in `body`
-│   │   └── ContextTooLong     the prompt exceeds the model's window: send less; says the limit if known
-│   └── ModelProtocolError     the upstream answered with something that is not a valid answer
+│   ├── StaleMemories          another write has changed the owner's memories
+│   ├── StaleState             a state value, or the version of a scope, is not the one that the write expected
+│   └── IdempotencyConflict    the idempotency key was used before with different content
+├── BudgetTooSmall             no valid prompt fits the token budget; says how many tokens are needed
+├── ModelError                 a call of the upstream model failed; the user's message stays in the log
+│   ├── ModelUnavailable       the upstream refused the connection, timed out or answered 5xx; try again later
+│   │   └── ModelBusy          the maximum number of calls of this model is running; try again soon
+│   ├── ModelRejected          the upstream rejected the request (4xx); its error object is in `body`
+│   │   └── ContextTooLong     the prompt exceeds the model's context window; send less; says the limit if known
+│   └── ModelProtocolError     the upstream's response is not a valid answer
 │       └── ModelReplyTooLarge the upstream's reply is too large
-├── EmbeddingFailed            no vectors: says whether to try again, and which texts will never succeed
-├── RerankFailed               no scores from the reranker; a search keeps its own order
+├── EmbeddingFailed            the embedding model returned no vectors; says if trying again may help, and for which texts it will not
+├── RerankFailed               the reranker returned no scores; the search keeps its own order
 ├── HookFailed                 a hook failed; it will be called again
-├── PythonUnavailable          the process of the tool `python` cannot be started or sandboxed here
-├── WorkspaceUnavailable       an agent's workspace cannot be used: try again later
-│   └── WorkspaceUnusable      it cannot be used until someone repairs it
+├── PythonUnavailable          the process of the tool `python` cannot be started or sandboxed on this machine
+├── WorkspaceUnavailable       an agent's workspace cannot be used; try again later
+│   └── WorkspaceUnusable      an agent's workspace cannot be used until someone repairs it
 │       └── GitMissing         the git program is missing or too old
-├── ToolFailed                 a tool of another server failed; reported to the model, and the turn continues
+├── ToolFailed                 a tool of another server failed; the model gets the message, and the turn continues
 └── StoreError                 the store failed
-    ├── StoreUnavailable       cannot be opened or reached, disk full, read-only
-    ├── StoreCorrupt           stored data does not verify
-    └── StoreClosed            used before it was opened, or after it was closed
+    ├── StoreUnavailable       the store cannot be opened or reached, its disk is full, or it is read-only
+    ├── StoreCorrupt           stored data is damaged
+    └── StoreClosed            the store was used before it was opened, or after it was closed
 """
 
 from __future__ import annotations

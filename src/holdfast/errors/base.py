@@ -8,13 +8,17 @@ from urllib.parse import urlsplit
 
 ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\",;)]*[^\s'\",;):.]")
 CAUSE: Final = re.compile(r"( cannot be reached): .*", re.DOTALL)
-"""The cause of a failed connection contains host and port."""
+"""Matches the part of a message that gives the cause of a failed connection, which contains host and port."""
 
 
 def hide_addresses(words: str, name: str) -> str:
-    """Return `words` with `name` in place of every address in them, which only the operator should see.
+    """Return a message in which every URL is replaced by `name`, because only the operator should see URLs.
 
-    A host of one of these addresses is replaced too where it is written without a scheme: `10.0.0.5:8000`.
+    The host of such a URL is also replaced where the message contains it without a scheme, for example as `10.0.0.5:8000`.
+
+    Args:
+        words: The message.
+        name: Text that replaces a URL.
     """
     places = {urlsplit(address).netloc.rpartition("@")[2] for address in ADDRESS.findall(words)}
     places |= {host for place in places if "." in (host := place.partition(":")[0])}
@@ -26,16 +30,18 @@ def hide_addresses(words: str, name: str) -> str:
 
 
 class HoldfastError(Exception):
-    """Base of every error Holdfast raises on purpose."""
+    """Base class of all errors that Holdfast raises on purpose."""
 
     code: ClassVar[str] = "holdfast_error"
-    """Stable code for programs: `error.code` in responses. Every class has its own."""
+    """Stable code for programs, which is `error.code` in HTTP responses. Every class has its own code."""
     http_status: ClassVar[int | None] = None
-    """Status of the HTTP response; None: reported as a server error, without the message."""
+    """Status of the HTTP response. None: the client gets a server error without the message."""
     public: str | None = None
-    """Text for clients and models in place of the message, if the message contains paths, addresses or advice for the operator."""
+    """Message for clients and models, if the message of the error contains paths, addresses or advice for the operator. None: they get the
+    message of the error.
+    """
 
     @property
     def public_message(self) -> str:
-        """The message as shown to clients and models."""
+        """The message that clients and models get."""
         return str(self) if self.public is None else self.public

@@ -1,4 +1,4 @@
-"""Define errors of the caller's input: the same call will fail again."""
+"""Define errors for wrong input of the caller. The same call will fail again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from holdfast.errors.base import HoldfastError
 
 
 class UsageError(HoldfastError):
-    """The caller's input is wrong; the same call will fail again."""
+    """The input of the caller is wrong. The same call will fail again."""
 
     code = "usage_error"
     http_status = 400
@@ -17,7 +17,7 @@ class InvalidRequest(UsageError):
     """A parameter is missing, of the wrong type or out of range.
 
     Args:
-        message: what was wrong, and what is allowed.
+        message: what is wrong, and what is allowed.
         param: name or path of the parameter, for example `limit` or `messages[2].role`.
     """
 
@@ -29,30 +29,33 @@ class InvalidRequest(UsageError):
 
 
 class InvalidMessage(InvalidRequest):
-    """A message, entry or transcript is not valid; `param` says where."""
+    """A message, entry or transcript is not valid. `param` names the invalid part."""
 
     code = "invalid_message"
 
 
 class InvalidMetadata(InvalidMessage):
-    """A message's voice fields are not valid: its role cannot have this source, or it has fields of an interruption without one."""
+    """The voice fields of a message are not valid.
+
+    A message of this role cannot have this source, or the message has fields of an interruption but was not interrupted.
+    """
 
     code = "invalid_metadata"
     http_status = 422
 
 
 class HeardMismatch(InvalidRequest):
-    """The reported heard text is not a prefix of the spoken text."""
+    """The text that was reported as heard is not the beginning of the spoken text."""
 
     code = "heard_mismatch"
     http_status = 422
 
 
 class ConfigError(UsageError):
-    """The configuration has mistakes, all of which are listed.
+    """The configuration has mistakes. The error lists all of them.
 
     Args:
-        problems: one line per mistake, each starting with its place.
+        problems: one line for each mistake, beginning with its place, such as `holdfast.yaml:3`.
     """
 
     code = "invalid_config"
@@ -78,8 +81,8 @@ class MissingExtra(UsageError):
     """A library of an optional extra is not installed.
 
     Args:
-        what: the feature that needs it, as the subject of a sentence.
-        extra: the extra to install.
+        what: the feature that needs the library, as the subject of a sentence.
+        extra: name of the extra that installs the library.
     """
 
     code = "missing_extra"
@@ -93,9 +96,9 @@ class MissingState(InvalidRequest):
     """A template of an agent needs state or an artifact that does not exist.
 
     Args:
-        name: name in the template: a key with the prefix of its scope, or `artifact.` and a name.
-        agent: agent of the template.
-        what: kind of the template.
+        name: name in the template: a state key with the prefix of its scope, or `artifact.` followed by the name of an artifact.
+        agent: name of the agent.
+        what: kind of template.
     """
 
     code = "missing_state"
@@ -113,17 +116,17 @@ class MissingState(InvalidRequest):
 
 
 class TooLarge(InvalidRequest):
-    """A limit was exceeded; the message names the limit and its value."""
+    """A limit was exceeded. The message names the limit and its value."""
 
     code = "too_large"
     http_status = 413
 
 
 class SecretBlocked(InvalidRequest):
-    """A text contains a secret, and the secret guard blocks it: nothing was stored.
+    """A text contains a secret, and the secret guard blocks it. Nothing was stored.
 
     Args:
-        found: rule and place of each secret, without its text.
+        found: rule and place of each secret. The text of the secret is not included.
     """
 
     code = "secret_blocked"
@@ -140,11 +143,11 @@ class SecretBlocked(InvalidRequest):
 
 
 _LISTED_SECRETS = 5
-"""Maximum number of places that an error lists."""
+"""Maximum number of secrets that the message of a `SecretBlocked` lists."""
 
 
 class UnsupportedType(InvalidRequest):
-    """A media type is not accepted, or the content contradicts it."""
+    """A media type is not accepted, or the content has another type than the one that was given."""
 
     code = "unsupported_type"
     http_status = 415

@@ -1,4 +1,4 @@
-"""Define conflicts: the state is not what the call assumed, so read it again and decide."""
+"""Define conflicts: errors that are raised if the state is not the one that a call expected. Read the state again, then decide."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.errors.base import HoldfastError
 
 
 class Conflict(HoldfastError):
-    """The state is not what the call assumed; read again, then decide."""
+    """The state is not the one that the call expected. Read it again, then decide."""
 
     code = "conflict"
     http_status = 409
@@ -33,12 +33,12 @@ class AmbiguousSession(Conflict):
 
 
 class StaleSession(Conflict):
-    """The session is not at the expected version, or its log does not have the expected marker: another write came in between.
+    """Another write has changed the session: it is not at the expected version, or its log does not have the expected marker.
 
     Args:
         session_id: id of the session.
-        expected: the expected version; None: a marker of the log was expected.
-        version: the session's version.
+        expected: the expected version. None: a marker of the log was expected.
+        version: the current version of the session.
     """
 
     code = "stale_session"
@@ -54,7 +54,7 @@ class StaleSession(Conflict):
 
 
 class SessionExpired(Conflict):
-    """The session has been idle longer than its ttl and was not ended yet; writes to it must wait.
+    """The session has been idle longer than its ttl, but has not been ended yet. Writes to it must wait until it has been ended.
 
     Args:
         session: the current session, a `holdfast.domain.session.Session`.
@@ -72,7 +72,7 @@ class SessionBusy(Conflict):
 
     Args:
         session_id: id of the session.
-        until: time by which its holder must renew it, in milliseconds since the epoch.
+        until: time at which the claim of the running turn expires unless it is renewed, in milliseconds since the epoch.
     """
 
     code = "session_busy"
@@ -94,9 +94,9 @@ class TurnInterrupted(Conflict):
 
 
 class TurnLost(Conflict):
-    """Another server took over the session, because this one did not renew its claim in time.
+    """Another server took over the session, because this server did not renew its claim in time.
 
-    The request is in the log. The reply, or what was added since the last write, is not, because other turns have continued from there.
+    The request is in the log. The part of the turn after its last write is not, because other turns have already continued the log.
     """
 
     code = "turn_lost"
@@ -115,7 +115,7 @@ class NoReply(Conflict):
 
 
 class CallsOpen(Conflict):
-    """The session's last reply called tools whose results are missing; they must be sent first."""
+    """Results of the tool calls in the session's last reply are missing. They must be sent first."""
 
     code = "calls_open"
 
@@ -127,7 +127,7 @@ class CallsOpen(Conflict):
 
 
 class StaleArtifact(Conflict):
-    """The newest version of an artifact is not the expected one, because it was saved in between."""
+    """The newest version of an artifact is not the expected one, because another write has saved the artifact."""
 
     code = "stale_artifact"
     http_status = 412
@@ -139,7 +139,12 @@ class StaleArtifact(Conflict):
 
 
 class StaleMemories(Conflict):
-    """`expect` is not the version of the owner's memories, because they were changed in between."""
+    """The memories of the owner are not at the expected version, because another write has changed them.
+
+    Args:
+        expected: the expected version.
+        version: the current version.
+    """
 
     code = "stale_memories"
     http_status = 412
@@ -151,12 +156,12 @@ class StaleMemories(Conflict):
 
 
 class StaleState(Conflict):
-    """State is not what the write expected: the scope has another version, or a key has another value.
+    """The state is not the one that the write expected: a scope has another version, or a key has another value.
 
     Args:
-        message: which state, and its current value or version.
-        version: current version of the scope, or of the session for its own state.
-        key: key of the value, with its prefix; None: the version of the scope differs.
+        message: the state that differs, and its current value or version.
+        version: current version of the scope. For state of the session, it is the version of the session.
+        key: key with another value, with the prefix of its scope. None: the scope has another version.
     """
 
     code = "stale_state"

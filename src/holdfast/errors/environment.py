@@ -1,4 +1,4 @@
-"""Define errors of the environment: a hook, a process, or the store failed."""
+"""Define errors of the environment: of hooks, tools, workspaces and the store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from holdfast.errors.base import HoldfastError
 
 
 class HookFailed(HoldfastError):
-    """A hook failed; it will be called again.
+    """A hook failed. It will be called again.
 
     Args:
-        message: what happened, without content or secrets.
-        retry_after: seconds to wait before the next call, if requested.
+        message: what happened. It must not contain content of the conversation, or secrets.
+        retry_after: seconds to wait before the next call, if the receiver asked for a pause.
     """
 
     code = "hook_failed"
@@ -23,32 +23,32 @@ class HookFailed(HoldfastError):
 
 
 class PythonUnavailable(HoldfastError):
-    """The process of the tool `python` cannot be started or sandboxed here; the message says what is missing."""
+    """The process of the tool `python` cannot be started or sandboxed on this machine. The message says what is missing."""
 
     code = "python_unavailable"
 
 
 class ToolFailed(HoldfastError):
-    """A tool of another server failed; the message is for the model."""
+    """A tool of another server failed. The model gets the message."""
 
     code = "tool_failed"
 
 
 class WorkspaceUnavailable(HoldfastError):
-    """An agent's workspace or its repository cannot be used; the message says why. Trying again may help."""
+    """The workspace of an agent, or its repository, cannot be used. The message says why. Trying again may help."""
 
     code = "workspace_unavailable"
     http_status = 503
 
 
 class WorkspaceUnusable(WorkspaceUnavailable):
-    """An agent's workspace cannot be used until someone repairs it. Trying again does not help."""
+    """The workspace of an agent cannot be used until someone repairs it. Trying again does not help."""
 
     code = "workspace_unusable"
 
 
 class GitMissing(WorkspaceUnusable):
-    """The git program is missing or too old; the message says what to install."""
+    """The git program is missing or too old. The message says what to install."""
 
     code = "git_missing"
 
@@ -67,12 +67,12 @@ class StoreUnavailable(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """Stored data does not verify or cannot be decoded; the message says where.
+    """Stored data is damaged: it does not match its checksum, or cannot be decoded.
 
     Args:
         message: what is wrong, and where.
-        session_id: the affected session, if known.
-        user_id: its user.
+        session_id: id of the affected session, if known.
+        user_id: user of the affected session.
     """
 
     code = "store_corrupt"
@@ -84,7 +84,7 @@ class StoreCorrupt(StoreError):
         self.user_id = user_id
 
     def with_session(self, user_id: str, session_id: str) -> StoreCorrupt:
-        """Return the same error with the affected session in its message."""
+        """Return this error with the affected session named in its message."""
         named = f"session {session_id!r} of user {user_id!r}: {self}"
         error = StoreCorrupt(named, session_id=session_id, user_id=user_id)
         error.public = f"session {session_id!r} of user {user_id!r}: {self.public_message}"
@@ -93,16 +93,16 @@ class StoreCorrupt(StoreError):
 
 
 INDEX_DAMAGED: Final = "search is not available: the index is damaged"
-"""Message for clients and models about a damaged index. The log has the path and the remedy."""
+"""Message for clients and models about a damaged index. The server's log has the path of the index, and says how to repair it."""
 
 
 def is_index_damaged(error: StoreError) -> bool:
-    """Return True if the error says that the index is damaged, not the stored data."""
+    """Return True if an error means that the search index is damaged, and not the sessions and memories."""
     return error.public == INDEX_DAMAGED
 
 
 class StoreClosed(StoreError):
-    """The store, or the `Holdfast` on it, was used before it was opened or after it was closed."""
+    """The store, or a `Holdfast` that uses it, was used before it was opened, or after it was closed."""
 
     code = "store_closed"
     http_status = 503

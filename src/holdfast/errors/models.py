@@ -1,4 +1,4 @@
-"""Define errors of models, and of prompts that do not fit."""
+"""Define errors of models, embedding models and rerankers, and of prompts that are too long."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from holdfast.errors.base import HoldfastError, hide_addresses
 
 
 class BudgetTooSmall(HoldfastError):
-    """No legal working set fits the budget.
+    """No valid working set fits the token budget.
 
     Args:
-        budget: allowed tokens.
-        needed: tokens of the smallest legal working set.
-        what: what uses them, in words.
+        budget: tokens that are allowed.
+        needed: tokens of the smallest valid working set.
+        what: description of the parts that need these tokens.
     """
 
     code = "budget_too_small"
@@ -27,18 +27,18 @@ class BudgetTooSmall(HoldfastError):
 
 
 class ModelError(HoldfastError):
-    """The upstream model did not answer; the user's message stays in the log.
+    """A call of the upstream model failed. The user's message stays in the log.
 
     Args:
         message: what happened.
-        status: HTTP status of the upstream, if any.
-        body: error object of the upstream, if any.
-        retry_after: seconds to wait, if the upstream requested it.
+        status: HTTP status of the upstream's response. None: there was no response.
+        body: error object in the upstream's response. None: it contained none.
+        retry_after: seconds to wait, if the upstream asked for a pause.
     """
 
     code = "upstream_error"
     http_status: ClassVar[int] = 502
-    """Status, unless the upstream's own status is useful for the caller."""
+    """Status of the HTTP response, unless the upstream's own status is more useful for the client."""
 
     def __init__(
         self,
@@ -57,23 +57,23 @@ class ModelError(HoldfastError):
 
     @property
     def public_message(self) -> str:
-        """The message without the upstream's address."""
+        """The message, with the address of the upstream removed."""
         return hide_addresses(str(self), "the upstream")
 
 
 class ModelUnavailable(ModelError):
-    """Refused, unreachable, timed out, overloaded or 5xx: try again later."""
+    """The upstream cannot be reached, timed out, is overloaded, or answered with a status 5xx. Try again later."""
 
     code = "upstream_unavailable"
 
 
 class ModelBusy(ModelUnavailable):
-    """The maximum number of calls of the model is running, and none ended while this one waited.
+    """The maximum number of calls of the model is running, and none of them ended while this call waited.
 
     Args:
         name: name of the model.
         most: maximum number of concurrent calls.
-        waited: seconds.
+        waited: seconds that this call has waited.
     """
 
     code = "upstream_busy"
@@ -88,20 +88,22 @@ class ModelBusy(ModelUnavailable):
 
 
 class ModelRejected(ModelError):
-    """The upstream rejected the request (4xx); its own message is in `body`."""
+    """The upstream rejected the request (4xx). `body` is its error object."""
 
     code = "upstream_rejected"
     http_status = 400
 
 
 class ContextTooLong(ModelRejected):
-    """The prompt, or prompt and reply together, do not fit the model's context window: send less.
+    """The prompt, or the prompt together with the reply, does not fit the context window of the model. Send less.
 
     Args:
         message: what happened.
-        context_limit: the window in tokens; None if the upstream did not report it.
-        requested: tokens of the prompt without the reply, as counted by the upstream; None if it did not report them.
-        status, body, retry_after: as in `ModelError`.
+        context_limit: size of the context window in tokens. None: the upstream did not report it.
+        requested: tokens of the prompt without the reply, as counted by the upstream. None: the upstream did not report them.
+        status: as in `ModelError`.
+        body: as in `ModelError`.
+        retry_after: as in `ModelError`.
     """
 
     code = "context_length_exceeded"
@@ -122,26 +124,26 @@ class ContextTooLong(ModelRejected):
 
 
 class ModelProtocolError(ModelError):
-    """The upstream answered with something that is not a valid answer."""
+    """The response of the upstream is not a valid answer."""
 
     code = "upstream_protocol_error"
 
 
 class ModelReplyTooLarge(ModelProtocolError):
-    """The upstream's reply is too large; the part that arrived is in the log, marked as interrupted."""
+    """The reply of the upstream is too large. The part that had arrived is in the log, marked as interrupted."""
 
     code = "upstream_reply_too_large"
 
 
 class EmbeddingFailed(HoldfastError):
-    """No vectors: the embedding model did not answer, refused, or answered with something else.
+    """The embedding model returned no vectors: it did not answer, rejected the texts, or its response was not valid.
 
     Args:
-        message: what happened, without texts or secrets.
+        message: what happened. It must not contain texts or secrets.
         again: True if the same call may succeed later.
-        retry_after: seconds to wait before it, if requested.
-        refused: positions of texts that will never succeed.
-        vectors: vectors of other texts, by position.
+        retry_after: seconds to wait before the next call, if the endpoint asked for a pause.
+        refused: positions of texts for which no call will succeed.
+        vectors: vectors of texts for which the call succeeded, by position.
     """
 
     code = "embedding_failed"
@@ -164,17 +166,20 @@ class EmbeddingFailed(HoldfastError):
 
     @property
     def public_message(self) -> str:
-        """The message without the endpoint's address."""
+        """The message, with the address of the endpoint removed."""
         return hide_addresses(str(self), "the endpoint")
 
 
 class RerankFailed(HoldfastError):
-    """No scores: the reranker did not answer, refused, or answered with something else. A search keeps its own order then."""
+    """The reranker returned no scores: it did not answer, rejected the request, or its response was not valid.
+
+    The search then keeps the order of its own ranking.
+    """
 
     code = "rerank_failed"
     http_status = 502
 
     @property
     def public_message(self) -> str:
-        """The message without the endpoint's address."""
+        """The message, with the address of the endpoint removed."""
         return hide_addresses(str(self), "the endpoint")

@@ -23,7 +23,7 @@ class SessionNotFound(NotFound):
 
 
 class EntryNotFound(NotFound):
-    """The session has no live entry with that `seq`."""
+    """The session has no entry with that `seq`, or the entry was erased or rewound."""
 
     code = "message_not_found"
 
@@ -33,7 +33,7 @@ class EntryNotFound(NotFound):
 
 
 class FactNotFound(NotFound):
-    """No live message of the session has a statement of the user with that id."""
+    """The session has no fact with that id. A fact is a statement in a message of the user that was neither erased nor rewound."""
 
     code = "fact_not_found"
 
@@ -45,7 +45,7 @@ class FactNotFound(NotFound):
 
 
 class EndingNotFound(NotFound):
-    """No end of a session with that id is waiting for hooks."""
+    """No ending with that id is waiting for hooks. An ending is the record of an ended session whose hooks must still be called."""
 
     code = "ending_not_found"
 
@@ -54,7 +54,7 @@ class EndingNotFound(NotFound):
 
 
 class CompactionNotFound(NotFound):
-    """The session has no compaction with that id, or none that can be dropped."""
+    """The session has no compaction with that id, or the compaction cannot be dropped."""
 
     code = "compaction_not_found"
 
@@ -74,12 +74,12 @@ class MemoryNotFound(NotFound):
 
 
 class ArtifactNotFound(NotFound):
-    """The artifact, or that version of it, does not exist.
+    """The artifact, or the requested version of it, does not exist.
 
     Args:
         name: the requested name.
-        version: the requested version; None: any.
-        called: existing name that differs only in case or Unicode form.
+        version: the requested version. None: any version.
+        called: name of an existing artifact that differs from `name` only in case or Unicode form. None: there is none.
     """
 
     code = "artifact_not_found"
@@ -92,7 +92,7 @@ class ArtifactNotFound(NotFound):
 
 
 class WorkspaceNotFound(NotFound):
-    """The agent has no workspace, or there are no workspaces."""
+    """The agent has no workspace, or workspaces are disabled."""
 
     code = "workspace_not_found"
 
@@ -104,7 +104,7 @@ class WorkspaceNotFound(NotFound):
 
 
 class UserNotFound(NotFound):
-    """The user does not exist, as far as the caller may know."""
+    """The user does not exist, or the caller may not know that it exists."""
 
     code = "user_not_found"
 
