@@ -1,15 +1,15 @@
-"""Provide scripted upstreams that replace models in tests of programs built on Holdfast.
+"""Provide scripted upstreams: servers that replace models in tests of programs that use Holdfast.
 
     from holdfast.testing import Gate, Reply, ScriptedUpstream
 
-upstream            a Chat Completions server that follows a script
-anthropic_upstream  the same for Anthropic's Messages API
-anthropic_rules     what that API rejects
+upstream            a scripted server with OpenAI's Chat Completions API
+anthropic_upstream  a scripted server with Anthropic's Messages API
+anthropic_rules     checks of requests against the rules of Anthropic's Messages API
 gates               synchronization of tests
-refusals            how providers reject a prompt
+refusals            errors with which providers reject prompts that are too long
 
-The checks for your own store or index are in `tests/contract` of the repository and the sdist (docs/stores.md). Each name is imported when
-it is first used.
+If you write your own store or index, use the checks in `tests/contract` of the repository and the sdist (docs/stores.md). Each name of this
+package is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODULES = {
     "Gate": "gates",
     "PromptCache": "anthropic_upstream",
 }
-"""Modules of names; all others are in `upstream`."""
+"""Module that defines a name. Names that are not listed are defined in `upstream`."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Check requests against the rules of Anthropic's Messages API, so that a scripted upstream can be as strict.
+"""Check requests against the rules of Anthropic's Messages API, so that a scripted upstream rejects the same requests.
 
-This module is independent of the code that builds requests. Each rule cites its source: a page of the provider's documentation by its
-title, or the text of the error.
+This module is independent of the code that builds requests. Each rule cites its source, which is the title of a page of Anthropic's
+documentation, or the text of the error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _IN_RESULTS = {"text", "image", "document", "search_result"} | _ONLY_IN_RESULTS
 
 
 def check_prompt(request: Json) -> list[str]:
-    """Return the reasons for which the API would reject the `system` and `messages` of a request."""
+    """Return the reasons why the API would reject `system` and `messages` of a request. All contents must be lists of blocks."""
     return list(_check_prompt(request))
 
 
@@ -259,7 +259,7 @@ _FIELDS |= {"temperature", "thinking", "tool_choice", "tools", "top_k", "top_p"}
 
 
 def check_request(body: Json) -> list[str]:
-    """Return the reasons for which the API would reject a whole request, with contents as blocks or as text."""
+    """Return the reasons why the API would reject a request. Contents may be texts or lists of blocks."""
     messages = [{**message, "content": _to_blocks(message.get("content"))} for message in body.get("messages") or ()]
     front = {"system": _to_blocks(body["system"])} if body.get("system") else {}
     normalized = {**{name: value for name, value in body.items() if name != "system"}, "messages": messages, **front}

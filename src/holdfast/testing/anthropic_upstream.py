@@ -1,11 +1,16 @@
-"""Simulate Anthropic's Messages API by a script, as strictly as the original: a request that it would reject gets a 400.
+"""Run a scripted server with Anthropic's Messages API. A request that Anthropic would reject gets the status 400.
 
-``` async with AnthropicUpstream(["Hello.", Reply(tool_calls=[("find", {"order": 7})])]) as upstream:
-    model = AnthropicModel(upstream.url, "any-key") … assert upstream.violations == []
-```
+    async with AnthropicUpstream(["Hello.", Reply(tool_calls=[("find", {"order": 7})])]) as upstream:
+        model = AnthropicModel(upstream.url, "any-key")
+        …
+        assert upstream.violations == []
 
-A `Reply` is that of `holdfast.testing.upstream`. In place of text and calls, its `message` may have `content`, a list of blocks that are
-sent unchanged, and `thinking_blocks` before them; `finish_reason` is a `stop_reason` here; `chunks` are events.
+The replies are those of `holdfast.testing.upstream`, with these differences:
+
+- `message` may have `content`, a list of blocks that is sent unchanged in place of text and tool calls. It may also have `thinking_blocks`,
+  which are sent before the content.
+- `finish_reason` is a `stop_reason` of Anthropic.
+- `chunks` are events of Anthropic's streams.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from holdfast.wire.openai import to_chat_message
 
 Json = dict[str, Any]
 MAX_LOOK_BACK: Final = 20
-"""Number of blocks that are checked backwards from a mark, including the marked one: "Prompt caching"."""
+"""Number of blocks, from a block with a cache mark backwards, at which a cached prefix may end. Source: Anthropic's page "Prompt caching"."""
 _TYPES: Final = {
     401: "authentication_error",
     402: "billing_error",
@@ -37,12 +42,14 @@ _TYPES: Final = {
 
 
 class AnthropicUpstream(ScriptedUpstream):
-    """Answers `POST /v1/messages`, streamed or not, from a script; see `ScriptedUpstream`.
+    """A server that answers `POST /v1/messages` from a script, as a stream or as one message.
+
+    It works like `ScriptedUpstream`, and `script` and `options` are the arguments of that class.
 
     Args:
-        script: see `ScriptedUpstream`.
-        cache: simulates the prompt cache and reports its use; see `PromptCache`.
-        options: see `ScriptedUpstream`.
+        script: the replies.
+        cache: simulation of the prompt cache, whose use the answers report. None: there is no cache.
+        options: other arguments of `ScriptedUpstream`.
     """
 
     PATH: ClassVar[str] = "/messages"
@@ -51,7 +58,7 @@ class AnthropicUpstream(ScriptedUpstream):
         super().__init__(script, **options)
         self.cache = cache
         self.violations: list[str] = []
-        """Reasons for which Anthropic would have rejected requests."""
+        """Reasons why Anthropic would have rejected requests that this server received."""
 
     def find_refusal(self, received: Received) -> Reply | None:
         if not {"x-api-key", "authorization"} & received.headers.keys():
@@ -122,7 +129,12 @@ def _make_content(reply: Reply, number: int) -> list[Json]:
 
 
 def _make_call(call: tuple[str, Any] | Json, call_id: str) -> Json:
-    """Convert a call to Anthropic's format, from a name and arguments, a block, or OpenAI's format."""
+    """Return a tool call as a block of Anthropic's API.
+
+    Args:
+        call: name and arguments, a block, or a tool call in OpenAI's format.
+        call_id: id for a call without one.
+    """
     if isinstance(call, dict):
         if "function" not in call:
             return call
@@ -140,7 +152,10 @@ def _format_event(event: Mapping[str, Any]) -> bytes:
 
 
 def _make_events(message: Json) -> Iterator[Json]:
-    """Yield a message as events of a stream, as in "Streaming messages": words of texts, and pieces of JSON of calls."""
+    """Yield the events of a stream for a message. Texts are divided into words, and arguments of tool calls into pieces of JSON.
+
+    Source: Anthropic's page "Streaming messages".
+    """
     last = {name: message[name] for name in ("stop_reason", "stop_sequence")}
     begun = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
     yield {"type": "message_start", "message": begun}
@@ -156,7 +171,7 @@ def _make_events(message: Json) -> Iterator[Json]:
 
 
 def _split_block(block: Json) -> tuple[Json, list[Json]]:
-    """Return the start of a block, and its deltas."""
+    """Return the block as a stream starts it, and the deltas that complete it."""
     match block["type"]:
         case "text":
             deltas = [{"type": "text_delta", "text": word} for word in WORDS.findall(block["text"])]
@@ -177,26 +192,27 @@ def _split_block(block: Json) -> tuple[Json, list[Json]]:
 
 
 class CacheUse(NamedTuple):
-    """Tokens of one prompt, as in `usage`."""
+    """Token counts of one prompt, as in Anthropic's `usage`."""
 
     input_tokens: int
-    """Tokens neither read from the cache nor written to it."""
+    """Tokens that were neither read from the cache nor written to it."""
     cache_read_input_tokens: int
     cache_creation_input_tokens: int
 
 
 class PromptCache:
-    """The prompt cache as documented in "Prompt caching", without minimum length and expiry.
+    """A simulation of Anthropic's prompt cache, without minimum length and expiry. Source: Anthropic's page "Prompt caching".
 
-    A prefix is written at each mark only. It is read by a later prompt that begins with the same blocks and has a mark on its last block or
-    less than 20 blocks after it. A block counts one token for four characters of its JSON.
+    For each block with a cache mark (`cache_control`), the prompt up to this block is written to the cache. A later prompt reads such a prefix if
+    it begins with the same blocks, and has a mark on the last block of the prefix or less than 20 blocks after it. Four characters of the
+    JSON of a block are counted as one token.
     """
 
     def __init__(self) -> None:
         self._written: set[bytes] = set()
 
     def process(self, body: Mapping[str, Any]) -> CacheUse:
-        """Process a prompt, and return its use of the cache."""
+        """Apply the cache to the prompt of a request, and return the tokens that were read and written."""
         blocks = _list_blocks(body)
         prefixes, sizes = _hash_prefixes([block for block, _ in blocks])
         marks = [at for at, (_, marked) in enumerate(blocks) if marked]
@@ -209,7 +225,7 @@ class PromptCache:
 
 
 def _list_blocks(body: Mapping[str, Any]) -> list[tuple[bytes, bool]]:
-    """Return tools, system prompt and messages as blocks without their marks, and True for each marked block."""
+    """Return tools, system prompt and messages of a request as blocks without cache marks. True means that the block had a mark."""
     system = body.get("system") or []
     found: list[tuple[str, Mapping[str, Any]]] = [("tools", tool) for tool in body.get("tools") or ()]
     found += [
@@ -228,7 +244,7 @@ def _remove_marks(block: Mapping[str, Any]) -> Json:
 
 
 def _hash_prefixes(blocks: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """Return the hash of the prompt up to each block, and its size in tokens."""
+    """Return two lists: for each block, the hash of the prompt up to and including this block, and the tokens up to there."""
     hashed, size = hashlib.blake2b(digest_size=16), 0
     prefixes, sizes = [], []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Synchronize tests without waiting for time: a gate that holds replies back, and a bell that announces changes."""
+"""Synchronize tests without sleeping: a gate delays replies until a test opens it, and a bell announces changes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 
 class Bell:
-    """Wakes tasks that wait for a condition, in any event loop of any thread."""
+    """Wakes tasks that wait for a condition. The tasks may run in different event loops and threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def ring(self) -> None:
-        """Announce a change: all waiting tasks check their condition again."""
+        """Announce a change. All waiting tasks check their conditions again."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, event in waiting:
@@ -23,7 +23,7 @@ class Bell:
                 loop.call_soon_threadsafe(event.set)
 
     async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until `ready()` is true. It is called now and after each ring."""
+        """Wait until `ready()` is true. The function is called at once, and after each `ring()`."""
         while True:
             event = asyncio.Event()
             with self._lock:
@@ -34,14 +34,14 @@ class Bell:
 
 
 class Gate:
-    """Holds replies back until `open()` is called, from any thread. An opened gate stays open."""
+    """Delays replies until `open()` is called. Any thread may call it. An open gate stays open."""
 
     def __init__(self) -> None:
         self._bell = Bell()
         self._is_open = False
 
     def open(self) -> None:
-        """Open the gate permanently."""
+        """Open the gate. It stays open."""
         self._is_open = True
         self._bell.ring()
 

@@ -1,4 +1,4 @@
-"""List how providers reject a prompt that is too long, for use by the scripted upstream."""
+"""List the errors with which providers reject a prompt that is too long. The scripted upstream sends them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Refusal:
-    """A provider's rejection of a prompt that is too long."""
+    """The response with which a provider rejects a prompt that is too long."""
 
     status: int
     words: str
-    """Message with `{limit}`, `{prompt}`, `{reply}` (0 if not requested), `{total}` and `{over}`, all in tokens."""
+    """Template of the message. It may contain these numbers of tokens: `{limit}`, `{prompt}`, `{reply}` (0 if the request does not limit the
+    reply), `{total}` for prompt and reply, and `{over}` for the tokens above the limit.
+    """
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the error object next to `message`; numbers may be used as in `words`."""
+    """Other fields of the error object. A value such as `"limit"` is replaced by the number with that name."""
 
     def make_error(self, **numbers: int) -> dict[str, Any]:
-        """Return the body of the response."""
+        """Return the body of the response, with the numbers filled in."""
         values = {key: numbers.get(value, value) for key, value in self.fields.items()}
         return {"error": {"message": self.words.format(**numbers), **values}}
 
@@ -94,4 +96,6 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "fireworks": Refusal(400, "The prompt is too long: {prompt}, model maximum context length: {limit}"),
     "bedrock": Refusal(400, "Input is too long for requested model."),
 }
-"""By provider, as observed. `-silent`, `ollama`, `groq` and `bedrock` name no useful number."""
+"""Observed response of each provider. Those of `openai-silent`, `ollama`, `groq` and `bedrock` contain neither the limit nor the size of the
+prompt.
+"""

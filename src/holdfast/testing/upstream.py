@@ -1,13 +1,14 @@
 """Run a scripted upstream: a real Chat Completions server on the loopback interface, for tests of code that calls models.
 
-``` async with ScriptedUpstream(["Hello.", Reply(status=429, headers={"retry-after": "1"})]) as upstream:
-    model = OpenAIModel(upstream.url, "any-key") … assert upstream.requests[0].body["messages"][-1]["content"] == "Hi"
-```
+    async with ScriptedUpstream(["Hello.", Reply(status=429, headers={"retry-after": "1"})]) as upstream:
+        model = OpenAIModel(upstream.url, "any-key")
+        …
+        assert upstream.requests[0].body["messages"][-1]["content"] == "Hi"
 
-Nothing here sleeps: a reply that should be late waits for a `Gate`, and a test waits with `upstream.until(…)`.
+The server never sleeps. A reply that must be late waits for a `Gate`, and a test waits for the server with `upstream.until(…)`.
 
-With a `Tokenizer`, it counts like a provider: it reports the tokens of each prompt by its own count, and rejects prompts that exceed its
-window, in the words of a chosen provider.
+With a `Tokenizer`, the server counts tokens like a provider. It reports the tokens of each prompt, and rejects prompts that exceed its context
+window with the error message of a chosen provider.
 """
 
 from __future__ import annotations
@@ -35,48 +36,48 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 PRIMING: Final = 3
-"""Tokens that start the reply, part of every prompt."""
+"""Tokens in every prompt that start the reply."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """An answer of the upstream. Plain text is `Reply(text=…)`; the other fields vary it."""
+    """An answer of the upstream. `Reply(text=…)` answers with a text. The other fields change the answer."""
 
     text: str | None = None
-    """Text of the assistant, streamed word by word."""
+    """Text of the assistant. It is streamed word by word."""
     tool_calls: Sequence[tuple[str, Any] | dict[str, Any]] = ()
-    """Tool calls: `(name, arguments)` gets an id, a dict is sent unchanged."""
+    """Tool calls. A tuple `(name, arguments)` gets an id. A dictionary is sent unchanged."""
     message: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the assistant message, for example `reasoning_content`."""
+    """Other fields of the assistant message, for example `reasoning_content`."""
     finish_reason: str | None = None
-    """Default: `stop`, or `tool_calls` if there are any."""
+    """Finish reason. None: `tool_calls` if there are tool calls, otherwise `stop`."""
     usage: Mapping[str, Any] | None = None
-    """Token counts. Default: 10 and 5; empty: none."""
+    """Token usage. None: 10 tokens of the prompt and 5 of the reply. Empty: the answer contains no usage."""
     chunks: Sequence[dict[str, Any]] | None = None
-    """Chunks in place of everything above."""
+    """Chunks of the stream. They replace all fields above."""
     status: int = 200
-    """A status other than 200 answers with `error`."""
+    """Status of the response. With a status other than 200, the body is `error`."""
     error: Any = None
-    """JSON of a failure; a text becomes OpenAI's error object. With status 200 it is sent during the stream, at its end or after
-    `cut_after` chunks.
+    """Body of a failed response. A text becomes the message of an error object like OpenAI's. With status 200, the error is sent in the
+    stream, after `cut_after` chunks or at the end.
     """
     headers: Mapping[str, str] = field(default_factory=dict)
     raw: Sequence[bytes] | None = None
-    """Body in pieces, in place of everything above."""
+    """Body of the response in pieces. It replaces the answer that the fields above describe."""
     content_type: str | None = None
     stream: bool | None = None
-    """Stream the reply. Default: as requested."""
+    """True to stream the reply. None: it is streamed if the request asks for a stream."""
     hold: Gate | None = None
-    """Gate to wait for after `hold_after` chunks."""
+    """Gate at which the answer waits after `hold_after` chunks."""
     hold_after: int = 0
     cut_after: int | None = None
-    """Number of chunks after which the connection is cut, or `error` is sent."""
+    """Number of chunks after which the connection is cut, or after which `error` is sent."""
     reset: bool = False
-    """Reset the connection where it is cut, instead of closing it, so that data in transit may be lost."""
+    """True to reset the connection when it is cut, so that data in transit may be lost. False: the connection is closed."""
     endless: bytes = b""
-    """Bytes to send repeatedly after the pieces, as long as the client reads."""
+    """Bytes that are sent repeatedly at the end of the body, as long as the client reads."""
     end: bytes = b"data: [DONE]\n\n"
-    """End of a stream."""
+    """Bytes at the end of a stream."""
 
 
 # -- counting like a provider ------------------------------------------------------
@@ -84,27 +85,27 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """Counting and limits of the upstream."""
+    """Token counting and token limit of the upstream."""
 
     window: int | None = None
-    """Maximum tokens of prompt and reply together; None: no limit."""
+    """Maximum tokens of prompt and reply together. None: no limit."""
     ratio: float = 1.0
-    """The upstream's tokens per token that Holdfast counts for the request's model."""
+    """Number of tokens that the upstream counts for each token that Holdfast counts."""
     refusal: str = "openai"
-    """A key of `holdfast.testing.refusals.REFUSALS`."""
+    """Error with which prompts above the limit are rejected: a key of `holdfast.testing.refusals.REFUSALS`."""
     in_stream: bool = False
-    """Send refusals with status 200, after an empty first chunk."""
+    """True to send this error with status 200, in the stream after its first chunk."""
     reports: bool = True
-    """Include `usage` in answers."""
+    """True to include `usage` in answers."""
 
     def count_prompt_tokens(self, body: Mapping[str, Any]) -> int:
-        """Return the tokens of a request's prompt by its own count."""
+        """Return the tokens of the prompt of a request, by the count of the upstream."""
         count = get_counter(str(body.get("model")))
         messages = sum(count.message(parse_message(message)) for message in body.get("messages") or ())
         return round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ())))
 
     def reply(self, body: Mapping[str, Any], reply: Reply) -> Reply:
-        """Return `reply` with the tokens of the prompt, or a refusal in its place."""
+        """Return `reply` with the token usage of the request, or an error in its place if the prompt exceeds the limit."""
         prompt, wanted = (
             self.count_prompt_tokens(body),
             body.get("max_completion_tokens") or body.get("max_tokens") or 0,
@@ -127,40 +128,41 @@ class Tokenizer:
 
 @dataclass(kw_only=True)
 class Received:
-    """A request as received by the upstream."""
+    """A request that the upstream has received."""
 
     path: str
     headers: dict[str, str]
-    """Names are in lower case."""
+    """Headers by name in lower case."""
     raw: bytes
     body: dict[str, Any]
     disconnected: bool = False
     """True if the client disconnected before the answer was complete."""
     answered: bool = False
-    """True if the reply was sent to its end, or to where the script cuts it."""
+    """True if the reply was sent completely, or up to the point at which the script cuts it."""
     refused: bool = False
-    """True if the prompt exceeded the window."""
+    """True if the prompt was rejected because it exceeds `Tokenizer.window`."""
 
 
 Script = Sequence[Reply | str] | Callable[[dict[str, Any]], Reply | str]
 
 
 class ScriptedUpstream:
-    """Answers `POST /v1/chat/completions`, streamed or not, and `GET /v1/models`, from a script.
+    """A server that answers `POST /v1/chat/completions`, as a stream or as one message, and `GET /v1/models` from a script.
 
-    Use it with `async with`, in the loop of the test; or with `with upstream.in_thread():`, in its own loop.
+    `async with upstream:` runs the server in the event loop of the test. `with upstream.in_thread():` runs it in an event loop of its own.
 
     Args:
-        script: replies in order, one per request (a text is `Reply(text=…)`), or a function from the request's body to the reply. A request
-            beyond the end of the list gets a 418, which no client retries.
-        models: ids listed by `/v1/models`.
-        tokenizer: counting and limits; None: every prompt has 10 tokens. A refused prompt uses up no reply of a list.
-        counts: answer of the count endpoints (Anthropic's, Gemini's, OpenAI's) to a request's body: tokens, or a reply; None: the endpoints
-            do not exist.
+        script: a list with one reply for each request, in order, or a function that returns the reply for the body of a request. A text is the
+            same as `Reply(text=…)`. A request after the end of the list gets the status 418, which no client retries.
+        models: ids that `/v1/models` lists.
+        tokenizer: token counting and token limit. A prompt that exceeds the limit does not use up a reply of the list. None: every prompt has
+            10 tokens.
+        counts: function that answers the token-counting endpoints of Anthropic, Gemini and OpenAI. It gets the body of a request, and returns a
+            number of tokens or a reply. None: these endpoints do not exist.
     """
 
     PATH: ClassVar[str] = "/chat/completions"
-    """Path of its answers, after `/v1`."""
+    """Path of the endpoint that the script answers, after `/v1`."""
 
     def __init__(
         self,
@@ -171,13 +173,13 @@ class ScriptedUpstream:
         counts: Callable[[dict[str, Any]], int | Reply] | None = None,
     ) -> None:
         self.requests: list[Received] = []
-        """Requests to `/chat/completions`, oldest first."""
+        """Requests to the endpoint `PATH`, oldest first."""
         self.counted: list[Received] = []
-        """Requests to the count endpoints, oldest first."""
+        """Requests to the token-counting endpoints, oldest first."""
         self.tokenizer = tokenizer
         self._counts = counts
         self.url = ""
-        """Base URL, `http://127.0.0.1:PORT/v1`; known once it runs."""
+        """Base URL of the server, `http://127.0.0.1:PORT/v1`. It is empty until the server runs."""
         self._script = script
         self._models = models
         self._bell = Bell()
@@ -185,7 +187,7 @@ class ScriptedUpstream:
         self._stopping = False
 
     async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until `ready()` is true: `await upstream.until(lambda: upstream.requests[0].disconnected)`."""
+        """Wait until `ready()` is true, for example with `await upstream.until(lambda: upstream.requests[0].disconnected)`."""
         await self._bell.until(ready)
 
     @property
@@ -202,7 +204,7 @@ class ScriptedUpstream:
             application.router.add_get(f"{prefix}/models", self._list_models)
         for path in ("/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/models/{model}:countTokens"):
             application.router.add_post(path, self._count_tokens)
-        # A handler learns by cancellation that its client has disconnected. The timeout is for replies that are still held when the
+        # A handler is cancelled when its client disconnects. The timeout applies to replies that still wait for a gate when the
         # server stops; 0 would mean to wait forever.
         self._runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
@@ -221,7 +223,7 @@ class ScriptedUpstream:
 
     @contextmanager
     def in_thread(self) -> Iterator[Self]:
-        """Run in a thread with its own event loop, for tests that are not asynchronous."""
+        """Run the server in a thread with an event loop of its own, for tests that are not asynchronous."""
         started = threading.Event()
         stop = Gate()
         failure: list[BaseException] = []
@@ -302,28 +304,34 @@ class ScriptedUpstream:
     # -- formats, which subclasses for other providers override --------------------
 
     def format_failure(self, reply: Reply) -> bytes:
-        """Return the JSON of a failure."""
+        """Return the body of a failed response."""
         return _format_error(reply.error)
 
     def format_reply(self, reply: Reply, body: dict[str, Any], number: int) -> bytes:
-        """Return the answer to the `number`th request as one body."""
+        """Return the body of an answer that is not streamed.
+
+        Args:
+            reply: the reply.
+            body: body of the request.
+            number: number of the request, from 1.
+        """
         return json.dumps(_make_completion(reply, body, number)).encode()
 
     def format_events(self, reply: Reply, body: dict[str, Any], number: int) -> list[bytes]:
-        """Return the answer as an event stream, one event per piece."""
+        """Return the events of an answer that is streamed. The arguments are those of `format_reply`."""
         return _make_events(reply, _make_completion(reply, body, number), body)
 
     def find_refusal(self, received: Received) -> Reply | None:
-        """Return an answer that replaces the script's, or None."""
+        """Return an error for a request that the upstream rejects regardless of the script, or None."""
         del received
         return None
 
     def to_chat(self, body: dict[str, Any]) -> Mapping[str, Any]:
-        """Convert the request to Chat Completions, for counting its prompt."""
+        """Return a request in the format of Chat Completions, in which its prompt is counted."""
         return body
 
     def _choose_reply(self, received: Received) -> Reply:
-        """Return the reply to a request, or the refusal of its prompt."""
+        """Return the scripted reply to a request, or the error with which the request is rejected."""
         if (refusal := self.find_refusal(received)) is not None:
             return refusal
         if self.tokenizer is None:
@@ -376,7 +384,13 @@ async def _read_request(request: web.Request) -> Received:
 
 
 def _cut_connection(request: web.Request, response: web.StreamResponse, *, reset: bool) -> web.StreamResponse:
-    """End the connection like a crash: what was written arrives, the end of the body does not."""
+    """Cut the connection as a crash would do. The client gets the data that was written, but not the end of the body.
+
+    Args:
+        request: the request.
+        response: its response.
+        reset: True to reset the connection, so that data in transit may be lost, too.
+    """
     if request.transport is not None and reset:
         made: socket.socket = request.transport.get_extra_info("socket")
         made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -419,7 +433,7 @@ def _make_tool_call(call: tuple[str, Any] | dict[str, Any], call_id: str) -> dic
 
 
 def _make_events(reply: Reply, completion: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
-    """Return the event stream, one chunk per piece."""
+    """Return the events of a stream, one for each chunk."""
     options = body.get("stream_options")
     if not (isinstance(options, dict) and options.get("include_usage")):
         completion = {key: value for key, value in completion.items() if key != "usage"}
