@@ -103,7 +103,7 @@ def create_store_folder(url: str) -> Path | None:
     """Create the folder of the SQLite file that a store URL names, with the folders above it. Do nothing for other stores.
 
     Returns:
-        The folder if it did not exist, otherwise None. Commands report it, because a misspelt path also leads here.
+        The folder if it was created, or None if it existed already. Commands report a new folder, because the path may be misspelt.
 
     Raises:
         StoreUnavailable: the folder cannot be created.
@@ -411,8 +411,8 @@ def _create_counter(settings: LLMSettings) -> ProviderCounter:
 def _should_send_cache_key(settings: LLMSettings) -> bool:
     """Return True if requests should contain `prompt_cache_key`.
 
-    `params.prompt_cache_key` decides if it is true or false. If it is not set, the result is True if the provider is known to accept the
-    field. Anthropic's API does not have it.
+    If `params.prompt_cache_key` is true or false, it is the result. Otherwise, the result is True if the provider is known to accept the
+    field. For Anthropic the result is always False, because its API does not have the field.
     """
     if settings.provider == "anthropic":
         return False

@@ -37,7 +37,7 @@ Findings = Iterator[tuple[str, str]]
 _BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
 """Names of the built-in tools."""
 _KEY_HEADERS = ("authorization", "x-api-key")
-"""Headers that may have the key, in lower case."""
+"""Names in lower case of headers that may contain the API key."""
 
 
 # -- the report --------------------------------------------------------------------
@@ -310,12 +310,15 @@ def _find_windows(config: Config) -> Findings:
 
 
 def list_missing_keys(config: Config) -> list[str]:
-    """Return llms of OpenAI or Anthropic without an API key, with their places."""
+    """Return one line for each llm of OpenAI or Anthropic that has no API key. Each line begins with its place in the file."""
     return format_lines(config, _find_missing_keys(config))
 
 
 def _find_missing_keys(config: Config) -> Findings:
-    """Yield llms whose provider refuses every call. With `passthrough` clients send their own keys."""
+    """Yield a warning for each llm whose provider would reject every call, because no API key is set.
+
+    With `gateway.upstream_auth: passthrough` there is no warning, because clients send their own keys.
+    """
     if config.gateway.upstream_auth == "passthrough":
         return
     for name, entry in config.llms.items():

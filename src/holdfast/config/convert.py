@@ -24,11 +24,11 @@ _TEXT_KEYS: Final = {"strategy"} | {
 
 _CONTEXT_KEYS: Final = frozenset({"strategy"}.union(*(strategy.keys for strategy in strategies.STRATEGIES.values())))
 _COMMON_SECTIONS: Final = ("context", "gateway", "sessions", "auth")
-"""Sections whose keys are often written one level too high."""
+"""Names of sections whose keys users often write one level too high."""
 
 
 def find_section_of(key: str, fields: Mapping[str, inspect.Field]) -> str | None:
-    """Return the common section among these fields that has the key, or None."""
+    """Return the section in `_COMMON_SECTIONS` that is one of `fields` and has the key `key`, or None."""
     for section in _COMMON_SECTIONS:
         info = unwrap_type(fields[section].type)[0] if section in fields else None
         if isinstance(info, inspect.StructType):

@@ -38,7 +38,7 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
-    """Return True if the path is a file. Return False also if this user may not search its folder.
+    """Return True if the path is a file. If the user of this process may not search its folder, the result is False.
 
     A command that runs as another user with `sudo -u` often starts in such a folder.
     """
@@ -51,7 +51,7 @@ class Variables(dict[str, str]):
     Attributes:
         places: for each variable from a file, by name: file and line, for example `.env:3`.
         mistakes: one message for each invalid line of the files, beginning with file and line.
-        exposed: files with secrets that every user of the machine can read, one message each, by resolved path.
+        exposed: one message for each file with secrets that every user of the machine can read, by the resolved path of the file.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
@@ -87,7 +87,10 @@ class Variables(dict[str, str]):
             self._check_mode(path, secrets)
 
     def _check_mode(self, path: Path, secrets: list[str]) -> None:
-        """Note a file with secrets that other users can read. Its group may read it: that can be the server's own."""
+        """Record a file with secrets if every user of the machine can read it.
+
+        Read access of the file's group is accepted, because it may be the group of the server.
+        """
         if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
             message = f"every user of this machine can read it, and it contains {secrets[0]}: chmod 600 {path}"
             self.exposed.setdefault(path.resolve(), f"{path}: {message}")

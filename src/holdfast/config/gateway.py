@@ -99,8 +99,8 @@ class Gateway(Settings, frozen=True, kw_only=True):
     session_headers: Names = ()
     """Headers that name the session, in addition to `X-Session-Id`."""
     require_user: bool = False
-    """Reject chat requests that name no user, also those with a session id. If false, such requests belong to the user `default`; one with a
-    session id gets that session of `default`, or else the only session with the id, even if it belongs to another user.
+    """Reject chat requests that name no user, even if they name a session. If false, such requests belong to the user `default`. If they name
+    a session, they get that session of `default`, or else the only session with this id, even if it belongs to another user.
     """
     single_user: bool = False
     """True if all requests that name no user come from one person. The user `default` is then treated as an identified user."""

@@ -219,7 +219,7 @@ class ExaminedSettings(NamedTuple):
     is_missing: bool
     """True if the file does not exist."""
     exposed: list[str]
-    """`.env` files with secrets that every user of the machine can read, one message each."""
+    """One message for each `.env` file with secrets that every user of the machine can read."""
 
 
 def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:

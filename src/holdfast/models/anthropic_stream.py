@@ -138,7 +138,7 @@ class ReplyChunks:
         """True if the model has paused the reply and another call must continue it."""
 
     def begin_part(self) -> None:
-        """Start the first response, or a response that continues the reply."""
+        """Prepare for the first response, or for a response that continues the reply."""
         self._parts.append(_Usage())
         self.finished = self.paused = False
 

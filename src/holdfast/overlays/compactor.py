@@ -1,6 +1,6 @@
-"""Make summaries of sessions between model calls. For each session, one process at a time does this. A failed summary fails no turn.
+"""Make summaries of sessions between model calls, in one process at a time for each session. If a summary fails, the turn continues.
 
-    after a turn, or inline -> lease -> read -> plan -> write -> store
+    after a turn, or before a call that would not fit -> lease -> read -> plan -> write -> store
 
 While a model writes, nothing is locked in this process, and no transaction is open. When the summary is written, the store decides whether it
 is still valid. It is stored as dead if a message of its range was erased, rewound or restored in the meantime. After a failure, the previous
@@ -140,8 +140,8 @@ class Compactor:
         """Make a summary, because without one the next call would not fit its budget. Return True if a summary was stored.
 
         If the result is True, the caller must build the view again. If a summary of the session is already being written, this method waits
-        for that one. It waits for at most `Pace.inline` seconds, and returns False after that. A summary that takes longer is finished after
-        the turn, and no later turn waits for it. The method raises no errors.
+        for that one. It waits for at most `Pace.inline` seconds, and returns False after that. If the last attempt has just failed, it returns
+        False at once. A summary that takes longer is finished after the turn, and no later turn waits for it. The method raises no errors.
 
         Args:
             ref: The session.

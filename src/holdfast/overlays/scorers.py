@@ -59,7 +59,7 @@ async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float
     """Return the ratings of a batch of messages by a callable. The rating is None for a message that it did not rate.
 
     Raises:
-        InvalidRatings: The answer is not a number from 0 to 1 for each message.
+        InvalidRatings: The answer does not consist of a number from 0 to 1, or None, for each message.
     """
     messages = [to_chat_message(entry.message) for entry in batch]
     if inspect.iscoroutinefunction(scorer) or inspect.iscoroutinefunction(type(scorer).__call__):
@@ -76,7 +76,7 @@ def _check_ratings(answer: Any, count: int) -> list[float | None]:
     """Check the answer of a callable, and return its ratings. A rating may be None; the signals of the message are used instead.
 
     Raises:
-        InvalidRatings: The answer is not a number from 0 to 1 for each message.
+        InvalidRatings: The answer does not consist of a number from 0 to 1, or None, for each message.
     """
     if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping):
         raise InvalidRatings(f"a scorer must return a list of numbers, not {type(answer).__name__}")

@@ -1,9 +1,9 @@
 """Rate the importance of messages after their turn, with a callable or a language model as the scorer.
 
 The strategy `salience` evicts the least important units first. A unit is a group of messages that are kept or evicted together. If a `scorer`
-is configured, this module has new messages of a session rated in batches when a turn has ended. Each message is rated once, and the ratings
-are stored with the entries. No turn waits for ratings, and a failing scorer fails no turn. Until a message is rated, `salience` uses signals
-in its text instead (`holdfast.context.salience`).
+is configured, it rates the new messages of a session in batches after each turn. Each message is rated once, and the ratings are stored with
+the entries. No turn waits for ratings, and no turn fails because a scorer fails. Until a message is rated, `salience` uses signals in its text
+instead (`holdfast.context.salience`).
 
 Importances that callers have set take precedence. If a message of a unit has one, the unit is not rated by a scorer.
 """
