@@ -375,7 +375,7 @@ class MatchFinder:
     ) -> tuple[Match | None, bool]:
         """Choose the session to continue.
 
-        Sessions with the same system prompt are preferred, then idle ones, then the most recently used ones.
+        Idle sessions are preferred, then those with the same system prompt, then the most recently used ones.
 
         Args:
             places: positions at the end of the sessions, most recently used first.
