@@ -402,6 +402,18 @@ def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (report.exit_code, report.text) == (2, "none.yaml: cannot be read: No such file or directory")
 
 
+def test_check_uses_the_address_of_the_short_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "holdfast.yaml").write_text("auth: {required: false}\ngateway: {port: 9000}\n")
+    report = config.check_config(None, {"HOLDFAST_PORT": "9100"})
+    assert (report.exit_code, report.data["config"]["gateway"]["port"]) == (0, 9100)
+    report = config.check_config(None, {"HOLDFAST_HOST": "0.0.0.0"})
+    assert report.exit_code == 1
+    assert report.data["problems"] == [
+        "HOLDFAST_HOST: gateway.host: 0.0.0.0 can be reached from other machines, and auth.required is false: the server will not start"
+    ]
+
+
 # -- blocks written for other systems ------------------------------------------
 
 

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
 import yaml
 
 from holdfast.agents.team import BELOW, CALLED
@@ -64,7 +65,8 @@ def check_config(
         prepare: builds the server that `holdfast serve` would run, without opening it. Its errors are reported as mistakes.
     """
     found = examine_settings({"config": file}, env)
-    settings, config = found.settings, found.settings.config
+    settings = _apply_address(found.settings)
+    config = settings.config
     name = settings.file or "defaults"
     if found.is_missing:
         data = {"file": settings.file, "ok": False, "problems": found.problems, "warnings": []}
@@ -78,6 +80,12 @@ def check_config(
         problems = _try_to_build(prepare, settings)
         warnings = [line for line in warnings if line not in problems]
     return _report_loaded(settings, problems, warnings, name)
+
+
+def _apply_address(settings: ServerSettings) -> ServerSettings:
+    """Return settings whose configuration has the host and port that `serve` would use, from `HOLDFAST_HOST` and `HOLDFAST_PORT` too."""
+    gateway = msgspec.structs.replace(settings.config.gateway, host=settings.host, port=settings.port)
+    return settings._replace(config=msgspec.structs.replace(settings.config, gateway=gateway))
 
 
 def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
