@@ -88,7 +88,9 @@ def format_page() -> str:
         "\n".join(format_rows(base, {})),
         "\n\n## Installed with an extra\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
     ]
-    extras = sorted(set(distribution(OURS).metadata.get_all("Provides-Extra") or []) - {"all"})
+    # The extras in `all`: those of other frameworks are installed nowhere beside each other.
+    requirements = map(Requirement, distribution(OURS).requires or ())
+    extras = sorted({extra for one in requirements if canonicalize_name(one.name) == OURS for extra in one.extras})
     for extra in extras:
         more: dict[str, Distribution] = {}
         collect_dependencies(OURS, frozenset({extra}), more)

@@ -22,10 +22,11 @@ ACCEPTED = re.compile(
 
 
 def list_dependencies() -> set[str]:
-    """Return the dependencies in pyproject.toml, including the extras for users."""
+    """Return the dependencies in pyproject.toml, including the extras in `all`, which those of other frameworks are not."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = {name: asked for name, asked in project["optional-dependencies"].items() if name not in {"all", "testing"}}
-    lines = [*project["dependencies"], *(line for asked in extras.values() for line in asked)]
+    extras = project["optional-dependencies"]
+    named = {extra for line in extras["all"] for extra in Requirement(line).extras}
+    lines = [*project["dependencies"], *(line for extra in named for line in extras[extra])]
     return {canonicalize_name(Requirement(line).name) for line in lines}
 
 

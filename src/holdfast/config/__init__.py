@@ -44,9 +44,9 @@ _RENAMED: Final = {
     "config_check": "check.check_config",
     "config_show": "show.show_config",
     "context_of": "resolve.resolve_context",
-    "default": "loading.load_default",
+    "default": "loader.load_default",
     "life_of": "build.build_life_settings",
-    "settings_from": "loading.load_settings",
+    "settings_from": "loader.load_settings",
     "store_url": "resolve.resolve_store_url",
     "upstream_of": "resolve.resolve_llm",
 }

@@ -77,5 +77,5 @@ def _join(sources: Sequence[MessageSource]) -> MessageSource:
     if len(sources) == 1:
         return sources[0]
     kinds = dict.fromkeys(one.kind for one in sources if one.kind != "added")
-    kind = "entry" if "entry" in kinds else next(iter(kinds), "added")
+    kind: SourceKind = "entry" if "entry" in kinds else next(iter(kinds), "added")
     return MessageSource(kind, tuple(dict.fromkeys(seq for one in sources if one.kind == kind for seq in one.seqs)))

@@ -1,0 +1,253 @@
+"""A middleware for agents of LangChain and LangGraph: the channel keeps everything, the model gets the working set.
+
+    agent = create_agent(model, tools, middleware=[HoldfastMiddleware(hf)], checkpointer=saver)
+    await agent.ainvoke({"messages": [...]}, {"configurable": {"thread_id": "trip-7", "user_id": "ada"}})
+
+Facts about LangChain 1.5 that this module relies on: `request.messages` has no system message; a middleware replaces messages for
+one call with `request.override(messages=…)`, which does not change the agent's state; `ModelResponse.result` may have a tool message
+after the reply, with structured output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelRequest, ModelResponse
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, convert_to_messages, convert_to_openai_messages
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.config import get_config
+
+import holdfast
+from holdfast.errors import BudgetTooSmall
+
+Json = dict[str, Any]
+Handled = TypeVar("Handled")
+STEP: Final = 0.7
+"""Share of the tokens that is tried next after a provider rejected a prompt as too long."""
+THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""Types of content blocks that a prompt in Chat Completions format does not have."""
+STEPS: Final = 4
+"""Prompts that are tried in total."""
+
+
+class HoldfastMiddleware(AgentMiddleware):
+    """Sends the model the working set of the conversation instead of all its messages, and stores the conversation.
+
+    The agent's own `messages` stay complete. Kept messages are sent as the agent's own objects, so thinking signatures and ids
+    stay as they are. If the provider rejects a prompt as too long, smaller ones are tried.
+
+    Args:
+        hf: an open `Holdfast`, or a `holdfast.portal()` if the agent is called without `await` or from several event loops. None:
+            nothing is stored; the messages are fitted into the budget at each call.
+        strategy: name of the strategy; None: that of `hf`, or `digest`.
+        budget: tokens of the conversation; None: that of `hf`, or as many as the model's context window allows.
+        session_id: the session, or a function that returns it for a request; None: the run's `thread_id`.
+        user_id: the user, or a function that returns it; None: the run's `user_id` if it has one, otherwise `default`.
+        model: the model's name, for its tokenizer and its window, if `hf` is None; None: the name that the chat model has.
+    """
+
+    def __init__(
+        self,
+        hf: holdfast.Holdfast | holdfast.Portal | None = None,
+        *,
+        strategy: str | None = None,
+        budget: int | None = None,
+        session_id: str | Callable[[ModelRequest[Any]], str] | None = None,
+        user_id: str | Callable[[ModelRequest[Any]], str] | None = None,
+        model: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._hf = hf
+        self._strategy = strategy
+        self._budget = budget
+        self._session_id = session_id
+        self._user_id = user_id
+        self._model = model
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
+        """Call the model with the working set, and store its reply. For `ainvoke` and `astream`."""
+        hf = self._hf
+        if hf is None:
+            return await _step_down(self._fit(request), request, handler)
+        run = hf.run if isinstance(hf, holdfast.Portal) else _run_here
+        owner = hf.hf if isinstance(hf, holdfast.Portal) else hf
+        session = await run(owner.session, self._find_session(request), user_id=self._find_user(request))
+        turn = await run(session.begin_turn, _to_transcript(request), **self._make_options(request))
+        try:
+            response = await _step_down(turn.messages, request, handler)
+            _add_reply(turn, response)
+        except BaseException as exc:
+            await run(turn.abort, exc)
+            raise
+        await run(turn.end)
+        return response
+
+    def wrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
+    ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
+        """Call the model with the working set, and store its reply. For `invoke` and `stream`."""
+        portal = self._hf
+        if portal is None:
+            return _step_down_sync(self._fit(request), request, handler)
+        if not isinstance(portal, holdfast.Portal):
+            raise TypeError(
+                "invoke() and stream() need HoldfastMiddleware(holdfast.portal(…)); an open Holdfast needs ainvoke()"
+            )
+        session = portal.call(portal.hf.session, self._find_session(request), user_id=self._find_user(request))
+        with portal.enter(session.turn(_to_transcript(request), **self._make_options(request))) as turn:
+            response = _step_down_sync(turn.messages, request, handler)
+            _add_reply(turn, response)
+        return response
+
+    def _make_options(self, request: ModelRequest[Any]) -> Json:
+        tools = [convert_to_openai_tool(tool) for tool in request.tools]
+        given = {"strategy": self._strategy, "budget": self._budget, "tools": tools or None}
+        return {"mode": "transcript", **{name: value for name, value in given.items() if value is not None}}
+
+    def _fit(self, request: ModelRequest[Any]) -> list[Json]:
+        options = {name: value for name, value in self._make_options(request).items() if name != "mode"}
+        model = self._model or getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
+        return holdfast.fit(_to_transcript(request), model=model or "unknown", **options).messages
+
+    def _find_session(self, request: ModelRequest[Any]) -> str:
+        found = self._session_id(request) if callable(self._session_id) else self._session_id
+        found = found or _get_configurable("thread_id")
+        if not found:
+            raise ValueError(
+                'Holdfast needs a session: call the agent with {"configurable": {"thread_id": "…"}},'
+                " or pass session_id= to HoldfastMiddleware"
+            )
+        return str(found)
+
+    def _find_user(self, request: ModelRequest[Any]) -> str:
+        found = self._user_id(request) if callable(self._user_id) else self._user_id
+        return str(found or _get_configurable("user_id") or "default")
+
+
+# -- calls ---------------------------------------------------------------------
+
+
+async def _run_here(function: Callable[..., Awaitable[Handled]], *args: Any, **kwargs: Any) -> Handled:
+    return await function(*args, **kwargs)
+
+
+def _iter_prompts(messages: Sequence[Json], request: ModelRequest[Any]) -> Iterator[ModelRequest[Any]]:
+    """Yield the request with the working set; then, each time the provider rejected it as too long, with a smaller one."""
+    yield _override(request, messages)
+    budget = float(holdfast.fit(messages, budget=2**31).conversation_tokens)
+    for _ in range(STEPS - 1):
+        budget *= STEP
+        try:
+            smaller = holdfast.fit(messages, budget=max(1, int(budget))).messages
+        except BudgetTooSmall:
+            return
+        yield _override(request, smaller)
+
+
+async def _step_down(
+    messages: Sequence[Json], request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Handled]]
+) -> Handled:
+    """Call the model, with a smaller prompt each time the provider rejects one as too long."""
+    error: ContextOverflowError | None = None
+    for smaller in _iter_prompts(messages, request):
+        try:
+            return await handler(smaller)
+        except ContextOverflowError as exc:
+            error = exc
+    assert error is not None, "there is at least one prompt"
+    raise error
+
+
+def _step_down_sync(
+    messages: Sequence[Json], request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Handled]
+) -> Handled:
+    """Do the same as `_step_down` without an event loop."""
+    error: ContextOverflowError | None = None
+    for smaller in _iter_prompts(messages, request):
+        try:
+            return handler(smaller)
+        except ContextOverflowError as exc:
+            error = exc
+    assert error is not None, "there is at least one prompt"
+    raise error
+
+
+def _get_configurable(name: str) -> Any:
+    try:
+        return get_config().get("configurable", {}).get(name)
+    except RuntimeError:  # outside of a run
+        return None
+
+
+# -- messages ------------------------------------------------------------------
+
+
+def _to_transcript(request: ModelRequest[Any]) -> list[Json]:
+    system = [] if request.system_message is None else [request.system_message]
+    return [_to_dict(message) for message in (*system, *request.messages)]
+
+
+def _to_dict(message: BaseMessage) -> Json:
+    """Convert a message to Chat Completions format. Content blocks that it does not have, such as thinking, are left out."""
+    converted = convert_to_openai_messages(message)
+    assert isinstance(converted, dict), "one message is converted to one dict"
+    return converted
+
+
+def _override(request: ModelRequest[Any], messages: Sequence[Json]) -> ModelRequest[Any]:
+    """Return the request with a working set, in which kept messages are the request's own objects."""
+    leading = next((at for at, message in enumerate(messages) if message["role"] not in ("system", "developer")), 0)
+    return request.override(messages=_restore(messages[leading:], request.messages))
+
+
+def _restore(messages: Sequence[Json], own: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Replace messages by the equal ones of `own`. Both are in the same order, so the newest equal one before the last found is taken."""
+    restored: list[Any] = []
+    keys = [_make_key(_to_dict(message)) for message in own]
+    end = len(own)
+    for message in reversed(messages):
+        key = _make_key(message)
+        at = next((at for at in range(end - 1, -1, -1) if keys[at] == key), None)
+        if at is None:
+            restored += convert_to_messages([dict(message)])
+        else:
+            restored.append(own[at])
+            end = at
+    return restored[::-1]
+
+
+def _make_key(message: Mapping[str, Any]) -> str:
+    """Return a text that is equal for a message and its form in a prompt, which has no thinking and no empty fields."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [part for part in content if not (isinstance(part, dict) and part.get("type") in THINKING)]
+    fields = {**message, "content": content}
+    return json.dumps({name: value for name, value in fields.items() if value not in (None, "", [])}, sort_keys=True)
+
+
+def _add_reply(turn: holdfast.OpenTurn, response: ModelResponse[Any] | ExtendedModelResponse[Any] | AIMessage) -> None:
+    response = response.model_response if isinstance(response, ExtendedModelResponse) else response
+    for message in [response] if isinstance(response, AIMessage) else response.result:
+        usage = _to_usage(message.usage_metadata) if isinstance(message, AIMessage) else None
+        turn.add(_to_dict(message), usage=usage)
+
+
+def _to_usage(usage: Mapping[str, Any] | None) -> Json | None:
+    if usage is None:
+        return None
+    cached = (usage.get("input_token_details") or {}).get("cache_read", 0)
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
