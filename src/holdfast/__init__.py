@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.domain.budget import Budget, window_of
     from holdfast.domain.memory import Memory, Owner
     from holdfast.domain.messages import Message
+    from holdfast.domain.record import DeleteRecord, PutRecord, Record, RecordName
     from holdfast.domain.session import SessionRef
     from holdfast.embedders import EmbedderSettings, embedder_of
     from holdfast.errors import HoldfastError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.explanation import Explanation
     from holdfast.sessions.fit import fit
     from holdfast.sessions.handle import SessionHandle
+    from holdfast.sessions.records import Records
     from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
     from holdfast.tools.functions import tool_from
@@ -67,6 +69,7 @@ __all__ = [
     "ConsolidationSettings",
     "Context",
     "ContextSettings",
+    "DeleteRecord",
     "EmbedderSettings",
     "EndedSession",
     "Explanation",
@@ -86,8 +89,12 @@ __all__ = [
     "Owner",
     "Pattern",
     "Portal",
+    "PutRecord",
     "PythonSettings",
     "RecallSettings",
+    "Record",
+    "RecordName",
+    "Records",
     "RerankSettings",
     "Roster",
     "SessionHandle",
@@ -126,6 +133,7 @@ _HOMES = {
     "Context": "holdfast.sessions.context_preview",
     "ContextSettings": "holdfast.context.settings",
     "ConsolidationSettings": "holdfast.consolidation.sweeps",
+    "DeleteRecord": "holdfast.domain.record",
     "EmbedderSettings": "holdfast.embedders",
     "EndedSession": "holdfast.hooks",
     "Explanation": "holdfast.sessions.explanation",
@@ -145,8 +153,12 @@ _HOMES = {
     "Owner": "holdfast.domain.memory",
     "Pattern": "holdfast.secrets",
     "Portal": "holdfast.loop_portal",
+    "PutRecord": "holdfast.domain.record",
     "PythonSettings": "holdfast.tools.python.settings",
     "RecallSettings": "holdfast.context.recalled",
+    "Record": "holdfast.domain.record",
+    "RecordName": "holdfast.domain.record",
+    "Records": "holdfast.sessions.records",
     "RerankSettings": "holdfast.rerankers",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from types import TracebackType
@@ -18,7 +18,7 @@ from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
-from holdfast.domain.session import EndReason
+from holdfast.domain.session import EndReason, SessionRef
 from holdfast.engine.engine import Engine, Indexer, make_session_id
 from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
@@ -40,6 +40,7 @@ from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
 from holdfast.secrets import Guard
 from holdfast.sessions.catalogue import Sessions
+from holdfast.sessions.records import Records, resolve_owner
 from holdfast.sessions.state import SharedState
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
@@ -419,6 +420,23 @@ class Holdfast(Sessions):
     def app_state(self) -> SharedState:
         """Return the state that all sessions of the tenant share. Its keys begin with `app:`."""
         return SharedState(self.engine, None)
+
+    def records(
+        self, namespace: str | Sequence[str] = (), *, user_id: str | None = None, session: SessionRef | None = None
+    ) -> Records:
+        """Return the records of an owner in a namespace. `session.records(…)` returns those of one session.
+
+            prefs = hf.records("preferences", user_id="ada")
+            version = await prefs.put("theme", {"dark": True})
+
+        Args:
+            namespace: one label, or several, such as `("agents", "planner")`. Without labels, only records of namespaces below
+                can be listed.
+            user_id: the user who owns the records. Without it and without `session`, the tenant owns them, and they are
+                shared by all its users.
+            session: the session that owns the records. They are deleted with it.
+        """
+        return Records(self.engine, resolve_owner(user_id, session), namespace)
 
     # -- session lifecycle --------------------------------------------------
 

@@ -45,6 +45,16 @@ STATE_REMEMBERED: Final = 1000
 """Scopes whose shared state a process caches: users of a tenant, and the tenant itself."""
 STATE_REMEMBERED_BYTES: Final = 4 * MIB
 """Total size of the cached shared state, as JSON."""
+NAMESPACE_LABELS: Final = 16
+"""Labels of a record's namespace."""
+NAMESPACE_BYTES: Final = 512
+"""All labels of a record's namespace in UTF-8."""
+RECORD_KEY_BYTES: Final = 512
+"""Longest key of a record in UTF-8."""
+RECORD_CHANGES: Final = 100
+"""Records that one write changes, or one call reads by name."""
+RECORD_PAGE_BYTES: Final = 64 * MIB
+"""Values of records in one write or one answer. A page of a list ends early; its first record is always included."""
 SYSTEM_BYTES: Final = 4 * MIB
 """A session's system messages as JSON."""
 PAGE: Final = 1000

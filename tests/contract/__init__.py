@@ -45,6 +45,7 @@ MODULES = (
     "state",
     "memories",
     "memories_limits",
+    "records",
     "races",
     "cancellation",
     "state_reference",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.artifact import NewArtifact
+from holdfast.domain.artifact import NewArtifact, UserRef
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Ending, NewEntry, SessionRef
 from holdfast.errors import HoldfastError, UsageError
@@ -43,6 +43,11 @@ OF_SESSIONS: dict[str, Call] = {
     "media": lambda store: store.media(NOBODY, [b"h" * 32]),
     "share": lambda store: store.share(NOBODY, "identity"),
     "origins": lambda store: store.origins("ada", [""]),
+    "records": lambda store: store.records(NOBODY, [], now=1),
+    "list_records": lambda store: store.list_records(NOBODY, ("a",), now=1),
+    "record_namespaces": lambda store: store.record_namespaces(NOBODY, now=1),
+    "change_records": lambda store: store.change_records(NOBODY, [], timestamp=1),
+    "drop_records": lambda store: store.drop_records(NOBODY),
 }
 """A session without an id."""
 OF_IDS: dict[str, tuple[Call, str]] = {
@@ -59,6 +64,8 @@ OF_IDS: dict[str, tuple[Call, str]] = {
     "state": (lambda store: store.state(""), "user_id"),
     "change_state": (lambda store: store.change_state("", {}, timestamp=1), "user_id"),
     "drop_state": (lambda store: store.drop_state(""), "user_id"),
+    "records": (lambda store: store.records(UserRef(""), [], now=1), "user_id"),
+    "drop_records": (lambda store: store.drop_records(UserRef("")), "user_id"),
     "key_of": (lambda store: store.key_of(b"h"), "hash"),
     "revoke_key": (lambda store: store.revoke_key("", timestamp=1), "key_id"),
     "use_key": (lambda store: store.use_key(LONG, timestamp=1), "key_id"),
@@ -90,6 +97,9 @@ OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "artifacts": lambda store, limit: store.artifacts(REF, limit=limit),
     "artifact_versions": lambda store, limit: store.artifact_versions(REF, "a.txt", limit=limit),
     "blobs": lambda store, limit: store.blobs(before=1, limit=limit),
+    "list_records": lambda store, limit: store.list_records(UserRef("ada"), ("a",), now=1, limit=limit),
+    "record_namespaces": lambda store, limit: store.record_namespaces(UserRef("ada"), now=1, limit=limit),
+    "sweep_records": lambda store, limit: store.sweep_records(now=1, limit=limit),
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import DiaryEntry, MemoryDelta
 from holdfast.domain.messages import GENESIS, chain
+from holdfast.domain.record import TenantRef
 from holdfast.domain.session import Claim, Ending, ModelCall, SessionRef
 from holdfast.errors import NotFound
 from holdfast.stores.base import Store
@@ -20,6 +22,7 @@ from .keys import api_key
 from .kit import REF, compaction, session, user
 from .media import brought, sha
 from .memory_kit import ANN, memory, signal
+from .records import put
 
 Call = Callable[[Store, SessionRef], Coroutine[Any, Any, object]]
 STRANGERS = (SessionRef("bob", "s1"), SessionRef("ann", "s2"))
@@ -43,6 +46,9 @@ LEARNED = memory()
 
 WHOSE = ("ann", None)
 """Scopes of state that sessions share."""
+RECORD = put("k", "stored", expires_at=10**11)
+RECORD_OWNERS = (UserRef("ann"), TenantRef())
+"""Owners of records, besides the session."""
 
 
 async def _values(*calls: Awaitable[ScopedState | int]) -> list[object]:
@@ -88,6 +94,10 @@ OF_A_SESSION: dict[str, Call] = {
     "share": lambda store, ref: store.share(ref, IDENTITY),
     "origins": lambda store, ref: store.origins(ref.user_id, [ref.id]),
     "want": lambda store, ref: store.want(ref, "one"),
+    "records": lambda store, ref: store.records(ref, [RECORD.name], now=1),
+    "list_records": lambda store, ref: store.list_records(ref, (), nested=True, now=1),
+    "record_namespaces": lambda store, ref: store.record_namespaces(ref, now=1),
+    "change_records": lambda store, ref: store.change_records(ref, [RECORD], timestamp=50),
 }
 """Methods that are told a session."""
 
@@ -122,6 +132,8 @@ OF_A_TENANT: dict[str, Call] = {
     "diary": lambda store, ref: store.diary(ANN),
     "memory_owners": lambda store, ref: store.memory_owners(),
     "drop_memories": lambda store, ref: store.drop_memories(ANN),
+    "drop_records": lambda store, ref: _values(*(store.drop_records(one) for one in RECORD_OWNERS)),
+    "sweep_records": lambda store, ref: store.sweep_records(now=10**12),
 }
 """Methods that are told none; what they give is the tenant's."""
 
@@ -148,6 +160,8 @@ async def _full(store: Store) -> None:
     await store.add_key(api_key())
     delta = MemoryDelta(put=(LEARNED,), signals=(signal(LEARNED),), diary=(DiaryEntry(id="d", at=1, report={}),))
     await store.change_memories(ANN, delta, timestamp=3)
+    for owner in (REF, *RECORD_OWNERS):
+        await store.change_records(owner, [RECORD], timestamp=3)
 
 
 async def _seen(store: Store) -> list[object]:
@@ -167,6 +181,7 @@ async def _seen(store: Store) -> list[object]:
         await store.sharing("ann", IDENTITY),
         await store.key_of(api_key().hash),
         [await store.state(one) for one in WHOSE],
+        [await store.list_records(owner, (), nested=True, now=1) for owner in (REF, *RECORD_OWNERS)],
         [await store.memories(ANN), await store.signals(ANN), await store.diary(ANN)],
     ]
 

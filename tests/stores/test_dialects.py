@@ -27,7 +27,7 @@ EXTRA = {
     *("session_get_lock", "learned_get_lock", "ending_get_lock", "artifact_name_get_lock", "scope_get_lock"),
     "session_guard",
     "session_get_locked",
-    "memory_owner_get_lock",
+    *("memory_owner_get_lock", "record_owner_get_lock"),
     *("index_space_get_lock", "index_spaces_lock", "index_models_lock", "index_model_delete_lock"),
 }
 """Statements for locks, which SQLite with its one writer does not need."""

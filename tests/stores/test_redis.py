@@ -17,7 +17,7 @@ from holdfast.errors import InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.stores import open_store, read_schema
 from holdfast.stores.log import Append
 from holdfast.stores.redis.connection import Endpoint
-from holdfast.stores.redis.convert import LAYOUT
+from holdfast.stores.redis.convert import NEWEST
 from holdfast.stores.redis.keys import Keys, decode_names, decode_number, encode_name, encode_number, extract_hash_tag
 from holdfast.stores.verify import verify
 from tests.contract.kit import REF, assistant, live, session, texts, user
@@ -201,13 +201,13 @@ async def test_a_key_overwritten_by_another_program_is_corrupt(opening: Opening,
 
 async def test_a_newer_layout_is_rejected(opening: Opening, redis_url: str) -> None:
     """Like a newer schema; the data stay unchanged."""
-    assert [step.applied for step in await read_schema(redis_url)] == [False] * LAYOUT
+    assert [step.applied for step in await read_schema(redis_url)] == [False] * NEWEST
     store = await opening(redis_url)
     assert [(step.number, step.applied) for step in await read_schema(redis_url)] == [
-        (1 + at, True) for at in range(LAYOUT)
+        (1 + at, True) for at in range(NEWEST)
     ]
     client = opening.client(store)
-    await client.hset(f"{prefix_of(redis_url)}:layout", str(LAYOUT + 1), "1")
+    await client.hset(f"{prefix_of(redis_url)}:layout", str(NEWEST + 1), "1")
     with pytest.raises(StoreUnavailable, match="made by a newer release"):
         await opening(redis_url)
 

@@ -398,6 +398,9 @@ class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     artifact_bytes: int
     media: int = 0
     media_bytes: int = 0
+    records: int = 0
+    """Records that the session owned."""
+    record_bytes: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

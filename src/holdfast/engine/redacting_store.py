@@ -17,9 +17,18 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact, NewArtifact, Scope
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner
 from holdfast.domain.messages import Message
+from holdfast.domain.record import (
+    ChangedRecords,
+    PutRecord,
+    RecordChange,
+    RecordOwner,
+    decode_record_value,
+    encode_record_value,
+)
 from holdfast.domain.session import Ending, NewCompaction, NewEntry, Session, SessionRef
 from holdfast.domain.state import Change, Extend
 from holdfast.engine.entries import is_long
+from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORY_TAG_CHARS
 from holdfast.secrets import Guard, Sweep
 from holdfast.stores.base import Store
@@ -53,6 +62,7 @@ TEXTLESS: Final = frozenset(
         "drop_artifacts",
         "drop_compaction",
         "drop_memories",
+        "drop_records",
         "drop_state",
         "end",
         "endings",
@@ -71,6 +81,7 @@ TEXTLESS: Final = frozenset(
         "lease",
         "leased_by",
         "list",
+        "list_records",
         "media",
         "memories",
         "memory_owners",
@@ -79,6 +90,8 @@ TEXTLESS: Final = frozenset(
         "ping",
         "put_blob",
         "rate",
+        "record_namespaces",
+        "records",
         "release",
         "remove",
         "revoke_key",
@@ -87,6 +100,7 @@ TEXTLESS: Final = frozenset(
         "sharing",
         "signals",
         "state",
+        "sweep_records",
         "tenants",
         "touch",
         "use_key",
@@ -201,6 +215,17 @@ class RedactingStore(StoreWrapper):
         self._guard.record(sweep.findings, "")
         return changed
 
+    async def change_records(
+        self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
+    ) -> ChangedRecords:
+        """Change records. Values that are bytes are not checked. Raises `InvalidRequest` for a name that contains a secret."""
+        sweep = self._guard.sweep()
+        cleaned = await run_cpu(lambda: _clean_records(sweep, changes), long=has_long_value(changes))
+        sweep.raise_if_blocked()
+        changed = await self.inner.change_records(owner, cleaned, timestamp=timestamp, identity=identity)
+        self._guard.record(sweep.findings, getattr(owner, "id", ""))
+        return changed
+
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
@@ -311,7 +336,30 @@ def _clean_append(sweep: Sweep, write: Append) -> Append:
         # If a write has messages, its state changes come from a turn's tools and model; otherwise they come from a caller.
         state_delta=write.state_delta and _clean_changes(sweep, write.state_delta, sent=not write.entries),
         compactions=[_clean_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
+        records=_clean_records(sweep, write.records),
     )
+
+
+def has_long_value(changes: Sequence[RecordChange]) -> bool:
+    """Return True if a value may take long to check: a long text, or a list or object, whose size is unknown."""
+    values = [change.value for change in changes if isinstance(change, PutRecord)]
+    return any(len(value) > _LONG_CHARS if isinstance(value, str) else bool(value) for value in values)
+
+
+def _clean_records(sweep: Sweep, changes: Sequence[RecordChange]) -> list[RecordChange]:
+    return [_clean_record(sweep, change, f"records[{at}]") for at, change in enumerate(changes)]
+
+
+def _clean_record(sweep: Sweep, change: RecordChange, place: str) -> RecordChange:
+    for part in (*change.name.namespace, change.name.key):
+        # A masked name would not be found under the name that the caller uses.
+        if sweep.clean_text(part, f"{place}.name", sent=False) != part:
+            raise InvalidRequest(f"the name of {place} contains a secret: choose another name", param="key")
+    if not isinstance(change, PutRecord) or isinstance(change.value, bytes | bytearray | memoryview):
+        return change
+    plain = decode_record_value(*encode_record_value(change.value))
+    value = sweep.clean_value(plain, f"{place}.value", sent=True)
+    return change if value is plain else msgspec.structs.replace(change, value=value)
 
 
 def _clean_memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:

@@ -65,7 +65,7 @@ def _has_child(entry: Entry) -> bool:
 
 
 async def remove_user(engine: Engine, user_id: str) -> Receipt:
-    """Delete all sessions of a user, their shared state, the user's memories, and everything else that belongs to the user.
+    """Delete all sessions of a user, their shared state, the user's records and memories, and everything else that belongs to the user.
 
     Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
     """
@@ -79,6 +79,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
         ]  # damaged sessions without a valid id, by which they could be deleted
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
+    records = await engine.store.drop_records(UserRef(user_id))
     memories = await engine.store.drop_memories(Owner("user", user_id))
     if engine.index is not None:
         await engine.index.forget_user(user_id)
@@ -88,6 +89,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
         unnamed[0].require_intact()
     return total + Receipt(
         user_state_keys=shared,
+        records=records,
         artifacts=forgotten.artifacts,
         artifact_bytes=forgotten.bytes,
         memories=memories,

@@ -36,6 +36,7 @@ HoldfastError
 │   ├── CallsOpen              results of tool calls are missing, and must be sent first
 │   ├── StaleArtifact          the newest version of an artifact is not the expected one
 │   ├── StaleMemories          another write has changed the owner's memories
+│   ├── StaleRecord            a record does not have the version that the write expected
 │   ├── StaleState             a state value, or the version of a scope, is not the one that the write expected
 │   └── IdempotencyConflict    the idempotency key was used before with different content
 ├── BudgetTooSmall             no valid prompt fits the token budget; says how many tokens are needed
@@ -88,6 +89,7 @@ from holdfast.errors.conflicts import (
     SessionExpired,
     StaleArtifact,
     StaleMemories,
+    StaleRecord,
     StaleSession,
     StaleState,
     TurnInterrupted,
@@ -173,6 +175,7 @@ __all__ = [
     "SessionNotFound",
     "StaleArtifact",
     "StaleMemories",
+    "StaleRecord",
     "StaleSession",
     "StaleState",
     "StoreClosed",

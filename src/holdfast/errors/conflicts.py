@@ -173,6 +173,22 @@ class StaleState(Conflict):
         self.key = key
 
 
+class StaleRecord(Conflict):
+    """A record does not have the version that the write expects, because it was written or deleted in between."""
+
+    code = "stale_record"
+    http_status = 412
+
+    def __init__(self, key: str, *, expected: int, version: int) -> None:
+        actual = f"is at version {version}" if version else "does not exist"
+        wanted = f"not at {expected}" if expected else "but must not exist"
+        super().__init__(f"record {key!r:.80} {actual}, {wanted}: read it again")
+        self.key = key
+        self.expected = expected
+        self.version = version
+        """The record's version; 0 if there is none."""
+
+
 class IdempotencyConflict(Conflict):
     """The idempotency key was used before with different content."""
 

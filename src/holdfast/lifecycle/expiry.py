@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast.background import KeyedRepeater
 from holdfast.domain.artifact import Scope
+from holdfast.domain.record import RecordOwner
 from holdfast.domain.session import Ending, EndReason, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound, StoreError
 from holdfast.hooks.registry import HookRegistry
@@ -485,6 +486,7 @@ _SESSION_METHODS: Final = frozenset(
     {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch"}
     | {"media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
+    | {"records", "list_records", "record_namespaces", "change_records", "drop_records"}
 )
 """Store methods that act on one session without returning it. For a store in memory, expiry is applied before each call."""
 _EXPIRE_BATCH: Final = 100
@@ -689,7 +691,7 @@ class ExpiringStore(StoreWrapper):
             return self._check_session_first(method)
 
     def _check_session_first(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def call(ref: Scope, *args: Any, **kwargs: Any) -> Any:
+        async def call(ref: Scope | RecordOwner, *args: Any, **kwargs: Any) -> Any:
             if isinstance(ref, SessionRef):
                 await self.get(ref)
             return await method(ref, *args, **kwargs)

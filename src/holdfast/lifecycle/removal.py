@@ -41,6 +41,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     media: int = 0
     """Media of messages: images, recordings and files."""
     media_bytes: int = 0
+    records: int = 0
+    """Records that the sessions or the user owned."""
+    record_bytes: int = 0
+    """Bytes of the values of the sessions' records."""
     memories: int = 0
     """Memories of a user. Their recall events and the diary are deleted too."""
     transcripts: int = 0

@@ -70,6 +70,8 @@ class SweepResult(msgspec.Struct, frozen=True):
     """Ended sessions that were claimed to notify hooks."""
     elsewhere: int = 0
     """Tenants that were skipped because another process is sweeping them."""
+    records: int = 0
+    """Expired records that were deleted."""
 
     def add(self, other: SweepResult) -> SweepResult:
         """Return a result with the sums of both."""
@@ -187,10 +189,11 @@ class Sweeper:
             expired = await self._end_expired(life, lease)
             evicted = await life.evict(recount=True)
             deleted = await self._delete_retired(life, lease)
+            records = await self._delete_expired_records(life, lease)
             if self._doing_chores:
                 await self._chore(life, self._clock())
             endings = await self._hook_dispatcher.claim_due(life.store)
-            return SweepResult(expired, evicted, deleted, endings)
+            return SweepResult(expired, evicted, deleted, endings, records=records)
 
     async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
         """End expired sessions, beginning with those that are overdue longest. Return the number of ended sessions."""
@@ -221,6 +224,17 @@ class Sweeper:
                 number += sum(await self._run_in_steps(waiting, retired))
                 waiting.clear()
         return number + sum(await self._run_in_steps(waiting, retired))
+
+    async def _delete_expired_records(self, life: SessionLifecycle, lease: Lease) -> int:
+        """Delete records that have expired, a few at a time. Return their number."""
+        number, batch = 0, self.pace.read_batch
+        while await lease.keep():
+            swept = await life.store.sweep_records(now=self._clock(), limit=batch)
+            number += swept
+            if swept < batch:
+                break
+            await asyncio.sleep(self.pace.min_pause_seconds)
+        return number
 
     async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
         """Delete a session, unless it was changed after it was read. Return True if it was deleted."""

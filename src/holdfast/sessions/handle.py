@@ -17,6 +17,7 @@ from holdfast.context.settings import parse
 from holdfast.domain.interruptions import HEARD, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
+from holdfast.domain.record import RecordChange
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.domain.state import Change, check_delta, get_scope
 from holdfast.engine.engine import Engine
@@ -36,6 +37,7 @@ from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
 from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry
 from holdfast.sessions.message_explanations import ExplainedSession
+from holdfast.sessions.records import Records
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
 from holdfast.sessions.state import SessionState
 from holdfast.stores.checks import check_entries, check_kind
@@ -111,6 +113,10 @@ class SessionHandle(ExplainedSession):
         """State of the session, including shared scopes: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
         return SessionState(self._engine, self.ref)
 
+    def records(self, namespace: str | Sequence[str]) -> Records:
+        """Return the records that the session owns in a namespace. They are deleted with the session."""
+        return Records(self._engine, self.ref, namespace)
+
     @property
     def facts(self) -> SessionFacts:
         """Standing facts that the session's user stated: `await session.facts()` lists them. Methods: pin, drop, reset."""
@@ -184,6 +190,7 @@ class SessionHandle(ExplainedSession):
         state: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
+        records: Sequence[RecordChange] = (),
     ) -> Appended:
         """Write messages to the end of the log, in one transaction with what else is given. If one is invalid, nothing is written.
 
@@ -198,11 +205,14 @@ class SessionHandle(ExplainedSession):
                 `user:` or `app:` are shared.
             idempotency_key: if this key was used before, nothing is written, and the earlier result is returned.
             fingerprint: identifies the request that uses the key.
+            records: changes of the session's records, from `Records.make_put` and `make_delete`. They are written in the same
+                transaction: either the messages and all changes are stored, or nothing.
 
         Raises:
             InvalidMessage: one of `messages` is not a valid message.
             StaleSession: the session is not at version `expect`, or its log is not at `expect_log`.
             IdempotencyConflict: the key was already used with another fingerprint.
+            StaleRecord: a record is not at the version that its change expects.
         """
         delta = _to_delta(state)
         with self._engine.mask_errors():
@@ -216,6 +226,7 @@ class SessionHandle(ExplainedSession):
             state_delta=delta or None,
             idempotency_key=idempotency_key,
             fingerprint=fingerprint,
+            records=records,
         )
         return await self._write(write, expect_log)
 
@@ -226,6 +237,7 @@ class SessionHandle(ExplainedSession):
         expect: int | None = None,
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
+        records: Sequence[RecordChange] = (),
     ) -> Appended:
         """Write entries that are already built. The other arguments and the errors are the same as in `append`."""
         write = Append(
@@ -234,6 +246,7 @@ class SessionHandle(ExplainedSession):
             expect=expect,
             idempotency_key=idempotency_key,
             fingerprint=fingerprint,
+            records=records,
         )
         return await self._write(write)
 

@@ -12,6 +12,7 @@ contract consists of one protocol per subject. Its module describes it:
 | state that sessions share | `holdfast.stores.state` |
 | artifacts | `holdfast.stores.artifacts` |
 | memories | `holdfast.stores.memories` |
+| records | `holdfast.stores.records` |
 | API keys | `holdfast.stores.keys` |
 | matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
 | the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
@@ -45,6 +46,7 @@ from holdfast.stores.lifecycle import LifecycleStore
 from holdfast.stores.log import LogStore
 from holdfast.stores.matching import MatchingStore
 from holdfast.stores.memories import MemoryStore
+from holdfast.stores.records import RecordStore
 from holdfast.stores.sessions import SessionStore
 from holdfast.stores.state import StateStore
 from holdfast.stores.tenants import TenantStore
@@ -57,6 +59,7 @@ class Store(
     StateStore,
     ArtifactStore,
     MemoryStore,
+    RecordStore,
     KeyStore,
     MatchingStore,
     TenantStore,

@@ -69,6 +69,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.fact_choices import Choice
+from holdfast.domain.record import RecordChange
 from holdfast.domain.session import (
     Claim,
     Entry,
@@ -133,6 +134,8 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
     media: Mapping[bytes, bytes] = {}
     """Contents to which the entries refer, by SHA-256. Contents that the session already has can be left out."""
+    records: Sequence[RecordChange] = ()
+    """Changes of the session's records, see `holdfast.stores.records`. If one is stale, nothing of the write takes effect."""
     claim: Claim | None = None
     """The claim of the turn that this write begins or renews."""
     release: str | None = None
@@ -188,6 +191,7 @@ class LogStore(Protocol):
             IdempotencyConflict: the idempotency key was used with another fingerprint.
             SessionBusy: another holder has claimed the session.
             StaleState: the session's state has other values than `state_expect`.
+            StaleRecord: a record does not have the version that a change of `records` expects.
             SessionExpired: with `ttl`: the session has been idle for too long, although it has not been ended yet.
         """
         ...

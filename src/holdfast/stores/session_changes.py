@@ -106,7 +106,7 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
 
 def is_use(write: Append) -> bool:
     """Return True if a write is a use of the session. Saving views and compactions, or changing claims, is not."""
-    if write.entries or write.calls or write.state_delta or write.retire_from is not None:
+    if write.entries or write.calls or write.state_delta or write.records or write.retire_from is not None:
         return True
     return not (write.views or write.compactions or write.claim or write.release)
 

@@ -7,7 +7,7 @@ its own `identity` from `NewSession` when it is created. A write that names an i
 **Version.** Every write to a session adds one to its `version`. `holdfast.stores.log` describes the exceptions.
 
 **Replacing and removing.** `replace` and `remove` delete everything that belongs to a session: its log, media, origins, views,
-compactions, model calls, idempotency keys and artifacts. State that sessions share, and memories, do not belong to a session
+compactions, model calls, idempotency keys, artifacts and records. State that sessions share, and memories, do not belong to a session
 and are kept.
 """
 

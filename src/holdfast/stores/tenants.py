@@ -24,7 +24,7 @@ class TenantStore(Protocol):
         """True if written data outlive the process. If they do not, a session that ends is deleted instead of closed."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
-        """Return at most `limit` tenants with names after `after`, in order: those that have sessions or owners of memories.
+        """Return at most `limit` tenants with names after `after`, in order: those that have sessions, memories or records.
 
         This is the only method that sees other tenants. It is for jobs that run once for a whole database.
         """

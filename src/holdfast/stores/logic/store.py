@@ -38,6 +38,7 @@ from holdfast.stores.logic import (
 from holdfast.stores.logic.artifacts import ArtifactMethods
 from holdfast.stores.logic.matching import MatchingMethods
 from holdfast.stores.logic.memories import MemoryMethods
+from holdfast.stores.logic.records import RecordMethods
 from holdfast.stores.logic.tenants import TenantMethods
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.state import ScopedState
@@ -47,7 +48,7 @@ PING_BYTES: Final = 1 << 20
 """Number of bytes that `ping` writes after a write has failed: about the size of a turn with a large message."""
 
 
-class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods):
+class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, TenantMethods):
     """A store handle of one tenant (`holdfast.stores.base.Store`). Its methods check arguments and run the generators of statements."""
 
     async def create(self, new: NewSession) -> Session:
@@ -113,7 +114,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         checks.check_append(write)
         payloads = checks.encode_payloads(write.entries)
         named = any(map(_media_of, write.entries))
-        light = write.retire_from is None and not write.compactions and not named
+        light = write.retire_from is None and not write.compactions and not write.records and not named
         steps = partial(writes.append_entries, self.tenant, ref, write, payloads)
         return await self._write(steps, ref, light=light, sharing=write.state_delta)
 

@@ -41,6 +41,7 @@ from holdfast.stores.logic.compactions import (
 from holdfast.stores.logic.lifecycle import write_end
 from holdfast.stores.logic.matching import keep_origins
 from holdfast.stores.logic.reads import read_session_row
+from holdfast.stores.logic.records import RecordPlan, plan_record_changes, write_record_plan
 from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_entry,
@@ -56,6 +57,7 @@ from holdfast.stores.logic.rows import (
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
+from holdfast.stores.record_checks import encode_changes
 from holdfast.stores.session_changes import (
     advance_session,
     check_version,
@@ -81,6 +83,8 @@ _SESSION_DELETES = (
     "media_uses_delete",
     "media_delete",
     "origins_delete",
+    "records_delete",
+    "record_owners_delete",
     "profile_delete",
     "session_delete",
 )
@@ -133,7 +137,7 @@ def remove_session(
     pk, session = rows[0][0], decode_session(rows[0])
     check_version(session, expect)
     counts = (yield Query("session_holds", (pk,)))[0]
-    compactions, views, calls, keys, artifacts, size, media, media_bytes = counts
+    compactions, views, calls, keys, artifacts, size, media, media_bytes, records, record_bytes = counts
     if holding not in {None, artifacts}:
         raise Conflict(f"session {ref.id!r} has {artifacts} artifact versions, not {holding}: read them again")
     yield from _delete_session(pk)
@@ -150,6 +154,8 @@ def remove_session(
         artifact_bytes=size,
         media=media,
         media_bytes=media_bytes,
+        records=records,
+        record_bytes=record_bytes,
     )
 
 
@@ -232,6 +238,7 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
             return first
     claim = resolve_claim(session, write) if write.claim or write.release else session.claim
     refuse_stale(session, write)
+    records = (yield from _plan_records(pk, session, write)) if write.records else None
     has_media = bool(write.media) or any(map(_media_of, write.entries))
     fresh_media = (yield from media_steps.select_new_media(pk, write.entries, write.media)) if has_media else ()
     gone, base = 0, session.tail
@@ -239,9 +246,8 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
         gone, base = yield from _rewind_tail(pk, base, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
-    plans: Sequence[state_steps.ScopePlan] = ()
-    if write.state_delta:
-        plans = yield from state_steps.plan_changes(tenant, session.user_id, write.state_delta)
+    delta = write.state_delta
+    plans = (yield from state_steps.plan_changes(tenant, session.user_id, delta)) if delta else ()
     if gone and write.retire_from is not None:
         after = evolve(after, reshaped=after.version)
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
@@ -259,6 +265,8 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
         yield from _write_session(pk, session, after)
     if plans:
         yield from state_steps.write_plans(plans, write.timestamp)
+    if records is not None:
+        yield from write_record_plan(records)
     laid = (yield from record_compactions(pk, write.compactions, after.version)) if write.compactions else ()
     if write.views:
         yield from save_views(pk, write, 0 if gone else row[-1], laid)
@@ -362,6 +370,12 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
     if count:
         found = yield Query("log_forward", (pk, first_seq, first_seq + count, count))
     return Appended(session, tuple(decode_entry(row) for row in found), version, first_seq, replayed=True)
+
+
+def _plan_records(pk: int, session: Session, write: Append) -> Steps[RecordPlan]:
+    """Plan the changes of the session's records. Raises `StaleRecord`."""
+    key = (session.tenant, session.user_id, pk)
+    return (yield from plan_record_changes(key, encode_changes(write.records), write.timestamp))
 
 
 def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:

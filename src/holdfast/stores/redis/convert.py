@@ -33,6 +33,8 @@ from holdfast.stores.redis.records import (
 )
 
 LAYOUT: Final = 5
+NEWEST: Final = 6
+"""The newest layout. Layout 6 adds keys of records, so data of layout 5 need no conversion."""
 DONE: Final = "1"
 UNFINISHED: Final = "converting"
 OLD: Final = b"old"
@@ -134,7 +136,7 @@ async def read_layouts(nodes: Nodes, keys: Keys) -> dict[int, str]:
 
 async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> None:
     """Raise `StoreUnavailable` if the store has data of 0.1 that are not converted, or if a server of 0.1 uses the store."""
-    if layouts and layouts.get(LAYOUT) != DONE and max(layouts) <= LAYOUT:
+    if layouts and layouts.get(LAYOUT) != DONE and max(layouts) <= NEWEST:
         state = "the conversion of its data of Holdfast 0.1 is not finished"
         if LAYOUT not in layouts:
             state = f"it has data of Holdfast 0.1 (layout {max(layouts)})"
@@ -170,7 +172,7 @@ class _Converter:
         """Run the steps of the conversion that are left."""
         layouts = await read_layouts(self._nodes, self._keys)
         has_old = (await self._call(self._keys.layout, b"HEXISTS", OLD)) == 1
-        if not layouts or max(layouts) > LAYOUT or (layouts.get(LAYOUT) == DONE and not has_old):
+        if not layouts or max(layouts) > NEWEST or (layouts.get(LAYOUT) == DONE and not has_old):
             return self._done
         if dry_run:
             async for head in self._list_heads():

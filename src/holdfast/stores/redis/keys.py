@@ -84,8 +84,18 @@ class ScopeKeys:
         self.shared = self.key("h")
         # A hash: the state that the user's sessions share, JSON by key; the empty field has version, bytes and number of keys.
         self.state = self.key("y")
+        # Records by place: a hash of all but the values, a hash of values, the places in order, and those that expire by time.
+        self.record_infos = self.key("rm" + place)
+        self.record_values = self.key("rv" + place)
+        self.record_places = self.key("rp" + place)
+        self.record_expiries = self.key("re" + place)
         # The index of digests (see `matching`): number of the session and place in its log, by key of the digest.
         self.marks = self.key("d")
+
+    @property
+    def of_records(self) -> tuple[bytes, ...]:
+        """All keys of the scope's records."""
+        return self.record_infos, self.record_values, self.record_places, self.record_expiries
 
     def key(self, name: str) -> bytes:
         """Return the key with this name in the same slot."""
@@ -119,7 +129,7 @@ class SessionKeys(ScopeKeys):
         """All keys of the session, without its head."""
         log = (self.log, self.retired, self.views, self.keyed, self.calls)
         media = (self.media, self.media_uses)
-        return (*log, *media, self.compactions, self.lives, self.names, self.versions)
+        return (*log, *media, self.compactions, self.lives, self.names, self.versions, *self.of_records)
 
 
 class OwnerKeys(ScopeKeys):
@@ -188,6 +198,10 @@ class TenantKeys:
         self.api_keys = self._key("api_keys")  # a hash: API keys by id
         self.api_hashes = self._key("api_hashes")  # a hash: their ids by their hashes
         self.api_ids = self._key("api_ids")  # their ids, sorted
+        # Users and the tenant with records, owners by the time when their first record expires, and a hash of tokens of both.
+        self.record_owners = self._key("record_owners")
+        self.record_expiries = self._key("record_expiries")
+        self.record_tokens = self._key("record_tokens")
         self.memory_owners, self.memory_ids = self._key("memory_owners"), self._key("memory_ids")
         """Owners of memories, sorted, and a hash of the owner of each memory by id, with a mark of the write.
 

@@ -20,11 +20,13 @@ from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
 from holdfast.limits import VIEWS_KEPT
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
+from holdfast.stores.record_checks import encode_changes
 from holdfast.stores.redis import compactions, matching, media, records, state
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
+from holdfast.stores.redis.owned_records import write_record_changes
 from holdfast.stores.session_changes import advance_session, fill_unset, refuse_stale, resolve_claim
 
 LOOKBACK: Final = 16
@@ -247,6 +249,8 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))
     changes = await compactions.CompactionChanges.load(tx, write.compactions, is_live, needed=cut is not None)
     await state.share_changes(tx, write.state_delta)
+    if write.records:
+        await write_record_changes(tx, encode_changes(write.records), write.timestamp)
     if cut is not None:
         tx.queue("retire", tx.keys.log, Key(tx.keys.retired), cut, records.encode_retired_by(start))
         changes.retire(cut)

@@ -34,6 +34,7 @@ from holdfast.stores.redis.keys import ScopeKeys, decode_names, encode_name
 from holdfast.stores.redis.log import write_calls, write_entries
 from holdfast.stores.redis.matching import store_origins
 from holdfast.stores.redis.media import compute_totals, load_media_uses, store_media
+from holdfast.stores.redis.owned_records import count_records
 from holdfast.stores.redis.records import build_session
 from holdfast.stores.session_changes import check_version, install_session, make_session, patch_session
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
@@ -147,6 +148,7 @@ class SessionMethods(Handle):
                 f"session {session.id!r} has {len(artifact_versions)} artifact versions, not {artifacts}: read them again"
             )
         media_count, media_bytes = compute_totals(uses)
+        records, record_bytes = await count_records(tx)
         delete_session(tx, members)
         return RemovalCounts(
             messages=session.messages,
@@ -161,6 +163,8 @@ class SessionMethods(Handle):
             artifact_bytes=sum(one.size for one in artifact_versions),
             media=media_count,
             media_bytes=media_bytes,
+            records=records,
+            record_bytes=record_bytes,
         )
 
     @write_transaction(_resolve_new_keys)

@@ -10,7 +10,7 @@ from holdfast.stores.redis import health
 from holdfast.stores.redis.address import parse_address
 from holdfast.stores.redis.artifacts import ArtifactMethods
 from holdfast.stores.redis.compactions import CompactionMethods
-from holdfast.stores.redis.convert import LAYOUT, UNFINISHED, check_converted, convert, read_layouts
+from holdfast.stores.redis.convert import LAYOUT, NEWEST, UNFINISHED, check_converted, convert, read_layouts
 from holdfast.stores.redis.database import Database, Head, Transaction
 from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.lifecycle import LifecycleMethods
@@ -18,6 +18,7 @@ from holdfast.stores.redis.log import LogMethods
 from holdfast.stores.redis.matching import MatchingMethods
 from holdfast.stores.redis.memories import MemoryMethods
 from holdfast.stores.redis.nodes import Nodes
+from holdfast.stores.redis.owned_records import RecordMethods
 from holdfast.stores.redis.sessions import SessionMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.tenants import TenantMethods
@@ -30,6 +31,7 @@ LAYOUTS: Final = (
     Migration(3, "state", "", "1"),
     Migration(4, "memories", "", "1"),
     Migration(LAYOUT, "lists", "", "1"),
+    Migration(NEWEST, "records", "", "1"),
 )
 """The layouts of a store's keys. They correspond to the migrations of SQL databases."""
 
@@ -43,6 +45,7 @@ class RedisStore(
     StateMethods,
     ArtifactMethods,
     MemoryMethods,
+    RecordMethods,
     TenantMethods,
 ):
     """A store (`holdfast.stores.base.Store`) of one tenant on a Redis server or cluster."""

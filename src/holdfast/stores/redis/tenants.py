@@ -42,7 +42,11 @@ class TenantMethods(Handle):
             (names,) = await tx.read((b"ZRANGEBYLEX", keys.tenants, begin, b"+", b"LIMIT", 0, limit))
             for name in names:
                 of = keys.tenant(name.decode())
-                if any(await tx.read(*((b"ZCARD", key) for key in (of.named, of.withdrawn, of.memory_owners)))):
+                if any(
+                    await tx.read(
+                        *((b"ZCARD", key) for key in (of.named, of.withdrawn, of.memory_owners, of.record_owners))
+                    )
+                ):
                     found.append(name.decode())
             if len(names) < limit:
                 break

@@ -2,7 +2,7 @@
 -- A dialect's `overrides.sql` contains the text of the others. `holdfast.stores.sql.statements` compiles both.
 --
 -- Callers pass values in the order of the parameters in the header. A parameter may have a type, for the dialects that need one:
--- int, float, bytes or text. After IN it may be a JSON array: ints, texts, names (texts in hexadecimal) or hashes (bytes in hexadecimal).
+-- int, float, bytes or text. After IN it may be a JSON array: ints, texts, names (texts in hexadecimal) hashes or places (bytes in hexadecimal).
 -- `{name}` is replaced with the text of another statement. `ON CONFLICT` is written as in SQLite and PostgreSQL.
 -- `holdfast.stores.logic.rows` decodes the columns of session_rows and entry_rows, in their order.
 
@@ -89,10 +89,11 @@ SELECT * FROM session_rows WHERE tenant = :tenant AND status = 'active' ORDER BY
 SELECT count(*) FROM sessions WHERE tenant = :tenant AND status = 'active'
 
 -- tenant_after(after) --
--- Return the next tenant that has sessions or owners of memories.
+-- Return the next tenant that has sessions, owners of memories or owners of records.
 SELECT tenant FROM (
     SELECT * FROM (SELECT tenant FROM sessions WHERE tenant > :after ORDER BY tenant LIMIT 1) AS one
     UNION ALL SELECT * FROM (SELECT tenant FROM memory_owners WHERE tenant > :after ORDER BY tenant LIMIT 1) AS other
+    UNION ALL SELECT * FROM (SELECT tenant FROM record_owners WHERE tenant > :after ORDER BY tenant LIMIT 1) AS another
 ) AS found ORDER BY tenant LIMIT 1
 
 -- ending_insert(tenant, id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error) --
@@ -124,7 +125,7 @@ UPDATE endings SET due_at = :due_at, attempts = :attempts, hooks = :hooks, error
 DELETE FROM endings WHERE tenant = :tenant AND id = :id
 
 -- session_holds(session) --
--- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts and media, with their bytes.
+-- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts, media and records, with their bytes.
 
 -- session_delete(pk) --
 -- Delete a session's row. The statements `*_delete(session)` below delete what belongs to it.
@@ -655,6 +656,88 @@ DELETE FROM state_values WHERE tenant = :tenant AND user_id = :user_id AND name 
 -- state_clear(tenant, user_id) --
 -- Delete all keys of a scope.
 DELETE FROM state_values WHERE tenant = :tenant AND user_id = :user_id
+
+-- record_owner_get(tenant, user_id, session) --
+-- Return an owner of records, its version, and the floor of versions. Session 0: the user; also without a user: the tenant.
+SELECT o.pk, o.version, coalesce(f.number, 0)
+FROM record_owners AS o LEFT JOIN floors AS f ON f.tenant = o.tenant
+WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session
+
+-- record_owner_new(tenant, user_id, session) --
+-- Insert an owner of records, unless another process has just done so.
+INSERT INTO record_owners (tenant, user_id, session, version) VALUES (:tenant, :user_id, :session, 0)
+ON CONFLICT (tenant, user_id, session) DO NOTHING
+
+-- record_owner_put(pk, version) --
+-- Update the version of an owner of records.
+UPDATE record_owners SET version = :version WHERE pk = :pk
+
+-- record_owner_delete(pk) --
+-- Delete an owner of records, with the name of its user.
+DELETE FROM record_owners WHERE pk = :pk
+
+-- records_info(owner, places places) --
+-- Return what is stored of some records of an owner, besides their values; expired ones too.
+SELECT place, version, created_at, updated_at, expires_at, form, size FROM records WHERE owner = :owner AND place IN :places
+
+-- records_sizes(tenant, user_id, session, places places, now) --
+-- Return the sizes of some records of an owner.
+SELECT r.size FROM record_owners AS o JOIN records AS r ON r.owner = o.pk AND r.place IN :places
+WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
+
+-- records_named(tenant, user_id, session, places places, now) --
+-- Return some records of an owner with their values.
+SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.data
+FROM record_owners AS o JOIN records AS r ON r.owner = o.pk AND r.place IN :places
+WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
+
+-- records_forward(owner, begin, end, now, limit) --
+-- Return a range of an owner's records without their values.
+SELECT place, version, created_at, updated_at, expires_at, form, size FROM records
+WHERE owner = :owner AND place >= :begin AND place < :end AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY place LIMIT :limit
+
+-- records_backward(owner, begin, end, now, limit) --
+-- Return a range of an owner's records without their values, last ones first.
+SELECT place, version, created_at, updated_at, expires_at, form, size FROM records
+WHERE owner = :owner AND place >= :begin AND place < :end AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY place DESC LIMIT :limit
+
+-- record_put(owner, place, tenant, version, created_at, updated_at, expires_at, form, size, data) --
+-- Insert or replace a record.
+INSERT INTO records (owner, place, tenant, version, created_at, updated_at, expires_at, form, size, data)
+VALUES (:owner, :place, :tenant, :version, :created_at, :updated_at, :expires_at, :form, :size, :data)
+ON CONFLICT (owner, place) DO UPDATE
+SET version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
+    expires_at = excluded.expires_at, form = excluded.form, size = excluded.size, data = excluded.data
+
+-- record_delete(owner, place) --
+-- Delete a record.
+DELETE FROM records WHERE owner = :owner AND place = :place
+
+-- record_expire(owner, place, now) --
+-- Delete a record if it has expired.
+DELETE FROM records WHERE owner = :owner AND place = :place AND expires_at <= :now
+
+-- records_expired(tenant, now, limit) --
+-- Return records of a tenant that have expired, those that expired first before the others.
+SELECT owner, place FROM records WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+
+-- records_count(owner) --
+-- Count the records of an owner.
+SELECT count(*) FROM records WHERE owner = :owner
+
+-- records_clear(owner) --
+-- Delete the records of an owner.
+DELETE FROM records WHERE owner = :owner
+
+-- records_delete(session) --
+-- Delete the records of a session.
+DELETE FROM records WHERE owner IN (SELECT pk FROM record_owners WHERE session = :session)
+
+-- record_owners_delete(session) --
+-- Delete the session as an owner of records.
+DELETE FROM record_owners WHERE session = :session
 
 -- key_get(tenant, id) --
 -- Return an API key.

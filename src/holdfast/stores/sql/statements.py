@@ -21,7 +21,7 @@ _FRAGMENT: Final = re.compile(r"\{(\w+)\}")
 _PARAMETER: Final = re.compile(r"(?P<listed>\bIN\s+|\bARRAY)?(?<!:):(?P<name>[a-z_][a-z_0-9]*)\b")
 _UPSERT: Final = re.compile(r"ON CONFLICT \((\w+)[^)]*\) DO (?:NOTHING|UPDATE\s+SET (.*))$", re.DOTALL)
 _EXCLUDED: Final = re.compile(r"\bexcluded\.(\w+)")
-LISTS: Final = frozenset({"ints", "texts", "names", "hashes"})
+LISTS: Final = frozenset({"ints", "texts", "names", "hashes", "places"})
 """Types of parameters that are passed as JSON arrays."""
 
 
@@ -52,6 +52,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "texts": "(SELECT value FROM json_each({}))",
             "names": "(SELECT CAST(unhex(value) AS TEXT) FROM json_each({}))",
             "hashes": "(SELECT unhex(value) FROM json_each({}))",
+            "places": "(SELECT unhex(value) FROM json_each({}))",
         },
     ),
     "postgres": Dialect(
@@ -68,6 +69,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "texts": f"(SELECT convert_to(value, 'UTF8') {_ELEMENTS}",
             "names": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
             "hashes": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
+            "places": f"(SELECT decode(value, 'hex') {_ELEMENTS}",
         },
     ),
     "mysql": Dialect(
@@ -77,6 +79,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "texts": _format_json_table("VARCHAR(1024)", "CAST(one AS BINARY)"),
             "names": _format_json_table("VARCHAR(2048)", "UNHEX(one)"),
             "hashes": _format_json_table("VARCHAR(64)", "UNHEX(one)"),
+            "places": _format_json_table("VARCHAR(2200)", "UNHEX(one)"),
         },
         on_duplicate_key=True,
     ),

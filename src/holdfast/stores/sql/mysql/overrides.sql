@@ -13,7 +13,9 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT CAST(coalesce(sum(size), 0) AS SIGNED) FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
-       (SELECT CAST(coalesce(sum(size), 0) AS SIGNED) FROM media WHERE session = :session)
+       (SELECT CAST(coalesce(sum(size), 0) AS SIGNED) FROM media WHERE session = :session),
+       (SELECT count(*) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session),
+       (SELECT CAST(coalesce(sum(r.size), 0) AS SIGNED) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session)
 
 -- list_newest --
 SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
@@ -460,6 +462,10 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 -- scope_get_lock(tenant, user_id) --
 -- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR UPDATE
+
+-- record_owner_get_lock(tenant, user_id, session) --
+-- Lock an owner, so that no other transaction writes to its records.
+SELECT 1 FROM record_owners WHERE tenant = :tenant AND user_id = :user_id AND session = :session FOR UPDATE
 
 -- learned_get_lock(tenant, model) --
 -- Lock the calibration data of a model, so that no other transaction changes them.

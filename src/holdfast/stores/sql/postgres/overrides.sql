@@ -4,6 +4,7 @@
 SELECT tenant FROM (
     (SELECT tenant FROM sessions WHERE tenant > :after ORDER BY tenant LIMIT 1)
     UNION ALL (SELECT tenant FROM memory_owners WHERE tenant > :after ORDER BY tenant LIMIT 1)
+    UNION ALL (SELECT tenant FROM record_owners WHERE tenant > :after ORDER BY tenant LIMIT 1)
 ) AS found ORDER BY tenant LIMIT 1
 
 -- session_holds --
@@ -12,7 +13,9 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT coalesce(sum(size), 0)::bigint FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
-       (SELECT coalesce(sum(size), 0)::bigint FROM media WHERE session = :session)
+       (SELECT coalesce(sum(size), 0)::bigint FROM media WHERE session = :session),
+       (SELECT count(*) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session),
+       (SELECT coalesce(sum(r.size), 0)::bigint FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session)
 
 -- mark_last --
 SELECT max(place) - 1 FROM jsonb_array_elements(convert_from(:wanted, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
@@ -327,6 +330,10 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 -- scope_get_lock(tenant, user_id) --
 -- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR NO KEY UPDATE
+
+-- record_owner_get_lock(tenant, user_id, session) --
+-- Lock an owner, so that no other transaction writes to its records.
+SELECT 1 FROM record_owners WHERE tenant = :tenant AND user_id = :user_id AND session = :session FOR NO KEY UPDATE
 
 -- learned_get_lock(tenant, model) --
 -- Lock the calibration data of a model, so that no other transaction changes them.

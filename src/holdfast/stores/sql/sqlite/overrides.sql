@@ -6,7 +6,9 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT coalesce(sum(size), 0) FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
-       (SELECT coalesce(sum(size), 0) FROM media WHERE session = :session)
+       (SELECT coalesce(sum(size), 0) FROM media WHERE session = :session),
+       (SELECT count(*) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session),
+       (SELECT coalesce(sum(r.size), 0) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session)
 
 -- mark_last --
 SELECT max(wanted.key)

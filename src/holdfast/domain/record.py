@@ -1,0 +1,243 @@
+"""Records: values under a namespace and a key, owned by a session, a user or the tenant. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.messages import UNWRITABLE
+from holdfast.domain.session import SessionRef
+from holdfast.errors import InvalidRequest, TooLarge
+from holdfast.limits import MESSAGE_BYTES, NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
+
+MISSING: Final = 0
+"""Expected version that means: no record may exist under the name. Versions of records begin at 1."""
+_LABEL_END: Final = b"\x1f"
+_NAMESPACE_END: Final = b"\0"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+Namespace = tuple[str, ...]
+"""A path of labels, such as `("agents", "planner")`. The empty path contains every namespace."""
+
+
+class TenantRef(msgspec.Struct, frozen=True, gc=False):
+    """The owner of records that all users of a tenant share. The store handle determines the tenant."""
+
+
+RecordOwner = SessionRef | UserRef | TenantRef
+"""The owner of records. Its records are deleted together with it."""
+
+
+class RecordName(msgspec.Struct, frozen=True, gc=False, order=True):
+    """The name of a record: it is unique for the owner."""
+
+    namespace: Namespace
+    key: str
+
+
+class PutRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Create a record, or replace its value."""
+
+    name: RecordName
+    value: Any
+    """Bytes, or any value that can be written as JSON; None is stored as null."""
+    expect: int | None = None
+    """The version that the record must have; `MISSING`: there must be no record; None: any."""
+    expires_at: int | None = None
+    """Milliseconds since the epoch from which on the record no longer exists; None: never."""
+    times: tuple[int, int] | None = None
+    """For copies: when the original was created and last written, in milliseconds since the epoch. None: the time of the call."""
+
+
+class DeleteRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete a record. A missing record is no error, unless a version is expected."""
+
+    name: RecordName
+    expect: int | None = None
+    """The version that the record must have; None: any."""
+
+
+RecordChange = PutRecord | DeleteRecord
+
+
+class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored record without its value."""
+
+    name: RecordName
+    version: int
+    """Grows with each write of the record, but not always by one. An owner's versions are never reused."""
+    created_at: int
+    """Milliseconds since the epoch, like all times here."""
+    updated_at: int
+    expires_at: int | None = None
+    size: int
+    """Bytes of the value as stored."""
+
+    @property
+    def namespace(self) -> Namespace:
+        """The namespace of the record."""
+        return self.name.namespace
+
+    @property
+    def key(self) -> str:
+        """The key of the record in its namespace."""
+        return self.name.key
+
+
+class Record(RecordInfo, frozen=True, kw_only=True):
+    """A stored record with its value."""
+
+    value: Any
+    """Bytes, or a JSON value."""
+
+
+class RecordPage(msgspec.Struct, frozen=True):
+    """A page of records."""
+
+    records: tuple[RecordInfo, ...]
+    """In order of namespace and key; each is a `Record` if values were requested."""
+    has_more: bool
+    version: int = 0
+    """The owner's version: it grows with each write that changes a record of the owner."""
+
+
+class ChangedRecords(msgspec.Struct, frozen=True):
+    """The result of a write of records."""
+
+    version: int
+    """The owner's version after the write, which is the version of every record that was put."""
+    existed: tuple[bool, ...]
+    """For each change: True if a record existed under the name before."""
+
+
+# -- names -------------------------------------------------------------------
+
+
+def check_namespace(namespace: Namespace, *, empty: bool = False) -> None:
+    """Raise `InvalidRequest` if a namespace cannot be stored.
+
+    Args:
+        namespace: the namespace.
+        empty: True allows the empty path, which is a prefix of every namespace.
+    """
+    labels: object = namespace
+    if not isinstance(labels, tuple) or not all(isinstance(label, str) for label in labels):
+        raise InvalidRequest(
+            f"a namespace must be a tuple of strings, such as ('agents', 'planner'), not {namespace!r:.80}",
+            param="namespace",
+        )
+    if len(namespace) > NAMESPACE_LABELS or not (namespace or empty):
+        least = 0 if empty else 1
+        raise InvalidRequest(
+            f"a namespace must have {least} to {NAMESPACE_LABELS} labels, not {len(namespace)}", param="namespace"
+        )
+    for label in namespace:
+        if not label or any(char < " " for char in label):
+            raise InvalidRequest(
+                f"the label {label!r:.80} must be a text without control characters", param="namespace"
+            )
+    size = len(_to_utf8("".join(namespace), "namespace"))
+    if size > NAMESPACE_BYTES:
+        raise InvalidRequest(
+            f"the labels of a namespace must have at most {NAMESPACE_BYTES} bytes in total, not {size}",
+            param="namespace",
+        )
+
+
+def check_record_key(key: str, *, empty: bool = False) -> None:
+    """Raise `InvalidRequest` if a key cannot be stored; `empty` allows the empty text, which is a prefix of every key."""
+    if not isinstance(key, str):
+        raise InvalidRequest(f"a key must be a string, not {type(key).__name__}", param="key")
+    size = len(_to_utf8(key, "key"))
+    if size > RECORD_KEY_BYTES or not (size or empty):
+        raise InvalidRequest(f"a key must have {int(not empty)} to {RECORD_KEY_BYTES} bytes, not {size}", param="key")
+
+
+def _to_utf8(text: str, param: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"{param} contains a lone surrogate, which is not valid Unicode", param=param) from exc
+
+
+def encode_namespace(namespace: Namespace) -> bytes:
+    """Return the bytes with which the places of all records in a namespace, and in namespaces below it, begin."""
+    return b"".join(label.encode() + _LABEL_END for label in namespace)
+
+
+def encode_place(name: RecordName) -> bytes:
+    """Return the place of a record among those of its owner: bytes whose order is that of namespaces, then of keys.
+
+    Records of a namespace come before those of namespaces below it.
+    """
+    return encode_namespace(name.namespace) + _NAMESPACE_END + name.key.encode()
+
+
+def decode_place(place: bytes) -> RecordName:
+    """Return the name of the record at a place."""
+    path, _, key = bytes(place).partition(_NAMESPACE_END)
+    return RecordName(tuple(label.decode() for label in path.split(_LABEL_END)[:-1]), key.decode())
+
+
+def end_of_namespace(namespace: Namespace, *, nested: bool) -> bytes:
+    """Return the lowest place after all records of a namespace.
+
+    Args:
+        namespace: the namespace.
+        nested: True: after the records of namespaces below it, too.
+    """
+    return end_of_prefix(encode_namespace(namespace)) if nested else encode_namespace(namespace) + b"\1"
+
+
+def end_of_prefix(prefix: bytes) -> bytes:
+    """Return the lowest bytes that are greater than all bytes that begin with `prefix`."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix else b"\xff"
+
+
+def find_range(namespace: Namespace, prefix: str, *, nested: bool) -> tuple[bytes, bytes]:
+    """Return the places that a list contains: the first one, and the first one after the list.
+
+    Args:
+        namespace: the namespace.
+        prefix: the beginning of the keys; ignored if `nested`.
+        nested: True: also records of namespaces below it.
+    """
+    if nested:
+        return encode_namespace(namespace), end_of_namespace(namespace, nested=True)
+    begin = encode_place(RecordName(namespace, prefix))
+    return begin, end_of_prefix(begin)
+
+
+# -- values ------------------------------------------------------------------
+
+
+def encode_record_value(value: Any) -> tuple[bool, bytes]:
+    """Return True if a value is stored as bytes and False if as JSON, and the stored bytes.
+
+    Raises:
+        InvalidRequest: the value has no JSON form.
+        TooLarge: the value has too many bytes.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw, data = True, bytes(value)
+    else:
+        try:
+            raw, data = False, _encode(value)
+        except UNWRITABLE as exc:
+            raise InvalidRequest(
+                f"a record's value must be bytes or JSON; {type(value).__name__} cannot be written as JSON",
+                param="value",
+            ) from exc
+        if data == b"null" and value is not None:
+            raise InvalidRequest(f"the value {value!r:.80} has no JSON form", param="value")
+    if len(data) > MESSAGE_BYTES:
+        raise TooLarge(f"the value has {len(data)} bytes; at most {MESSAGE_BYTES} are allowed", param="value")
+    return raw, data
+
+
+def decode_record_value(raw: bool, data: bytes) -> Any:  # noqa: FBT001 - a stored flag
+    """Return a value as it was given. Raises an error of msgspec for damaged JSON."""
+    return bytes(data) if raw else _decode(data)

@@ -1,0 +1,217 @@
+"""Records for users of the library: values under a namespace and a key, owned by a session, a user or the tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self
+
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.record import (
+    ChangedRecords,
+    DeleteRecord,
+    Namespace,
+    PutRecord,
+    Record,
+    RecordChange,
+    RecordName,
+    RecordOwner,
+    RecordPage,
+    TenantRef,
+    check_namespace,
+)
+from holdfast.domain.session import SessionRef
+from holdfast.durations import parse_milliseconds
+from holdfast.engine.engine import Engine
+from holdfast.errors import InvalidRequest
+from holdfast.limits import RECORD_CHANGES
+from holdfast.stores.record_checks import check_owner
+from holdfast.wire.sendable import check_text
+
+_ITERATED = 100
+"""Number of records that `Records.iterate` reads at once."""
+
+
+class Records:
+    """The records of one owner in a namespace. It caches nothing: every method reads or writes the store.
+
+    A value is bytes or JSON; None is stored as null. Each write gives the record a new version, which `expect` compares.
+
+    Attributes:
+        owner: the owner: a `SessionRef`, `UserRef` or `TenantRef`.
+        namespace: the labels of the namespace.
+    """
+
+    def __init__(self, engine: Engine, owner: RecordOwner, namespace: str | Sequence[str]) -> None:
+        self._engine = engine
+        self.owner = owner
+        self.namespace = parse_namespace(namespace)
+
+    def __repr__(self) -> str:
+        return f"<records {'/'.join(self.namespace)!r} of {self.owner}>"
+
+    def below(self, *labels: str) -> Self:
+        """Return the records of a namespace below this one."""
+        return type(self)(self._engine, self.owner, (*self.namespace, *labels))
+
+    # -- reading -------------------------------------------------------------
+
+    async def get(self, key: str) -> Record | None:
+        """Return a record with its value and version, or None if there is none."""
+        return (await self._engine.store.records(self.owner, [self._name(key)], now=self._engine.clock()))[0]
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Record]:
+        """Return those records that exist, by key, all as of one moment. Raises `TooLarge` for more than 100 keys."""
+        names = [self._name(key) for key in dict.fromkeys(keys)]
+        found = await self._engine.store.records(self.owner, names, now=self._engine.clock())
+        return {one.key: one for one in found if one is not None}
+
+    async def list(
+        self,
+        prefix: str = "",
+        *,
+        nested: bool = False,
+        after: Record | RecordName | str | None = None,
+        limit: int = 100,
+        descending: bool = False,
+        values: bool = True,
+    ) -> RecordPage:
+        """Return a page of records in order of namespace and key, by their bytes.
+
+        Args:
+            prefix: only keys that begin with this text.
+            nested: also include records of namespaces below this one; not together with `prefix`.
+            after: the last record of the previous page, or its key.
+            limit: maximum number of records, 1 to 1,000. A page ends early if its values are large: see `has_more`.
+            descending: True: the last record first.
+            values: False: leave out the values, which costs less.
+        """
+        last = self._name(after) if isinstance(after, str) else after.name if isinstance(after, Record) else after
+        return await self._engine.store.list_records(
+            self.owner,
+            self.namespace,
+            now=self._engine.clock(),
+            prefix=prefix,
+            nested=nested,
+            after=last,
+            limit=limit,
+            descending=descending,
+            values=values,
+        )
+
+    async def iterate(self, prefix: str = "", *, nested: bool = False) -> AsyncIterator[Record]:
+        """Yield all records in order, page by page. Writes in the meantime may or may not be included."""
+        after: RecordName | None = None
+        while True:
+            page = await self.list(prefix, nested=nested, after=after, limit=_ITERATED)
+            for record in page.records:
+                assert isinstance(record, Record)
+                yield record
+            if not page.has_more:
+                return
+            after = page.records[-1].name
+
+    async def namespaces(
+        self, *, depth: int | None = None, after: Namespace | None = None, limit: int = 100
+    ) -> tuple[Namespace, ...]:
+        """Return this namespace and those below it, as far as they have records, in order.
+
+        Args:
+            depth: cut namespaces to this number of labels, and return each result once; None: do not cut.
+            after: the last namespace of the previous page.
+            limit: maximum number of namespaces, 1 to 1,000.
+        """
+        return await self._engine.store.record_namespaces(
+            self.owner, self.namespace, now=self._engine.clock(), depth=depth, after=after, limit=limit
+        )
+
+    # -- writing -------------------------------------------------------------
+
+    async def put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> int:
+        """Create a record or replace its value, and return its new version.
+
+        Args:
+            key: the key.
+            value: bytes, or anything that can be written as JSON.
+            expect: the version that the record must have; 0: there must be no record; None: any.
+            ttl: time after which the record is deleted, written like `24h` or as a number of seconds; None: never.
+
+        Raises:
+            StaleRecord: the record is not at version `expect`.
+            InvalidRequest: the key or the value cannot be stored.
+            TooLarge: the value is too large.
+            SessionNotFound: the owner is a session that does not exist.
+        """
+        return (await self.change([self.make_put(key, value, expect=expect, ttl=ttl)])).version
+
+    async def put_many(self, values: Mapping[str, Any], *, ttl: str | float | None = None) -> int:
+        """Put at most 100 records, all or none, and return the new version that all of them get. Raises the errors of `put`."""
+        return (await self.change([self.make_put(key, value, ttl=ttl) for key, value in values.items()])).version
+
+    async def delete(self, key: str, *, expect: int | None = None) -> bool:
+        """Delete a record, and return True if it existed. Raises `StaleRecord` if it is not at version `expect`."""
+        return (await self.change([self.make_delete(key, expect=expect)])).existed[0]
+
+    async def clear(self, *, nested: bool = False) -> int:
+        """Delete all records of the namespace, and with `nested` those of namespaces below it. Return their number.
+
+        The records are deleted a page at a time, so a crash in between leaves the rest.
+        """
+        number = 0
+        while True:
+            page = await self.list(nested=nested, limit=RECORD_CHANGES, values=False)
+            if page.records:
+                deleted = await self.change([DeleteRecord(name=one.name) for one in page.records])
+                number += sum(deleted.existed)
+            if not page.has_more:
+                return number
+
+    async def change(self, changes: Sequence[RecordChange]) -> ChangedRecords:
+        """Put and delete up to 100 records of the owner, all or none. The changes may have other namespaces than this one.
+
+        Args:
+            changes: the changes, from `make_put` and `make_delete`, each of another record.
+
+        Raises:
+            StaleRecord: a record is not at the expected version.
+        """
+        if isinstance(self.owner, SessionRef):
+            await self._engine.ensure_present(self.owner)
+        return await self._engine.store.change_records(self.owner, changes, timestamp=self._engine.clock())
+
+    def make_put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> PutRecord:
+        """Return a change that puts a record, for `change` or `SessionHandle.append`. The time of `ttl` begins now."""
+        ends = None if ttl is None else self._engine.clock() + max(1, parse_milliseconds(ttl, "ttl"))
+        return PutRecord(name=self._name(key), value=value, expect=expect, expires_at=ends)
+
+    def make_delete(self, key: str, *, expect: int | None = None) -> DeleteRecord:
+        """Return a change that deletes a record, for `change` or `SessionHandle.append`."""
+        return DeleteRecord(name=self._name(key), expect=expect)
+
+    def _name(self, key: str) -> RecordName:
+        return RecordName(self.namespace, key)
+
+
+def parse_namespace(namespace: str | Sequence[str]) -> Namespace:
+    """Return the labels of a namespace, which can be given as one label or as several. Raises `InvalidRequest`."""
+    if not isinstance(namespace, str | list | tuple):
+        raise InvalidRequest(
+            f"namespace must be a string or a tuple of strings, not {type(namespace).__name__}", param="namespace"
+        )
+    labels = (namespace,) if isinstance(namespace, str) else tuple(namespace)
+    check_namespace(labels, empty=True)
+    return labels
+
+
+def resolve_owner(user_id: str | None, session: SessionRef | None) -> RecordOwner:
+    """Return the owner of records: the session, else the user, else the tenant. Raises `InvalidRequest` if both are given."""
+    if session is not None:
+        if user_id not in {None, session.user_id}:
+            raise InvalidRequest("the session belongs to another user: leave out user_id", param="user_id")
+        owner: RecordOwner = session
+    elif user_id is not None:
+        check_text(user_id, "user_id")
+        owner = UserRef(user_id)
+    else:
+        owner = TenantRef()
+    check_owner(owner)
+    return owner

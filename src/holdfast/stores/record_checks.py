@@ -1,0 +1,196 @@
+"""Check arguments about records before a store uses them, and encode values. "Refuse" means as in `holdfast.stores.checks`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.record import (
+    MISSING,
+    DeleteRecord,
+    Namespace,
+    PutRecord,
+    Record,
+    RecordChange,
+    RecordInfo,
+    RecordName,
+    RecordOwner,
+    TenantRef,
+    check_namespace,
+    check_record_key,
+    decode_record_value,
+    encode_place,
+    encode_record_value,
+    find_range,
+)
+from holdfast.domain.session import SessionRef
+from holdfast.errors import InvalidRequest, StaleRecord, TooLarge
+from holdfast.limits import RECORD_CHANGES, RECORD_PAGE_BYTES
+from holdfast.stores import checks
+
+
+class EncodedChange(NamedTuple):
+    """A change of a record, ready to be stored."""
+
+    key: str
+    place: bytes
+    expect: int | None
+    put: bool
+    expires_at: int | None = None
+    raw: bool = False
+    data: bytes = b""
+    times: tuple[int, int] | None = None
+
+
+class RecordRow(NamedTuple):
+    """The stored fields of a record besides its name and value."""
+
+    version: int
+    created_at: int
+    updated_at: int
+    expires_at: int | None
+    raw: int
+    """1 if the value is bytes, 0 if it is JSON."""
+    size: int
+
+    def is_there(self, now: int) -> bool:
+        """Return True if the record has not expired at `now`."""
+        return self.expires_at is None or self.expires_at > now
+
+
+def check_owner(owner: RecordOwner) -> None:
+    """Refuse an owner that cannot exist."""
+    if isinstance(owner, SessionRef):
+        checks.check_ref(owner)
+    elif isinstance(owner, UserRef):
+        checks.check_id(owner.user_id, "user_id")
+    else:
+        checks.check_kind(owner, "owner", TenantRef, "a SessionRef, a UserRef or a TenantRef")
+
+
+def check_names(owner: RecordOwner, names: Sequence[RecordName], now: int) -> list[bytes]:
+    """Return the places of records. Refuse invalid names, and too many at once."""
+    check_owner(owner)
+    checks.check_int(now, "now")
+    if len(names) > RECORD_CHANGES:
+        raise TooLarge(f"{len(names)} records at once; at most {RECORD_CHANGES} are allowed", param="names")
+    return [_encode_name(name) for name in names]
+
+
+def _encode_name(name: RecordName) -> bytes:
+    check_namespace(name.namespace)
+    check_record_key(name.key)
+    return encode_place(name)
+
+
+def check_list(
+    namespace: Namespace, prefix: str, *, nested: bool, after: RecordName | None, limit: int, descending: bool
+) -> tuple[bytes, bytes]:
+    """Return the first place of a page of a list, and the first place after it. Refuse invalid arguments."""
+    check_namespace(namespace, empty=nested)
+    check_record_key(prefix, empty=True)
+    checks.check_limit(limit)
+    if prefix and nested:
+        raise InvalidRequest("prefix and nested cannot be combined: a prefix belongs to one namespace", param="prefix")
+    begin, end = find_range(namespace, prefix, nested=nested)
+    if after is not None:
+        last = _encode_name(after)
+        begin, end = (begin, min(end, last)) if descending else (max(begin, last + b"\0"), end)
+    return begin, end
+
+
+def check_namespaces(prefix: Namespace, depth: int | None, after: Namespace | None, limit: int) -> None:
+    """Refuse invalid arguments of a list of namespaces."""
+    check_namespace(prefix, empty=True)
+    checks.check_int(depth, "depth", none=True, low=1)
+    if after is not None:
+        check_namespace(after)
+    checks.check_limit(limit)
+
+
+def encode_changes(changes: Sequence[RecordChange]) -> list[EncodedChange]:
+    """Encode changes of records. Refuse invalid ones, two of the same name, and too many or too large ones."""
+    if len(changes) > RECORD_CHANGES:
+        raise TooLarge(f"{len(changes)} records at once; at most {RECORD_CHANGES} are allowed", param="records")
+    encoded = [_encode_change(change) for change in changes]
+    if len({change.place for change in encoded}) < len(encoded):
+        raise InvalidRequest("a write can change each record only once", param="records")
+    size = sum(len(change.data) for change in encoded)
+    if size > RECORD_PAGE_BYTES:
+        raise TooLarge(
+            f"the values have {size} bytes together; at most {RECORD_PAGE_BYTES} are allowed", param="records"
+        )
+    return encoded
+
+
+def _encode_change(change: RecordChange) -> EncodedChange:
+    checks.check_kind(change, "records", PutRecord | DeleteRecord, "a PutRecord or a DeleteRecord")
+    place = _encode_name(change.name)
+    checks.check_int(change.expect, "expect", none=True, low=MISSING)
+    if isinstance(change, DeleteRecord):
+        return EncodedChange(change.name.key, place, change.expect, put=False)
+    checks.check_int(change.expires_at, "expires_at", none=True)
+    for time in change.times or ():
+        checks.check_int(time, "times")
+    raw, data = encode_record_value(change.value)
+    return EncodedChange(change.name.key, place, change.expect, True, change.expires_at, raw, data, change.times)
+
+
+def refuse_stale(changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow], now: int) -> None:
+    """Raise `StaleRecord` if a record does not have the version that a change expects.
+
+    Args:
+        changes: the changes.
+        stored: the stored records by place.
+        now: milliseconds since the epoch; an expired record counts as missing.
+    """
+    for change in changes:
+        if change.expect is None:
+            continue
+        row = stored.get(change.place)
+        version = row.version if row is not None and row.is_there(now) else MISSING
+        if version != change.expect:
+            raise StaleRecord(change.key, expected=change.expect, version=version)
+
+
+def make_row(change: EncodedChange, before: RecordRow | None, version: int, now: int) -> RecordRow:
+    """Return what is stored of a record that is put. `before` is the record that it replaces, which may have expired."""
+    created_at = before.created_at if before is not None and before.is_there(now) else now
+    created_at, updated_at = change.times or (created_at, now)
+    return RecordRow(version, created_at, updated_at, change.expires_at, int(change.raw), len(change.data))
+
+
+def make_info(name: RecordName, row: RecordRow) -> RecordInfo:
+    """Return a record without its value."""
+    return RecordInfo(name=name, **_get_fields(row))
+
+
+def make_record(name: RecordName, row: RecordRow, data: bytes) -> Record:
+    """Return a record with its value."""
+    return Record(name=name, value=decode_record_value(bool(row.raw), data), **_get_fields(row))
+
+
+def _get_fields(row: RecordRow) -> dict[str, Any]:
+    fields = row._asdict()
+    del fields["raw"]
+    return fields
+
+
+def count_page(sizes: Sequence[int], limit: int) -> int:
+    """Return how many of some records fit on a page. At least one does, if there is one."""
+    total = 0
+    for number, size in enumerate(sizes[:limit]):
+        total += size
+        if number and total > RECORD_PAGE_BYTES:
+            return number
+    return min(len(sizes), limit)
+
+
+def check_sizes(sizes: Sequence[int]) -> None:
+    """Refuse to read values that are too large together."""
+    if sum(sizes) > RECORD_PAGE_BYTES:
+        raise TooLarge(
+            f"the values have {sum(sizes)} bytes together; at most {RECORD_PAGE_BYTES} are read at once: name fewer records",
+            param="names",
+        )

@@ -1,0 +1,135 @@
+"""The part of the store contract about records: values under a namespace and a key, owned by a session, a user or the tenant.
+
+A record's name is a namespace and a key. It is unique for its owner, and owners never see each other's records. A value is bytes
+or JSON. `holdfast.domain.record` has the types and the rules for names.
+
+**Versions.** An owner has a version, which grows with each write that changes its records. Records that a write puts get the
+version after the write. So a version is never reused, even if a record is deleted and created again, or after `drop_records`. But a
+session that was removed and created again is another owner: `identity` tells the two apart.
+
+**Compare and set.** A change with `expect` takes effect only if the record has this version. All changes of a call take effect,
+or none. Of several calls with the same `expect`, one succeeds and the others raise `StaleRecord`.
+
+**Expiry.** A record with `expires_at` no longer exists from that time on, by the `now` or `timestamp` of the call. `sweep_records`
+deletes expired records from the database. Until then they only use space.
+
+**Deletion and copies.** `remove` and `replace` delete the records of a session. A session that loses its name keeps them until it
+is removed. Records change neither the version nor the times of a session. `Append.records` writes records of the session in the
+same transaction as entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.domain.record import (
+    ChangedRecords,
+    Namespace,
+    Record,
+    RecordChange,
+    RecordName,
+    RecordOwner,
+    RecordPage,
+)
+
+
+class RecordStore(Protocol):
+    """Read, list, change and delete records. The module describes what all methods promise.
+
+    If the owner is a session that does not exist, all methods raise `SessionNotFound`.
+    """
+
+    async def records(self, owner: RecordOwner, names: Sequence[RecordName], *, now: int) -> tuple[Record | None, ...]:
+        """Return records by name, as of one moment. A name without a record gives None.
+
+        Args:
+            owner: the owner.
+            names: at most `RECORD_CHANGES` names.
+            now: milliseconds since the epoch; expired records are left out.
+
+        Raises:
+            TooLarge: there are too many names, or the values have more than `RECORD_PAGE_BYTES` bytes together.
+        """
+        ...
+
+    async def list_records(
+        self,
+        owner: RecordOwner,
+        namespace: Namespace,
+        *,
+        now: int,
+        prefix: str = "",
+        nested: bool = False,
+        after: RecordName | None = None,
+        limit: int = 100,
+        descending: bool = False,
+        values: bool = True,
+    ) -> RecordPage:
+        """Return a page of records, in order of namespace and key by their bytes.
+
+        A page ends early if its values have more than `RECORD_PAGE_BYTES` bytes together. It has at least one record if there is one.
+
+        Args:
+            owner: the owner.
+            namespace: the namespace.
+            now: milliseconds since the epoch; expired records are left out.
+            prefix: only keys that begin with this text; not together with `nested`.
+            nested: also include records of namespaces below this one. The namespace may then be empty.
+            after: the last record of the previous page, which need not exist any more.
+            limit: maximum number of records, 1 to `PAGE`.
+            descending: True: the last record first.
+            values: False: return `RecordInfo` without values, which costs less.
+        """
+        ...
+
+    async def record_namespaces(
+        self,
+        owner: RecordOwner,
+        prefix: Namespace = (),
+        *,
+        now: int,
+        depth: int | None = None,
+        after: Namespace | None = None,
+        limit: int = 100,
+    ) -> tuple[Namespace, ...]:
+        """Return namespaces that have records, in order. The cost grows with the number of namespaces, not of records.
+
+        Args:
+            owner: the owner.
+            prefix: only namespaces that begin with these labels.
+            now: milliseconds since the epoch; expired records are left out.
+            depth: cut namespaces to this number of labels, and return each result once; None: do not cut.
+            after: the last namespace of the previous page.
+            limit: maximum number of namespaces, 1 to `PAGE`.
+        """
+        ...
+
+    async def change_records(
+        self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
+    ) -> ChangedRecords:
+        """Put and delete records of one owner, all or none.
+
+        Args:
+            owner: the owner.
+            changes: at most `RECORD_CHANGES` changes, of different names.
+            timestamp: milliseconds since the epoch.
+            identity: the identity that the session must have, else `SessionNotFound`.
+
+        Raises:
+            StaleRecord: a record does not have the expected version.
+            InvalidRequest: a name or a value cannot be stored, or two changes have the same name.
+            TooLarge: a value, or the whole write, is too large.
+        """
+        ...
+
+    async def drop_records(self, owner: RecordOwner) -> int:
+        """Delete all records of an owner, also from the disk, and for a user the name; return the number of records.
+
+        Expired records that were not swept yet are counted too.
+        """
+        ...
+
+    async def sweep_records(self, *, now: int, limit: int = 100) -> int:
+        """Delete at most `limit` records of the tenant that have expired at `now`; return their number."""
+        ...

@@ -1,0 +1,355 @@
+"""Records of sessions, users and the tenant in Redis.
+
+Each owner has four keys in its own slot. One hash has the fields of each record, and another one the values. One sorted set has
+the places for lists, and another one the places that expire. The owner's head has the guard of all its writes.
+
+The tenant's slot has two sorted sets: users and the tenant itself, if they have records, and all owners with the time when their
+first record expires. A member is added before the write, together with a new token, and is removed only if its token is still the
+same. So a member may be listed without need, but none is missing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.record import (
+    ChangedRecords,
+    Namespace,
+    Record,
+    RecordChange,
+    RecordInfo,
+    RecordName,
+    RecordOwner,
+    RecordPage,
+    TenantRef,
+    decode_place,
+    encode_namespace,
+    end_of_namespace,
+)
+from holdfast.domain.session import SessionRef
+from holdfast.errors import SessionNotFound
+from holdfast.stores import checks
+from holdfast.stores.record_checks import (
+    EncodedChange,
+    RecordRow,
+    check_list,
+    check_names,
+    check_namespaces,
+    check_owner,
+    check_sizes,
+    count_page,
+    encode_changes,
+    make_info,
+    make_record,
+    make_row,
+    refuse_stale,
+)
+from holdfast.stores.redis.connection import Command
+from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
+from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
+from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, decode_names, encode_name
+from holdfast.stores.redis.nodes import load_script
+from holdfast.stores.redis.records import check_int64, pack, unpack_list
+
+_DISCARD: Final = load_script("discard")
+_TOKEN_BYTES: Final = 6
+_TOTAL: Final = b""
+"""Field of the hash of records with the owner's version. After a deletion of all records, `_DROPPED` precedes it."""
+_DROPPED: Final = b"-"
+_OWNER, _EXPIRING = b"o", b"e"
+"""First bytes of the members of the tenant's two sorted sets."""
+_PAGE: Final = 16
+"""Number of places that are read at once to find the first record of a range."""
+
+
+def _resolve_owner_keys(handle: Handle, owner: RecordOwner) -> ScopeKeys:
+    check_owner(owner)
+    if isinstance(owner, SessionRef):
+        return handle._make_session_keys(owner)  # noqa: SLF001 - of the package
+    return handle.database.keys.user(handle.tenant, getattr(owner, "user_id", ""))
+
+
+class RecordMethods(Handle):
+    """The methods of `holdfast.stores.records.RecordStore`."""
+
+    @read_transaction(_resolve_owner_keys)
+    async def records(
+        self, tx: Transaction, owner: RecordOwner, names: Sequence[RecordName], *, now: int
+    ) -> tuple[Record | None, ...]:
+        places = check_names(owner, names, now)
+        rows = {place: row for place, row in (await _read_rows(tx, places)).items() if row.is_there(now)}
+        check_sizes([row.size for row in rows.values()])
+        found = await _read_values(tx, rows)
+        return tuple(found.get(place) for place in places)
+
+    @read_transaction(_resolve_owner_keys)
+    async def list_records(
+        self,
+        tx: Transaction,
+        owner: RecordOwner,
+        namespace: Namespace,
+        *,
+        now: int,
+        prefix: str = "",
+        nested: bool = False,
+        after: RecordName | None = None,
+        limit: int = 100,
+        descending: bool = False,
+        values: bool = True,
+    ) -> RecordPage:
+        checks.check_int(now, "now")
+        bounds = check_list(namespace, prefix, nested=nested, after=after, limit=limit, descending=descending)
+        rows = await _read_range(tx, bounds, limit + 1, now, descending=descending)
+        listed = list(rows.items())
+        number = count_page([row.size for row in rows.values()], limit) if values else min(len(listed), limit)
+        page = dict(listed[:number])
+        records: tuple[RecordInfo, ...] = tuple(make_info(decode_place(place), row) for place, row in page.items())
+        if values:
+            found = await _read_values(tx, page)
+            records = tuple(found[place] for place in page)
+        total = (await tx.read_fields(tx.keys.record_infos, [_TOTAL])).get(_TOTAL)
+        return RecordPage(records, len(listed) > number, _parse_version(total))
+
+    @read_transaction(_resolve_owner_keys)
+    async def record_namespaces(
+        self,
+        tx: Transaction,
+        owner: RecordOwner,
+        prefix: Namespace = (),
+        *,
+        now: int,
+        depth: int | None = None,
+        after: Namespace | None = None,
+        limit: int = 100,
+    ) -> tuple[Namespace, ...]:
+        checks.check_int(now, "now")
+        check_namespaces(prefix, depth, after, limit)
+        found: list[Namespace] = []
+        begin, end = encode_namespace(prefix), end_of_namespace(prefix, nested=True)
+        if after is not None:
+            begin = max(begin, end_of_namespace(after, nested=len(after) == depth))
+        while len(found) < limit and (rows := await _read_range(tx, (begin, end), 1, now)):
+            namespace = decode_place(next(iter(rows))).namespace[:depth]
+            found.append(namespace)
+            begin = end_of_namespace(namespace, nested=len(namespace) == depth)
+        return tuple(found)
+
+    @write_transaction(_resolve_owner_keys)
+    async def change_records(
+        self,
+        tx: Transaction,
+        owner: RecordOwner,
+        changes: Sequence[RecordChange],
+        *,
+        timestamp: int,
+        identity: str | None = None,
+    ) -> ChangedRecords:
+        checks.check_int(timestamp, "timestamp")
+        changed = await write_record_changes(tx, encode_changes(changes), timestamp)
+        if identity is not None and tx.record is not None and identity != tx.record.session.identity:
+            raise SessionNotFound(tx.keys.id)
+        return changed
+
+    async def drop_records(self, owner: RecordOwner) -> int:
+        """Delete all records of an owner. The highest version stays under a key that has only a hash of the owner's name."""
+        check_owner(owner)
+        member = _OWNER + _encode_owner(owner)
+        (token,) = await self.database.fetch(((b"HGET", self._tenant_keys.record_tokens, b"\0" + member),))
+        number = await self._drop_records(owner)
+        if not isinstance(owner, SessionRef):
+            await self._discard(self._tenant_keys.record_owners, member, token)
+        return number
+
+    @write_transaction(_resolve_owner_keys)
+    async def _drop_records(self, tx: Transaction, owner: RecordOwner) -> int:
+        keys = tx.keys
+        number, total = await tx.read((b"HLEN", keys.record_values), (b"HGET", keys.record_infos, _TOTAL))
+        _require_owner(tx)
+        if total is not None:
+            for key in keys.of_records:
+                tx.queue("UNLINK", key)
+            version = _parse_version(total) + (1 if number else 0)
+            tx.queue("HSET", keys.record_infos, _TOTAL, _DROPPED + b"%d" % version)
+        return int(number)
+
+    async def sweep_records(self, *, now: int, limit: int = 100) -> int:
+        checks.check_int(now, "now")
+        checks.check_limit(limit)
+        tenant, swept = self._tenant_keys, 0
+        command: Command = (b"ZRANGEBYSCORE", tenant.record_expiries, b"-inf", check_int64(now), b"LIMIT", 0, limit)
+        (members,) = await self.database.fetch((command,))
+        for member in members:
+            if swept >= limit:
+                break
+            (token,) = await self.database.fetch(((b"HGET", tenant.record_tokens, b"\0" + member),))
+            number, following = 0, None
+            try:
+                number, following = await self._sweep_owner(_decode_owner(member), now=now, limit=limit - swept)
+            except SessionNotFound:
+                pass
+            swept += number
+            if following is None:
+                await self._discard(tenant.record_expiries, member, token)
+            else:
+                key = tenant.record_expiries
+                await self.database.nodes.call(key, (b"ZADD", key, b"XX", following, member))
+        return swept
+
+    @write_transaction(_resolve_owner_keys)
+    async def _sweep_owner(self, tx: Transaction, owner: RecordOwner, *, now: int, limit: int) -> tuple[int, Any]:
+        """Delete expired records of an owner; return their number, and the time when the next one expires, None if none does."""
+        keys = tx.keys
+        (found,) = await tx.read((b"ZRANGE", keys.record_expiries, 0, limit, b"WITHSCORES"))
+        _require_owner(tx)
+        due = [(place, int(float(score))) for place, score in zip(found[::2], found[1::2], strict=True)]
+        gone = [place for place, score in due[:limit] if score <= now]
+        _queue_deletion(tx, gone)
+        return len(gone), due[len(gone)][1] if len(due) > len(gone) else None
+
+    async def _discard(self, key: bytes, member: bytes, token: bytes | None) -> None:
+        """Remove a member from one of the tenant's sorted sets, unless it was added again since its token was read."""
+        arguments = (b"\0" + member, token or b"")
+        await self.database.nodes.run(_DISCARD, [self._tenant_keys.record_tokens, key], arguments, once=False)
+
+
+# -- owners ----------------------------------------------------------------------
+
+
+def _encode_owner(owner: RecordOwner) -> bytes:
+    if isinstance(owner, SessionRef):
+        return encode_name(owner.user_id) + encode_name(owner.id)
+    return encode_name(owner.user_id) if isinstance(owner, UserRef) else b""
+
+
+def _decode_owner(member: bytes) -> RecordOwner:
+    names = decode_names(member[1:])
+    if len(names) > 1:
+        return SessionRef(*names)
+    return UserRef(*names) if names else TenantRef()
+
+
+def _get_owner(keys: ScopeKeys) -> RecordOwner:
+    if isinstance(keys, SessionKeys):
+        return SessionRef(keys.user_id, keys.id)
+    return UserRef(keys.user_id) if keys.user_id else TenantRef()
+
+
+def _require_owner(tx: Transaction) -> None:
+    """Raise `SessionNotFound` if the owner is a session that does not exist."""
+    if isinstance(tx.keys, SessionKeys) and tx.record is None:
+        raise SessionNotFound(tx.keys.id)
+
+
+def _parse_version(total: bytes | None) -> int:
+    return int((total or b"0").removeprefix(_DROPPED))
+
+
+# -- reading -----------------------------------------------------------------
+
+
+async def _read_rows(tx: Transaction, places: Sequence[bytes]) -> dict[bytes, RecordRow]:
+    """Return what is stored of those records that exist, expired ones too, in the order of the places."""
+    found = await tx.read_fields(tx.keys.record_infos, places) if places else {}
+    if not places:
+        await tx.read()
+    _require_owner(tx)
+    return {place: RecordRow(*unpack_list(data)) for place, data in found.items()}
+
+
+async def _read_values(tx: Transaction, rows: dict[bytes, RecordRow]) -> dict[bytes, Record]:
+    values = await tx.read_fields(tx.keys.record_values, list(rows)) if rows else {}
+    return {place: make_record(decode_place(place), rows[place], data) for place, data in values.items()}
+
+
+async def _read_range(
+    tx: Transaction, bounds: tuple[bytes, bytes], limit: int, now: int, *, descending: bool = False
+) -> dict[bytes, RecordRow]:
+    """Return what is stored of the first `limit` records of a range that have not expired, in order."""
+    (begin, end), found = bounds, dict[bytes, RecordRow]()
+    while len(found) < limit and begin < end:
+        ends = (b"(" + end, b"[" + begin) if descending else (b"[" + begin, b"(" + end)
+        name, size = (b"ZREVRANGEBYLEX" if descending else b"ZRANGEBYLEX"), max(limit - len(found), _PAGE)
+        (places,) = await tx.read((name, tx.keys.record_places, *ends, b"LIMIT", 0, size))
+        rows = await _read_rows(tx, places)
+        for place in places:
+            if len(found) < limit and place in rows and rows[place].is_there(now):
+                found[place] = rows[place]
+        if len(places) < size:
+            break
+        begin, end = (begin, places[-1]) if descending else (places[-1] + b"\0", end)
+    _require_owner(tx)
+    return found
+
+
+# -- writing -----------------------------------------------------------------
+
+
+async def write_record_changes(tx: Transaction, changes: Sequence[EncodedChange], timestamp: int) -> ChangedRecords:
+    """Queue changes of the records of the transaction's session or other scope. Raises `StaleRecord`."""
+    keys = tx.keys
+    found = await tx.read_fields(keys.record_infos, [_TOTAL, *(change.place for change in changes)])
+    _require_owner(tx)
+    total = found.pop(_TOTAL, None)
+    stored = {place: RecordRow(*unpack_list(data)) for place, data in found.items()}
+    refuse_stale(changes, stored, timestamp)
+    existed = tuple(change.place in stored and stored[change.place].is_there(timestamp) for change in changes)
+    put = {change.place: change for change in changes if change.put}
+    gone = [change.place for change in changes if not change.put and change.place in stored]
+    version = _parse_version(total) + (1 if put or gone else 0)
+    for place, change in put.items():
+        row = make_row(change, stored.get(place), version, timestamp)
+        if row.expires_at is not None:
+            check_int64(row.expires_at)
+        tx.queue("HSET", keys.record_values, place, change.data)
+        tx.queue("HSET", keys.record_infos, place, pack(row))
+        if place not in stored:
+            tx.queue("ZADD", keys.record_places, 0, place)
+        if row.expires_at is not None:
+            tx.queue("ZADD", keys.record_expiries, row.expires_at, place)
+        elif place in stored and stored[place].expires_at is not None:
+            tx.queue("ZREM", keys.record_expiries, place)
+    if put or gone:
+        tx.queue("HSET", keys.record_infos, _TOTAL, version)
+    if put:
+        _list_owner(tx, list(put.values()), is_new=total is None or total.startswith(_DROPPED))
+    _queue_deletion(tx, gone)
+    return ChangedRecords(version, existed)
+
+
+def _queue_deletion(tx: Transaction, places: Sequence[bytes]) -> None:
+    keys = tx.keys
+    for at in range(0, len(places), MAX_ARGUMENTS):
+        some = places[at : at + MAX_ARGUMENTS]
+        for name, key in (("HDEL", keys.record_values), ("HDEL", keys.record_infos)):
+            tx.queue(name, key, *some)
+        for key in (keys.record_places, keys.record_expiries):
+            tx.queue("ZREM", key, *some)
+
+
+def _list_owner(tx: Transaction, put: Sequence[EncodedChange], *, is_new: bool) -> None:
+    """Add the owner to the tenant's lists: a user or the tenant with its first record, every owner with a record that expires."""
+    keys, tenant = tx.keys, tx.database.keys.tenant(tx.keys.tenant)
+    member = _encode_owner(_get_owner(keys))
+    listed: list[tuple[bytes, bytes, tuple[Any, ...]]] = []
+    if is_new and not isinstance(keys, SessionKeys):
+        tx.is_new = True
+        listed.append((_OWNER + member, tenant.record_owners, (0,)))
+    times = [change.expires_at for change in put if change.expires_at is not None]
+    if times and not getattr(keys, "withdrawn", ""):
+        listed.append((_EXPIRING + member, tenant.record_expiries, (b"LT", min(times))))
+    for one, key, score in listed:
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        tx.tenant_commands.append((b"HSET", tenant.record_tokens, b"\0" + one, token))
+        tx.tenant_commands.append((b"ZADD", key, *score, one))
+
+
+async def count_records(tx: Transaction) -> tuple[int, int]:
+    """Return the number of records of the transaction's session, and the bytes of their values."""
+    (found,) = await tx.read((b"HVALS", tx.keys.record_infos))
+    sizes = [
+        RecordRow(*unpack_list(data)).size for data in found if not data.isdigit() and not data.startswith(_DROPPED)
+    ]
+    return len(sizes), sum(sizes)
