@@ -24,7 +24,7 @@ _KINDS = {
 
 def format_strategies() -> str:
     """Format all strategies and their keys as a Markdown table. The page describes the keys that all strategies share."""
-    lines = ["| strategy | key | type | default | |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| strategy | key | type | default | meaning |", "| --- | --- | --- | --- | --- |"]
     for name, strategy in STRATEGIES.items():
         lines.append(f"| `{name}`{' (default)' if name == DEFAULT_STRATEGY else ''} | | | | {strategy.about} |")
         for key, what in strategy.keys.items():

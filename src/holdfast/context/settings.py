@@ -88,11 +88,11 @@ _RECALL = Key(
     "auto",
     "whether evicted messages are recalled if the current message asks about them: `auto`, `on`, `off`",
 )
-_WINDOW_SIZE = Key("integer", 20, "messages kept", low=1)
+_WINDOW_SIZE = Key("integer", 20, "number of newest messages that are kept", low=1)
 _TARGET = Key("share", 0.33, "share of the budget that is still used after messages were removed")
 
 
-def _make_budget_key(default: int | None, about: str = "tokens of the conversation") -> Key:
+def _make_budget_key(default: int | None, about: str = "maximum tokens of the conversation") -> Key:
     return Key("integer", default, about, low=1)
 
 
@@ -100,7 +100,9 @@ MAX_WINDOW: Final = 200_000
 """Most tokens of a model's context window that are used if no budget is set.
 
 Without this limit, hardly any message would be evicted from a window of a million tokens, and models find less in long prompts."""
-_MAX_WINDOW = Key("integer", MAX_WINDOW, "maximum tokens of the model's window to use if `budget` is unset", low=1)
+_MAX_WINDOW = Key(
+    "integer", MAX_WINDOW, "if `budget` is unset: maximum tokens of the model's window that are used", low=1
+)
 
 
 def _make_facts_key(*, default: bool) -> Key:
@@ -108,14 +110,17 @@ def _make_facts_key(*, default: bool) -> Key:
     return Key("flag", default=default, about=about)
 
 
-_BY_INPUT = "tokens of the conversation; unset: the model's input budget"
+_BY_INPUT = "maximum tokens of the conversation; unset: the model's input budget"
 _CLEARING_KEYS: Final[Mapping[str, Key]] = {
     "trigger": Key(
-        "integer", None, "tokens of the prompt above which results are cleared; unset: when the budget is full", low=1
+        "integer",
+        None,
+        "tokens of the prompt above which results are cleared; unset: they are cleared when the budget is full",
+        low=1,
     ),
-    "keep": Key("integer", 3, "newest tool results that stay"),
-    "clear_at_least": Key("integer", 4000, "minimum number of tokens to free at a time"),
-    "exclude_tools": Key("texts", (), "tools whose results stay"),
+    "keep": Key("integer", 3, "number of newest tool results that stay"),
+    "clear_at_least": Key("integer", 4000, "results are cleared only if that frees at least this number of tokens"),
+    "exclude_tools": Key("texts", (), "names of tools whose results stay"),
     "keep_latest": Key("flag", default=False, about="whether the latest result of each tool stays too"),
 }
 
@@ -136,12 +141,14 @@ def _make_spec(
 
 
 _strategies: dict[str, StrategySpec] = {
-    "none": _make_spec("everything; refused if it is over the model's window", left=""),
+    "none": _make_spec("the whole log; the request is refused if that does not fit the model's window", left=""),
     "buffer_window": _make_spec(
-        "the last messages; the task is not kept",
+        "the last messages and pinned messages, but not the task",
         {
             "window_size": _WINDOW_SIZE,
-            "budget": _make_budget_key(None, "maximum tokens of the conversation, as a second limit; unset: none"),
+            "budget": _make_budget_key(
+                None, "maximum tokens of the conversation, as a second limit; unset: no second limit"
+            ),
         },
         left=_OLDER,
     ),
@@ -149,7 +156,9 @@ _strategies: dict[str, StrategySpec] = {
         "the task, pinned messages and the last messages",
         {
             "window_size": _WINDOW_SIZE,
-            "budget": _make_budget_key(None, "maximum tokens of the conversation, as a second limit; unset: none"),
+            "budget": _make_budget_key(
+                None, "maximum tokens of the conversation, as a second limit; unset: no second limit"
+            ),
         },
         left=_OLDER,
     ),
@@ -170,14 +179,14 @@ _strategies: dict[str, StrategySpec] = {
         facts=True,
     ),
     "salience": _make_spec(
-        "drops the least important messages first",
+        "removes the least important messages first",
         {
             "budget": _make_budget_key(None, _BY_INPUT),
             "max_window": _MAX_WINDOW,
             "target": Key(
                 "share",
                 None,
-                "share of the budget that is still used after a step; unset: from all of a budget of 2,048 tokens down to 0.33 of 8,192",
+                "share of the budget that is still used after messages were removed; unset: 1 up to a budget of 2,048 tokens, falling to 0.33 at 8,192",
             ),
             "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
         },
@@ -186,13 +195,17 @@ _strategies: dict[str, StrategySpec] = {
         facts=True,
     ),
     "summary_buffer": _make_spec(
-        "past the threshold, older messages become one summary, written by a model",
+        "when the prompt exceeds the threshold, a model replaces older messages by one summary",
         {
             "budget": _make_budget_key(8000),
-            "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
-            "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
-            "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
-            "prompt": Key("text", None, "the summarizer's prompt; unset: the built-in text"),
+            "threshold": Key("share", 0.85, "share of the budget above which a summary is made"),
+            "target": Key("share", 0.7, "share of the budget that is used after a summary; less than `threshold`"),
+            "summarizer_llm": Key(
+                "text",
+                None,
+                "name of the llm that writes the summary; unset: the agent's own; `none`: no model, use the digest",
+            ),
+            "prompt": Key("text", None, "the summarizer's instructions; unset: the built-in text"),
         },
         left=_NOT_CONDENSED,
         facts=True,
