@@ -54,7 +54,7 @@ def fit(
         tools: tool schemas that will be sent too.
         max_tokens: the longest reply, which the context window must leave free; None: the default reserve.
         dialect: the format of the messages: `openai`, `anthropic` or `gemini`.
-        options: settings of the strategy, for example `keep_last=4` with `head_tail`.
+        options: settings of the strategy, for example `window_size=4` with `head_tail`.
 
     Returns:
         The working set. `messages` can be sent; `sources` names the given message that each of them comes from, counted
