@@ -21,7 +21,15 @@ from holdfast.domain.record import (
     TenantRef,
 )
 from holdfast.domain.session import Ending, SessionRef
-from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, StaleRecord, StaleSession, TooLarge
+from holdfast.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidRequest,
+    SessionNotFound,
+    StaleRecord,
+    StaleSession,
+    TooLarge,
+)
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 
@@ -398,6 +406,37 @@ async def test_a_replaced_session_has_no_records(store: Store) -> None:
     await store.change_records(REF, [put("a")], timestamp=1)
     await store.replace(session(), [])
     assert await keys_of(store, REF) == []
+
+
+async def test_a_session_is_installed_with_its_records(store: Store) -> None:
+    """In place of those of the session that it replaces, with their times; they expire like any other."""
+    many = [put(f"{at:04}", at, times=(at, at + 1)) for at in range(limits.RECORD_CHANGES + 20)]
+    for _ in range(2):
+        await store.replace(session(timestamp=50), [], records=[*many, put("x", b"1", expires_at=60)])
+        await store.change_records(REF, [put("y")], timestamp=55)
+    page = await store.list_records(REF, SPACE, now=55, limit=1000)
+    found = [(one.key, one.created_at, one.updated_at) for one in page.records]
+    assert found == [(f"{at:04}", at, at + 1) for at in range(len(many))] + [("x", 50, 50), ("y", 55, 55)]
+    assert await store.sweep_records(now=60) == 1
+    with pytest.raises(InvalidRequest):
+        await store.replace(session(), [user("x")], records=[put("a"), put("a")])
+    assert len(await keys_of(store, REF, limit=1000)) == len(many) + 1
+
+
+async def test_a_session_is_removed_only_with_the_expected_records(store: Store) -> None:
+    """Each write of them changes the version of their owner."""
+    await store.create(session())
+    versions = [(await store.list_records(REF, SPACE, now=1)).version]
+    for change in (put("a"), put("a", 2), drop("a")):
+        changed = await store.change_records(REF, [change], timestamp=1)
+        versions.append((await store.list_records(REF, SPACE, now=1)).version)
+        assert versions[-1] == changed.version
+    await store.change_records(REF, [drop("a")], timestamp=1)
+    assert versions == sorted(set(versions))
+    for version in versions[:-1]:
+        with pytest.raises(Conflict):
+            await store.remove(REF, records=version)
+    assert await store.remove(REF, records=versions[-1]) is not None
 
 
 async def test_a_withdrawn_session_keeps_its_records(store: Store) -> None:

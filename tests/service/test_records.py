@@ -135,6 +135,56 @@ async def test_forks_have_no_records(hf: holdfast.Holdfast) -> None:
     assert await session.records("x").get("a") is not None
 
 
+async def test_a_moved_session_takes_its_records_along(hf: holdfast.Holdfast, clock: Clock) -> None:
+    session = await hf.session("s1", user_id="ada")
+    await session.records(("x", "y")).put_many({str(at): at for at in range(100)}, ttl="1h")
+    await session.records("x").put("b", b"1")
+    await hf.records("x", user_id="ada").put("c", 1)
+    clock.now += 1_000
+    await hf.move(session.ref, user_id="bob", id="s2")
+    moved = hf.records(session=holdfast.SessionRef("bob", "s2"))
+    found = [one async for one in moved.iterate(nested=True)]
+    assert [(one.key, one.value) for one in found[:2]] == [("b", b"1"), ("0", 0)]
+    assert (len(found), found[1].created_at, found[1].expires_at) == (101, clock.now - 1_000, clock.now + 3_599_000)
+    assert await hf.records("x", user_id="bob").get("c") is None
+    with pytest.raises(SessionNotFound):
+        await session.records("x").get("b")
+
+
+async def test_exports_have_records(hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await hf.session("s1", user_id="ada")
+    await session.append({"role": "user", "content": "Hi."})
+    assert "records" not in await hf.export(session.ref)
+    await session.records(("x", "y")).put_many({"a": {"b": [None]}, "b": b"\0\xff", "c": None})
+    await session.records("x").put("short", 1, ttl=10)
+    await session.records("x").put("gone", 1, ttl=1)
+    clock.now += 1_000
+    export = await hf.export(session.ref)
+    assert [one["key"] for one in export["records"]] == ["short", "a", "b", "c"]
+    copy = await hf.import_(export, session_id="s2")
+    assert copy.changed
+    copied = hf.records(("x", "y"), session=copy.session.ref)
+    assert [one.value async for one in copied.iterate()] == [{"b": [None]}, b"\0\xff", None]
+    assert not (await hf.import_(export, session_id="s2")).changed
+    await copied.put("a", 2)
+    assert (await hf.import_(export, session_id="s2", replace=True)).changed
+    again = await copied.get("a")
+    assert (again and again.value) == {"b": [None]}
+    clock.now += 10_000
+    late = await hf.import_(export, session_id="s3")
+    assert len([one async for one in hf.records(session=late.session.ref).iterate(nested=True)]) == 3
+    for wrong in ({"key": "a"}, {"namespace": ["x"], "key": "a", "value": "!", "encoding": "base64"}, 3):
+        with pytest.raises(InvalidRequest, match=r"records\[0\]"):
+            await hf.import_({**export, "records": [wrong]}, session_id="s4")
+    with pytest.raises(InvalidRequest, match="label"):
+        await hf.import_({**export, "records": [{"namespace": [""], "key": "a", "value": 1}]}, session_id="s4")
+    monkeypatch.setattr("holdfast.sessions.transfer.RECORD_PAGE_BYTES", 4)
+    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 4)
+    with pytest.raises(TooLarge):
+        await hf.export(session.ref)
+    assert "records" not in await hf.export(session.ref, records=False)
+
+
 async def test_secrets_in_records_are_masked_or_refused(tmp_path: Path) -> None:
     async with desk(tmp_path, "secret_guard: {enabled: true, on_secret: redact}") as d:
         session = await d.hf.session(REF.id, user_id=REF.user_id)

@@ -93,6 +93,11 @@ class Record(RecordInfo, frozen=True, kw_only=True):
     value: Any
     """Bytes, or a JSON value."""
 
+    def copy(self) -> PutRecord:
+        """Return the change that puts a copy of the record, with its times."""
+        times = (self.created_at, self.updated_at)
+        return PutRecord(name=self.name, value=self.value, expires_at=self.expires_at, times=times)
+
 
 class RecordPage(msgspec.Struct, frozen=True):
     """A page of records."""

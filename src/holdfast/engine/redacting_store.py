@@ -9,7 +9,7 @@ not reported as a stored secret.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -40,6 +40,7 @@ from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported
 
+R = TypeVar("R", bound=RecordChange)
 _LONG_CHARS: Final = 64_000
 """Memories with more characters than this in total are checked in a thread."""
 
@@ -165,6 +166,8 @@ class RedactingStore(StoreWrapper):
         (cleaned, kept), sweep = await self._clean(
             lambda sweep: (_clean_session(sweep, new), _clean_entries(sweep, entries)), messages
         )
+        if records := more.get("records"):
+            more["records"] = await self._clean_records(sweep, records)
         appended = await self.inner.replace(cleaned, kept, **more)
         self._guard.record(sweep.findings, new.id)
         return appended
@@ -220,8 +223,7 @@ class RedactingStore(StoreWrapper):
     ) -> ChangedRecords:
         """Change records. Values that are bytes are not checked. Raises `InvalidRequest` for a name that contains a secret."""
         sweep = self._guard.sweep()
-        cleaned = await run_cpu(lambda: _clean_records(sweep, changes), long=has_long_value(changes))
-        sweep.raise_if_blocked()
+        cleaned = await self._clean_records(sweep, changes)
         changed = await self.inner.change_records(owner, cleaned, timestamp=timestamp, identity=identity)
         self._guard.record(sweep.findings, getattr(owner, "id", ""))
         return changed
@@ -237,6 +239,12 @@ class RedactingStore(StoreWrapper):
         changed = await self.inner.change_memories(owner, cleaned, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, "")
         return changed
+
+    async def _clean_records(self, sweep: Sweep, records: Sequence[R]) -> list[R]:
+        """Return records without secrets. Raises `SecretBlocked`."""
+        cleaned = await run_cpu(lambda: _clean_records(sweep, records), long=has_long_value(records))
+        sweep.raise_if_blocked()
+        return cleaned
 
     def _clean_expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Mask values that are only compared with stored ones. Their findings are neither counted nor reported."""
@@ -287,6 +295,7 @@ async def clean_import(guard: Guard | None, read: Imported) -> Imported:
             system_messages=_clean_system_messages(sweep, read.system_messages),
             state=sweep.clean_value(read.state, "state", sent=True),
             metadata=sweep.clean_value(read.metadata, "metadata", sent=True),
+            records=tuple(_clean_records(sweep, read.records)),
             messages=messages,
             fields=tuple(fields),
         )
@@ -346,11 +355,11 @@ def has_long_value(changes: Sequence[RecordChange]) -> bool:
     return any(len(value) > _LONG_CHARS if isinstance(value, str) else bool(value) for value in values)
 
 
-def _clean_records(sweep: Sweep, changes: Sequence[RecordChange]) -> list[RecordChange]:
+def _clean_records(sweep: Sweep, changes: Sequence[R]) -> list[R]:
     return [_clean_record(sweep, change, f"records[{at}]") for at, change in enumerate(changes)]
 
 
-def _clean_record(sweep: Sweep, change: RecordChange, place: str) -> RecordChange:
+def _clean_record(sweep: Sweep, change: R, place: str) -> R:
     for part in (*change.name.namespace, change.name.key):
         # A masked name would not be found under the name that the caller uses.
         if sweep.clean_text(part, f"{place}.name", sent=False) != part:

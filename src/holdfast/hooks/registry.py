@@ -313,13 +313,11 @@ class ObservedStore(StoreWrapper):
         with self._report_change(ref, "erased"):
             return await self.inner.erase(ref, seq, tokens=tokens)
 
-    async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
         if ref.withdrawn:
-            return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+            return await self.inner.remove(ref, **expected)
         with self._report_change(ref, "deleted"):
-            return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+            return await self.inner.remove(ref, **expected)
 
     @contextmanager
     def _report_change(self, ref: SessionRef, how: Change) -> Iterator[None]:

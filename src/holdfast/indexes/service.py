@@ -599,11 +599,9 @@ class IndexedStore(StoreWrapper):
         await self._index.erase_entry(ref, seq, change)
         return entry
 
-    async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
         async with self._index.mark_change(ref):
-            removed = await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+            removed = await self.inner.remove(ref, **expected)
         await self._index.drop_if_gone(ref)
         return removed
 

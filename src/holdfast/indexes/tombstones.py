@@ -115,11 +115,9 @@ class UnindexedStore(StoreWrapper):
         await self._removals.mark()
         return await self.inner.erase(ref, seq, tokens=tokens)
 
-    async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
         await self._removals.mark()
-        return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+        return await self.inner.remove(ref, **expected)
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
         if ending.withdrawn:

@@ -643,14 +643,12 @@ class ExpiringStore(StoreWrapper):
         changed = await self.inner.update(ref, patch, timestamp=timestamp, expect=expect)
         return await self._resolve_expiry(changed)
 
-    async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
         try:
             session: Session | None = await self.get(ref)
         except SessionNotFound:
             session = None
-        removed = await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+        removed = await self.inner.remove(ref, **expected)
         if removed and session is not None and not ref.withdrawn:
             self._life.note_end(session, "delete")
         return removed

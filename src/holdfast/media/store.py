@@ -165,12 +165,10 @@ class MediaReferringStore(StoreWrapper):
         finally:
             self._cache.forget(self.tenant, ref)
 
-    async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> RemovalCounts | None:
+    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
         """Remove a session, and remove its media from the cache."""
         try:
-            return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
+            return await self.inner.remove(ref, **expected)
         finally:
             self._cache.forget(self.tenant, ref)
 

@@ -236,12 +236,19 @@ class Sessions:
     # -- export, import, fork, move ------------------------------------------
 
     async def export(
-        self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+        self,
+        ref: SessionRef,
+        *,
+        retired: bool = False,
+        calls: bool = False,
+        digests: bool = False,
+        records: bool = True,
     ) -> dict[str, Any]:
         """Return a whole session as JSON data; see `holdfast.sessions.transfer.export_session`."""
-        for name, value in (("retired", retired), ("calls", calls), ("digests", digests)):
+        flags = {"retired": retired, "calls": calls, "digests": digests, "records": records}
+        for name, value in flags.items():
             check_flag(value, name)
-        return await export_session(self.store, _check_session_ref(ref), retired=retired, calls=calls, digests=digests)
+        return await export_session(self.store, _check_session_ref(ref), **flags, now=self.clock())
 
     async def import_(
         self,

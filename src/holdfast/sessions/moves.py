@@ -17,6 +17,7 @@ from msgspec.structs import replace as evolve
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past, to_old_entry
 from holdfast.domain.media.parts import list_hashes
+from holdfast.domain.record import PutRecord
 from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import list_children, remove_session
@@ -26,6 +27,7 @@ from holdfast.sessions.transfer import TRIES, read_calls, read_log
 from holdfast.stores.checks import check_ref
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
+from holdfast.stores.walk import read_all_records
 
 CLAIMED: Final = 120_000
 """Milliseconds for which a move blocks turns of the session, unless it ends earlier."""
@@ -37,7 +39,7 @@ async def move_session(
     """Give a session another user, another agent or another id, and return it.
 
     The following is moved: the log with retired messages, system messages, the session's own state, metadata, usage, model
-    calls, live compactions, media, artifacts with their versions, times, identity, and the sessions of agents that were called
+    calls, live compactions, media, artifacts with their versions, records, times, identity, and the sessions of agents that were called
     in the session. State that the user's sessions share (`user:`) stays with the old user. Idempotency keys are forgotten. The
     cost grows with the size of the session, except if only the agent changes.
 
@@ -100,12 +102,13 @@ async def _hand_over(
     for _ in range(TRIES):
         # Copying may take longer than the claim lasts. If a turn writes then, the original is kept.
         await _claim(engine, ref, holder)
-        version = await _write_copy(engine, ref, target, agent)
+        records, record_version = await read_all_records(engine.store, ref, now=engine.clock())
+        version = await _write_copy(engine, ref, target, agent, records=[one.copy() for one in records])
         held = await _copy_artifacts(engine, ref, target)
         await _move_children(engine, ref, target)
         await _move_endings(engine, ref, target)
         try:
-            gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
+            gone = await engine.store.remove(ref, expect=version, artifacts=len(held), records=record_version)
         except Conflict:  # the original was written to meanwhile
             continue
         break
@@ -127,7 +130,14 @@ async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) ->
         await _update_parent(engine, there, target)
 
 
-async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
+async def _write_copy(
+    engine: Engine,
+    ref: SessionRef,
+    target: SessionRef,
+    agent: str | None | UnsetType,
+    *,
+    records: Sequence[PutRecord],
+) -> int:
     """Write the session with its log under its new user and id, and return the version that was copied."""
     store = engine.store
     session, entries = await read_log(store, ref, retired=True)
@@ -151,7 +161,7 @@ async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent
         origins=tuple((await store.origins(ref.user_id, [ref.id])).get(ref.id, ())),
     )
     media = await store.media(ref, list_hashes(entry.message for entry in entries))
-    await store.replace(new, [to_old_entry(entry) for entry in entries], fresh=fresh, media=media)
+    await store.replace(new, [to_old_entry(entry) for entry in entries], fresh=fresh, media=media, records=records)
     laid = [_to_new_compaction(one) for one in await store.compactions(ref, live=True)]
     if laid:
         await store.append(target, Append(timestamp=session.updated_at, compactions=laid))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,16 +14,19 @@ from holdfast.domain.history import OldEntry, rebuild_log
 from holdfast.domain.media.parts import take_out_data
 from holdfast.domain.messages import Message
 from holdfast.domain.origins import copy_origins
+from holdfast.domain.record import Record
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import is_long
 from holdfast.engine.redacting_store import clean_import
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
-from holdfast.limits import PAGE
+from holdfast.limits import PAGE, RECORD_PAGE_BYTES
 from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, encode_payloads
+from holdfast.stores.record_checks import encode_changes
 from holdfast.stores.sessions import NewSession
+from holdfast.stores.walk import read_all_records
 from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, build_export, is_same, parse_export
 
@@ -31,7 +35,14 @@ TRIES: Final = 8
 
 
 async def export_session(
-    store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+    store: Store,
+    ref: SessionRef,
+    *,
+    retired: bool = False,
+    calls: bool = False,
+    digests: bool = False,
+    records: bool = True,
+    now: int = 0,
 ) -> dict[str, Any]:
     """Return a whole session at one moment; see `holdfast.wire.exports`.
 
@@ -42,9 +53,12 @@ async def export_session(
         calls: include the session's model calls. They refer to messages by position, so `retired` must be True too.
         digests: include the digests of erased content. Someone who has a digest can check a guess of the content. Without
             the digests, an imported copy does not recognise an erased message that a client sends again.
+        records: include the records that the session owns.
+        now: milliseconds since the epoch; records that have expired by then are left out.
 
     Raises:
         SessionNotFound: there is no such session.
+        TooLarge: the records have more than `RECORD_PAGE_BYTES` bytes together. An export without them is possible.
         InvalidRequest: `calls` without `retired`.
         Conflict: the session is changed so often that no consistent state could be read.
     """
@@ -57,9 +71,11 @@ async def export_session(
     made = await read_calls(store, session) if calls else None
     artifacts = await _list_artifacts(store, ref)
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
-    return build_export(
-        session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries, origins=origins
-    )
+    owned: Sequence[Record] = ()
+    if records:
+        owned, _ = await read_all_records(store, ref, now=now, max_bytes=RECORD_PAGE_BYTES)
+    export = partial(build_export, session, whole, artifacts=artifacts, calls=made, digests=digests, records=owned)
+    return export(referring=entries, origins=origins)
 
 
 async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
@@ -110,14 +126,21 @@ class ImportResult(NamedTuple):
     """True if a different session with the same user and id was replaced."""
 
 
-async def find_existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
-    """Return the session that an import would replace, and True if the import would change it; None if there is no such session."""
+async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: int = 0) -> tuple[Session, bool] | None:
+    """Return the session that an import would replace, and True if the import would change it; None if there is no such session.
+
+    Args:
+        store: the store.
+        ref: user and id of the session.
+        read: the import.
+        now: milliseconds since the epoch; stored records that have expired by then do not count.
+    """
     try:
         session = await store.get(ref)
         if session.damaged or (not read.has_retired and session.messages != len(read.messages)):
             return session, True
         calls = "calls" in read.given_past  # then retired messages were exported too, if there were any
-        found = await export_session(store, ref, retired=read.has_retired or calls, calls=calls, digests=True)
+        found = await export_session(store, ref, retired=read.has_retired or calls, calls=calls, digests=True, now=now)
     except SessionNotFound:
         return None
     return session, not is_same(read, parse_export(found, own=True))
@@ -131,6 +154,7 @@ def check_import(ref: SessionRef, read: Imported) -> None:
     entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in pairs]
     encode_payloads(entries)
     rebuild_log(entries)
+    encode_changes(read.records, unlimited=True)
 
 
 async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> ImportResult:
@@ -148,14 +172,15 @@ async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fre
         SessionExists: a different session has the same user and id, and `fresh` is True.
         InvalidRequest: the content cannot be stored; the error says what is wrong.
     """
-    found = await find_existing(engine.store, ref, await clean_import(engine.guard, read))
+    now = engine.clock()
+    found = await find_existing(engine.store, ref, await clean_import(engine.guard, read), now=now)
     if found is not None and not found[1]:
         return ImportResult(found[0], changed=False, replaced=False)
     if found is not None and fresh:
         raise SessionExists(ref.id)
-    now = engine.clock()
     entries = await run_cpu(_make_entries, read, now, long=is_long(read.messages))
-    appended = await engine.store.replace(_make_new_session(ref, read, now), entries, fresh=fresh)
+    new = _make_new_session(ref, read, now)
+    appended = await engine.store.replace(new, entries, fresh=fresh, records=read.records)
     engine.warm.forget(ref)
     return ImportResult(appended.session, changed=True, replaced=found is not None)
 

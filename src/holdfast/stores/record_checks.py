@@ -109,15 +109,20 @@ def check_namespaces(prefix: Namespace, depth: int | None, after: Namespace | No
     checks.check_limit(limit)
 
 
-def encode_changes(changes: Sequence[RecordChange]) -> list[EncodedChange]:
-    """Encode changes of records. Refuse invalid ones, two of the same name, and too many or too large ones."""
-    if len(changes) > RECORD_CHANGES:
+def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) -> list[EncodedChange]:
+    """Encode changes of records. Refuse invalid ones, and two of the same name.
+
+    Args:
+        changes: the changes.
+        unlimited: False: also refuse too many, and values that are too large together.
+    """
+    if len(changes) > RECORD_CHANGES and not unlimited:
         raise TooLarge(f"{len(changes)} records at once; at most {RECORD_CHANGES} are allowed", param="records")
     encoded = [_encode_change(change) for change in changes]
     if len({change.place for change in encoded}) < len(encoded):
         raise InvalidRequest("a write can change each record only once", param="records")
     size = sum(len(change.data) for change in encoded)
-    if size > RECORD_PAGE_BYTES:
+    if size > RECORD_PAGE_BYTES and not unlimited:
         raise TooLarge(
             f"the values have {size} bytes together; at most {RECORD_PAGE_BYTES} are allowed", param="records"
         )

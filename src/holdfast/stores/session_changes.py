@@ -17,11 +17,12 @@ from holdfast.domain.session import (
     NewCompaction,
     NewEntry,
     Session,
+    SessionRef,
     StoredCompaction,
     Tail,
 )
 from holdfast.domain.state import is_same_json, list_key_turns, merge_delta
-from holdfast.errors import InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
+from holdfast.errors import Conflict, InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
 from holdfast.liveness import is_alive
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
@@ -189,6 +190,12 @@ def check_version(session: Session, expect: int | None) -> None:
     """Raise `StaleSession` if the session has another version than `expect`. None allows any version."""
     if expect is not None and expect != session.version:
         raise StaleSession(session.id, expected=expect, version=session.version)
+
+
+def refuse_other_contents(ref: SessionRef, actual: int, expected: int | None, what: str) -> None:
+    """Raise `Conflict` if a session to remove has got or lost something since it was read. None allows any number."""
+    if expected not in {None, actual}:
+        raise Conflict(f"session {ref.id!r} has {actual} {what}, not {expected}: read them again")
 
 
 def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any], version: int) -> None:

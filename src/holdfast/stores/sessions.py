@@ -23,6 +23,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.domain.history import Past
 from holdfast.domain.messages import Message
 from holdfast.domain.origins import Origin
+from holdfast.domain.record import PutRecord
 from holdfast.domain.session import Ending, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.stores.log import Appended
 
@@ -144,7 +145,12 @@ class SessionStore(Protocol):
         ...
 
     async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+        self,
+        ref: SessionRef,
+        *,
+        expect: int | None = None,
+        artifacts: int | None = None,
+        records: int | None = None,
     ) -> RemovalCounts | None:
         """Delete a session and everything that belongs to it; return counts of what was deleted, or None if there was no such session.
 
@@ -152,6 +158,7 @@ class SessionStore(Protocol):
             ref: the session.
             expect: the version that it must have, else `StaleSession`; None: any.
             artifacts: the number of artifact versions that it must have, else `Conflict`; None: any.
+            records: the version that it must have as an owner of records (`RecordPage.version`), else `Conflict`; None: any.
         """
         ...
 
@@ -163,6 +170,7 @@ class SessionStore(Protocol):
         fresh: bool = False,
         ending: Ending | None = None,
         media: Mapping[bytes, bytes] = {},
+        records: Sequence[PutRecord] = (),
     ) -> Appended:
         """Store a whole session. If a session of the same name exists, it is replaced.
 
@@ -177,6 +185,7 @@ class SessionStore(Protocol):
             ending: if given, the old session is withdrawn with this ending instead of being deleted, unless it was used at
                 `ended_at` or later.
             media: contents to which the entries refer, by SHA-256.
+            records: records that the session owns, any number of them; none expects a version.
         """
         ...
 

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.domain.memory import Owner
+from holdfast.domain.record import Record, RecordOwner
 from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.errors import SessionNotFound, StoreCorrupt
+from holdfast.errors import Conflict, SessionNotFound, StoreCorrupt, TooLarge
 from holdfast.limits import PAGE
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
@@ -17,6 +18,8 @@ from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100
 """Number of tenants or owners per page."""
+_TRIES: Final = 8
+"""Attempts to read records that other writers change meanwhile."""
 ENTRIES: Final = 32
 """Number of entries per page."""
 
@@ -189,6 +192,34 @@ async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterat
         for entry in page:
             yield entry
         start = stop
+
+
+async def read_all_records(
+    store: Store, owner: RecordOwner, *, now: int, max_bytes: int | None = None
+) -> tuple[list[Record], int]:
+    """Return all records of an owner as of one moment, and the owner's version.
+
+    Args:
+        store: the store.
+        owner: the owner.
+        now: milliseconds since the epoch; expired records are left out.
+        max_bytes: most bytes of all values together, else `TooLarge`; None: no limit.
+
+    Raises:
+        Conflict: other writers change the records constantly.
+    """
+    for _ in range(_TRIES):
+        page = await store.list_records(owner, (), now=now, nested=True, limit=PAGE)
+        records, version, changed = [*page.records], page.version, False
+        while page.has_more and not changed:
+            if max_bytes is not None and sum(one.size for one in records) > max_bytes:
+                raise TooLarge(f"the records have more than {max_bytes} bytes together", param="records")
+            page = await store.list_records(owner, (), now=now, nested=True, limit=PAGE, after=records[-1].name)
+            records += page.records
+            changed = page.version != version
+        if not changed:
+            return [one for one in records if isinstance(one, Record)], version
+    raise Conflict("the records are being written to constantly: try again")
 
 
 class SessionDeduplicator:

@@ -23,6 +23,7 @@ from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
 from holdfast.domain.participants import check_participants
+from holdfast.domain.record import PutRecord, Record, encode_record_value
 from holdfast.domain.session import EndReason, Entry, ModelCall, Session, Usage
 from holdfast.durations import LATEST_TIME
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
@@ -31,6 +32,7 @@ from holdfast.numbers import MOST, check_whole, is_number, is_whole
 from holdfast.stores.sessions import OWN_FIELDS
 from holdfast.wire.artifacts import ArtifactObject
 from holdfast.wire.openai import dump_model, parse_message, parse_messages, read_medium, split_system, to_entry_json
+from holdfast.wire.records import export_record, parse_exported_record
 from holdfast.wire.sessions import SessionObject
 from holdfast.wire.voice import INTERNAL, check_metadata, find_records
 
@@ -279,6 +281,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     past: Past | None = None
     given_past: frozenset[str] = frozenset()
     """Names of the fields in `PAST_FIELDS` that the export contains."""
+    records: tuple[PutRecord, ...] = ()
+    """Records that the session owns."""
     origins: tuple[Origin, ...] = ()
     """Origins of the messages; empty if none of them is a copy. `is_same` does not compare the origins."""
 
@@ -297,6 +301,7 @@ def build_export(
     digests: bool = False,
     referring: Sequence[Entry] = (),
     origins: Sequence[Origin] = (),
+    records: Sequence[Record] = (),
 ) -> dict[str, Any]:
     """Return a complete session, as `PUT /v1/sessions/{id}` and `sessions import` accept it.
 
@@ -310,6 +315,7 @@ def build_export(
             `entries`.
         origins: Origins of the session's entries, if some are copies. The export contains them for its own list of
             messages.
+        records: Records that the session owns.
     """
     is_copy = any(origin.source != session.identity for origin in origins)
     shared = copy_origins(origins, [entry.seq for entry in entries], session.identity) if is_copy else ()
@@ -319,6 +325,7 @@ def build_export(
         "messages": [export_entry(entry, digests=digests) for entry in entries],
         **{name: list_media(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
         "artifacts": [msgspec.to_builtins(ArtifactObject.from_artifact(origin)) for origin in artifacts],
+        **({"records": [export_record(record) for record in records]} if records else {}),
         **({"origins": [list(msgspec.structs.astuple(origin)) for origin in shared]} if shared else {}),
         **({} if calls is None else {"calls": [export_call(call) for call in calls]}),
     }
@@ -381,8 +388,15 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
         without_digest=frozenset(at for at, item in enumerate(raw[len(leading) :]) if is_erased_without_digest(item)),
         past=parse_past(data, now, latest=MOST if own else LATEST_TIME) if known else None,
         given_past=frozenset(name for name in PAST_FIELDS if data.get(name) is not None) if known else frozenset(),
+        records=_parse_records(data, now) if known else (),
         origins=parse_origins(data) if known and not leading else (),
     )
+
+
+def _parse_records(data: Mapping[str, Any], now: int) -> tuple[PutRecord, ...]:
+    """Return the records of an export, without those that have expired since."""
+    records = [parse_exported_record(item, f"records[{at}]") for at, item in enumerate(get_list(data, "records"))]
+    return tuple(one for one in records if one.expires_at is None or one.expires_at > now)
 
 
 def is_same(new: Imported, old: Imported) -> bool:
@@ -399,9 +413,17 @@ def is_same(new: Imported, old: Imported) -> bool:
         or new.has_retired != old.has_retired
     ):
         return False
+    if _list_contents(new.records) != _list_contents(old.records):
+        return False
     if not all(map(_has_same_fields, new.fields, old.fields)) or not _has_same_erased(new, old):
         return False
     return new.past is None or (old.past is not None and _has_same_past(new.past, old.past, new.given_past))
+
+
+def _list_contents(records: Sequence[PutRecord]) -> list[tuple[Any, ...]]:
+    """Return what an import compares of records, in the order of their names."""
+    ordered = sorted(records, key=lambda record: record.name)
+    return [(record.name, encode_record_value(record.value), record.expires_at) for record in ordered]
 
 
 def _has_same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from holdfast.domain.session import EndReason, Session
 from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Time, json_schema, same_as
 from holdfast.wire.openai import to_chat_message
+from holdfast.wire.records import RecordObject
 
 State = Annotated[JsonObject, json_schema(description=f"free, at most {STATE_BYTES} bytes")]
 Metadata = Annotated[JsonObject, json_schema(description=f"free, at most {METADATA_BYTES} bytes")]
@@ -287,6 +288,8 @@ class SessionExport(SessionObject, kw_only=True):
     """Name, version, type, size and hash of each artifact, without its content."""
     calls: list[ExportedCall] | UnsetType = UNSET
     """The model calls; only with `calls=true`."""
+    records: list[RecordObject] | UnsetType = UNSET
+    """The records that the session owns, if it has any."""
 
 
 ImportedMedium = Annotated[
@@ -316,6 +319,8 @@ class SessionImport(OpenObject, kw_only=True):
     """Time of the session's end. Read only in an export, which has `schema`."""
     end_reason: Any = None
     """Reason for the session's end. Read only in an export, which has `schema`."""
+    records: list[JsonObject] | UnsetType = UNSET
+    """Records that the session owns. Read only in an export, which has `schema`."""
     messages: NewMessageList | UnsetType = UNSET
     contents: NewMessageList | UnsetType = UNSET
     """The messages, under the name that voice records use."""

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.fact_choices import Choice
+from holdfast.domain.record import PutRecord
 from holdfast.domain.session import (
     Ending,
     Entry,
@@ -40,6 +41,7 @@ from holdfast.stores.logic.matching import MatchingMethods
 from holdfast.stores.logic.memories import MemoryMethods
 from holdfast.stores.logic.records import RecordMethods
 from holdfast.stores.logic.tenants import TenantMethods
+from holdfast.stores.record_checks import encode_changes
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.state import ScopedState
 
@@ -103,10 +105,16 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         return await self._write(steps, ref, sharing=patch.state or None)
 
     async def remove(
-        self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+        self,
+        ref: SessionRef,
+        *,
+        expect: int | None = None,
+        artifacts: int | None = None,
+        records: int | None = None,
     ) -> RemovalCounts | None:
         checks.check_ref(ref)
-        steps = partial(writes.remove_session, self.tenant, ref, expect=expect, holding=artifacts)
+        held = (artifacts, records)
+        steps = partial(writes.remove_session, self.tenant, ref, expect=expect, held=held)
         return await self._write(steps, ref, scrub=True)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
@@ -126,6 +134,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         fresh: bool = False,
         ending: Ending | None = None,
         media: Mapping[bytes, bytes] = MappingProxyType({}),
+        records: Sequence[PutRecord] = (),
     ) -> Appended:
         checks.check_new_session(new, past=True)
         checks.check_media(media)
@@ -135,6 +144,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         steps = partial(
             writes.replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media
         )
+        steps = partial(steps, records=encode_changes(records, unlimited=True))
         return await self._write(
             steps, new.ref, scrub=not fresh
         )  # a session that does not replace another one removes nothing

@@ -22,7 +22,6 @@ from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
 from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef, Tail
 from holdfast.errors import (
-    Conflict,
     EntryNotFound,
     IdempotencyConflict,
     SessionExists,
@@ -57,7 +56,7 @@ from holdfast.stores.logic.rows import (
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
-from holdfast.stores.record_checks import encode_changes
+from holdfast.stores.record_checks import EncodedChange, encode_changes
 from holdfast.stores.session_changes import (
     advance_session,
     check_version,
@@ -65,6 +64,7 @@ from holdfast.stores.session_changes import (
     install_session,
     make_session,
     patch_session,
+    refuse_other_contents,
     refuse_stale,
     resolve_claim,
 )
@@ -121,7 +121,7 @@ def update_session(
 
 
 def remove_session(
-    tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None
+    tenant: str, ref: SessionRef, *, expect: int | None, held: tuple[int | None, int | None]
 ) -> Steps[RemovalCounts | None]:
     """Delete a session and all its data; return counts of them, or None if there was no session.
 
@@ -129,7 +129,8 @@ def remove_session(
         tenant: the tenant.
         ref: the session.
         expect: the version that it must have, else `StaleSession`; None: any.
-        holding: the number of artifact versions that it must have, else `Conflict`; None: any.
+        held: the number of artifact versions, and the version as an owner of records, that it must have, else `Conflict`; None:
+            any.
     """
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
@@ -138,8 +139,10 @@ def remove_session(
     check_version(session, expect)
     counts = (yield Query("session_holds", (pk,)))[0]
     compactions, views, calls, keys, artifacts, size, media, media_bytes, records, record_bytes = counts
-    if holding not in {None, artifacts}:
-        raise Conflict(f"session {ref.id!r} has {artifacts} artifact versions, not {holding}: read them again")
+    refuse_other_contents(ref, artifacts, held[0], "artifact versions")
+    if held[1] is not None:
+        owner = yield Query("record_owner_get", (tenant, ref.user_id, pk))
+        refuse_other_contents(ref, owner[0][1] if owner else 0, held[1], "changes of records")
     yield from _delete_session(pk)
     return RemovalCounts(
         messages=session.messages,
@@ -168,6 +171,7 @@ def replace_session(
     fresh: bool,
     ending: Ending | None,
     media: Mapping[bytes, bytes],
+    records: Sequence[EncodedChange],
 ) -> Steps[Appended]:
     """Store a whole session. If a session of the same name exists, it is replaced."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
@@ -189,6 +193,9 @@ def replace_session(
     yield from _write_entries(pk, written, payloads, make_scope(tenant, new.user_id))
     yield from media_steps.keep_media(pk, entries, written, fresh_media, media)
     yield from keep_origins(pk, new.origins)
+    if records:
+        key = (tenant, new.user_id, pk)
+        yield from write_record_plan((yield from plan_record_changes(key, records, new.timestamp)))
     if past.calls:
         yield Many("call_insert", [encode_call(pk, call) for call in past.calls])
     yield from _write_past_times(pk, session, past)

@@ -287,10 +287,19 @@ async def _read_range(
 # -- writing -----------------------------------------------------------------
 
 
-async def write_record_changes(tx: Transaction, changes: Sequence[EncodedChange], timestamp: int) -> ChangedRecords:
-    """Queue changes of the records of the transaction's session or other scope. Raises `StaleRecord`."""
-    keys = tx.keys
-    found = await tx.read_fields(keys.record_infos, [_TOTAL, *(change.place for change in changes)])
+async def write_record_changes(
+    tx: Transaction, changes: Sequence[EncodedChange], timestamp: int, *, fresh: bool = False
+) -> ChangedRecords:
+    """Queue changes of the records of the transaction's session or other scope. Raises `StaleRecord`.
+
+    Args:
+        tx: the write.
+        changes: the changes.
+        timestamp: milliseconds since the epoch.
+        fresh: True if the same write creates the session, so that stored records are those of an earlier one.
+    """
+    keys, places = tx.keys, [_TOTAL, *(change.place for change in changes)]
+    found = {} if fresh else await tx.read_fields(keys.record_infos, places)
     _require_owner(tx)
     total = found.pop(_TOTAL, None)
     stored = {place: RecordRow(*unpack_list(data)) for place, data in found.items()}
@@ -346,10 +355,10 @@ def _list_owner(tx: Transaction, put: Sequence[EncodedChange], *, is_new: bool) 
         tx.tenant_commands.append((b"ZADD", key, *score, one))
 
 
-async def count_records(tx: Transaction) -> tuple[int, int]:
-    """Return the number of records of the transaction's session, and the bytes of their values."""
-    (found,) = await tx.read((b"HVALS", tx.keys.record_infos))
-    sizes = [
-        RecordRow(*unpack_list(data)).size for data in found if not data.isdigit() and not data.startswith(_DROPPED)
-    ]
-    return len(sizes), sum(sizes)
+async def count_records(tx: Transaction) -> tuple[int, int, int]:
+    """Return the number of records of the transaction's session, the bytes of their values, and its version as their owner."""
+    (flat,) = await tx.read((b"HGETALL", tx.keys.record_infos))
+    found = dict(zip(flat[::2], flat[1::2], strict=True))
+    version = _parse_version(found.pop(_TOTAL, None))
+    sizes = [RecordRow(*unpack_list(data)).size for data in found.values()]
+    return len(sizes), sum(sizes), version

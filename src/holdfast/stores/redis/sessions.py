@@ -15,10 +15,12 @@ from msgspec.structs import replace as evolve
 
 from holdfast.domain.history import Past, rebuild_log
 from holdfast.domain.messages import encode_payload
+from holdfast.domain.record import PutRecord
 from holdfast.domain.session import Claim, Ending, NewEntry, RemovalCounts, Session, SessionRef
-from holdfast.errors import AmbiguousSession, Conflict, SessionExists, SessionNotFound
+from holdfast.errors import AmbiguousSession, SessionExists, SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
+from holdfast.stores.record_checks import encode_changes
 from holdfast.stores.redis import lifecycle, matching, state
 from holdfast.stores.redis.artifacts import decode_member, make_versions_command, release_contents
 from holdfast.stores.redis.connection import Command, Key
@@ -34,9 +36,15 @@ from holdfast.stores.redis.keys import ScopeKeys, decode_names, encode_name
 from holdfast.stores.redis.log import write_calls, write_entries
 from holdfast.stores.redis.matching import store_origins
 from holdfast.stores.redis.media import compute_totals, load_media_uses, store_media
-from holdfast.stores.redis.owned_records import count_records
+from holdfast.stores.redis.owned_records import count_records, write_record_changes
 from holdfast.stores.redis.records import build_session
-from holdfast.stores.session_changes import check_version, install_session, make_session, patch_session
+from holdfast.stores.session_changes import (
+    check_version,
+    install_session,
+    make_session,
+    patch_session,
+    refuse_other_contents,
+)
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
@@ -131,7 +139,13 @@ class SessionMethods(Handle):
 
     @write_transaction(resolve_session_keys)
     async def remove(
-        self, tx: Transaction, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
+        self,
+        tx: Transaction,
+        ref: SessionRef,
+        *,
+        expect: int | None = None,
+        artifacts: int | None = None,
+        records: int | None = None,
     ) -> RemovalCounts | None:
         await tx.read()
         if tx.record is None:
@@ -143,12 +157,10 @@ class SessionMethods(Handle):
         commands = (*counted, (b"HLEN", keys.keyed), (b"HGETALL", keys.media_uses), make_versions_command(keys))
         compactions, views, calls, keyed, uses, members = await tx.read(*commands)
         artifact_versions = [decode_member(member) for member in members]
-        if artifacts not in {None, len(artifact_versions)}:
-            raise Conflict(
-                f"session {session.id!r} has {len(artifact_versions)} artifact versions, not {artifacts}: read them again"
-            )
+        refuse_other_contents(ref, len(artifact_versions), artifacts, "artifact versions")
         media_count, media_bytes = compute_totals(uses)
-        records, record_bytes = await count_records(tx)
+        record_count, record_bytes, record_version = await count_records(tx)
+        refuse_other_contents(ref, record_version, records, "changes of records")
         delete_session(tx, members)
         return RemovalCounts(
             messages=session.messages,
@@ -163,7 +175,7 @@ class SessionMethods(Handle):
             artifact_bytes=sum(one.size for one in artifact_versions),
             media=media_count,
             media_bytes=media_bytes,
-            records=records,
+            records=record_count,
             record_bytes=record_bytes,
         )
 
@@ -177,6 +189,7 @@ class SessionMethods(Handle):
         fresh: bool = False,
         ending: Ending | None = None,
         media: Mapping[bytes, bytes] = MappingProxyType({}),
+        records: Sequence[PutRecord] = (),
     ) -> Appended:
         checks.check_new_session(new, past=True)
         checks.check_media(media)
@@ -211,6 +224,8 @@ class SessionMethods(Handle):
         store_media(tx, entries, written, uses, media)
         store_origins(tx, new.origins)
         write_calls(tx, past.calls)
+        if records:
+            await write_record_changes(tx, encode_changes(records, unlimited=True), new.timestamp, fresh=True)
         stored = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
         return Appended(session, stored, session.version, ended=ends)
 

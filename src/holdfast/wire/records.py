@@ -1,0 +1,119 @@
+"""Records as JSON: in the REST API and in exports. A value that is bytes is written in base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.domain.record import PutRecord, Record, RecordInfo, RecordName
+from holdfast.errors import InvalidRequest
+from holdfast.limits import NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
+from holdfast.numbers import is_whole
+from holdfast.wire.objects import Answer, Count, Time, json_schema
+
+Encoding = Annotated[
+    Literal["json", "base64"],
+    json_schema(description="`json`: the value is JSON; `base64`: it is bytes, written in base64"),
+]
+Namespace = Annotated[
+    list[str],
+    json_schema(
+        description=f"the labels of the namespace, at most {NAMESPACE_LABELS} with {NAMESPACE_BYTES} bytes together",
+        minItems=1,
+        maxItems=NAMESPACE_LABELS,
+    ),
+]
+RecordKey = Annotated[str, json_schema(description=f"1 to {RECORD_KEY_BYTES} bytes of any Unicode", minLength=1)]
+RecordVersion = Annotated[int, json_schema(description="grows with each write, but not always by one", minimum=1)]
+
+
+class RecordObject(Answer, kw_only=True):
+    """A record: a value under a namespace and a key."""
+
+    object: Literal["record"] = "record"
+    namespace: Namespace
+    key: RecordKey
+    version: RecordVersion
+    created_at: Time
+    updated_at: Time
+    expires_at: Time | None
+    """Time from which on the record no longer exists; null: never."""
+    size: Count
+    """Bytes of the value as stored."""
+    encoding: Encoding | UnsetType = UNSET
+    value: Any = UNSET
+    """The value. Lists leave it out with `values=false`."""
+
+    @classmethod
+    def from_record(cls, record: RecordInfo) -> Self:
+        """Create the object of a record, with its value if it has one."""
+        more: dict[str, Any] = {}
+        if isinstance(record, Record):
+            encoding, value = encode_value(record.value)
+            more = {"encoding": encoding, "value": value}
+        return cls.from_fields(record, namespace=list(record.namespace), **more)
+
+
+def encode_value(value: Any) -> tuple[Literal["json", "base64"], Any]:
+    """Return a value in a form that JSON can contain, after the name of its encoding."""
+    if isinstance(value, bytes):
+        return "base64", base64.b64encode(value).decode()
+    return "json", value
+
+
+def decode_value(encoding: str, value: Any, where: str = "value") -> Any:
+    """Return the value that was encoded. Raises `InvalidRequest` if it is not valid base64.
+
+    Args:
+        encoding: `json` or `base64`.
+        value: the encoded value.
+        where: place of the value, for errors.
+    """
+    if encoding == "json":
+        return value
+    try:
+        if not isinstance(value, str):
+            raise InvalidRequest(f"{where} must be a text in base64, as encoding says", param=where)
+        return base64.b64decode(value, validate=True)
+    except (ValueError, binascii.Error) as exc:
+        raise InvalidRequest(f"{where} is not valid base64: {exc}", param=where) from exc
+
+
+def export_record(record: Record) -> dict[str, Any]:
+    """Return a record in the form of an export."""
+    exported: dict[str, Any] = msgspec.to_builtins(RecordObject.from_record(record))
+    return exported
+
+
+def parse_exported_record(data: Any, where: str) -> PutRecord:
+    """Return the record of an export. Its name is checked when it is stored.
+
+    Args:
+        data: the decoded JSON.
+        where: place of the record, for errors.
+
+    Raises:
+        InvalidRequest: a field is missing or invalid.
+    """
+    if not isinstance(data, Mapping):
+        raise InvalidRequest(f"{where} must be an object", param=where)
+    namespace, key, encoding = data.get("namespace"), data.get("key"), data.get("encoding", "json")
+    if not isinstance(namespace, list) or not isinstance(key, str) or "value" not in data:
+        raise InvalidRequest(f"{where} must have a namespace (a list), a key (a text) and a value", param=where)
+    if encoding not in {"json", "base64"}:
+        raise InvalidRequest(f"{where}.encoding must be json or base64", param=f"{where}.encoding")
+    times = [data.get(name) for name in ("created_at", "updated_at", "expires_at")]
+    if not all(time is None or is_whole(time) for time in times):
+        raise InvalidRequest(f"{where}: times must be milliseconds since the epoch", param=where)
+    created_at, updated_at, expires_at = times
+    return PutRecord(
+        name=RecordName(tuple(namespace), key),
+        value=decode_value(encoding, data["value"], f"{where}.value"),
+        expires_at=expires_at,
+        times=None if created_at is None or updated_at is None else (created_at, updated_at),
+    )
