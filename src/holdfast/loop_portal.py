@@ -35,6 +35,7 @@ class Portal:
         self._stack = ExitStack()
         self._blocking: BlockingPortal | None = None
         self._hf: Holdfast | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -51,13 +52,13 @@ class Portal:
         with ExitStack() as stack:
             blocking = stack.enter_context(start_blocking_portal(name="holdfast portal"))
             self._hf = stack.enter_context(blocking.wrap_async_context_manager(blocking.call(self._make)))
-            self._blocking = blocking
+            self._blocking, self._loop = blocking, blocking.call(_get_loop)
             self._stack = stack.pop_all()
         return self
 
     def close(self) -> None:
         """Finish running calls, close the `Holdfast`, and end the thread. Closing twice is allowed."""
-        self._blocking = self._hf = None
+        self._blocking = self._hf = self._loop = None
         self._stack.close()
 
     @property
@@ -91,10 +92,12 @@ class Portal:
         return self._get_blocking().call(partial(function, *args, **kwargs))
 
     async def run(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an async function in the portal's loop, and await its result. For code in another event loop.
+        """Run an async function in the portal's loop, and await its result. For code in any event loop.
 
         If the caller is cancelled, so is the function. The arguments and errors are those of `call`.
         """
+        if asyncio.get_running_loop() is self._loop:
+            return await function(*args, **kwargs)
         return await asyncio.wrap_future(self._get_blocking().start_task_soon(partial(function, *args, **kwargs)))
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
@@ -109,3 +112,7 @@ class Portal:
         if self._blocking is None:
             raise StoreClosed(_NOT_OPEN)
         return self._blocking
+
+
+async def _get_loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()

@@ -56,6 +56,8 @@ async def test_another_event_loop_awaits_it() -> None:
         session = await portal.run(portal.hf.session, "s")
         await asyncio.gather(*(portal.run(session.append, text) for text in ("a", "b", "c")))
         assert len(await portal.run(session.messages)) == 3
+        nested = await portal.run(lambda: portal.run(session.messages))
+        assert len(nested) == 3, "in the portal's own loop it awaits the function directly"
         slow = asyncio.create_task(portal.run(asyncio.sleep, 60))
         await asyncio.sleep(0.01)
         slow.cancel()

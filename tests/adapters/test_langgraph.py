@@ -1,0 +1,149 @@
+"""The checkpointer and the store for LangGraph: its conformance suite, graphs, restarts, owners and synchronous code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langgraph.checkpoint.conformance", reason="LangGraph is not installed here: make adapters")
+
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.store.base import GetOp, PutOp
+
+import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver, HoldfastStore
+from tests.adapters.pages import run_page
+
+MEMORY = "sqlite://:memory:"
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+def build_graph(**parts: Any) -> Any:
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("reply", lambda state: {"messages": [("ai", f"Reply {len(state['messages'])}.")]})
+    builder.add_edge(START, "reply")
+    return builder.compile(**parts)
+
+
+async def ask(graph: Any, text: str, config: Any = CONFIG) -> list[str]:
+    state = await graph.ainvoke({"messages": [("user", text)]}, config)
+    return [message.content for message in state["messages"]]
+
+
+def test_the_conformance_suite_passes() -> None:
+    @checkpointer_test(name="HoldfastSaver")
+    async def open_saver() -> AsyncIterator[HoldfastSaver]:
+        async with holdfast.open(MEMORY) as hf:
+            yield HoldfastSaver(hf)
+
+    report = asyncio.run(validate(open_saver))
+    results = report.to_dict()
+    assert "FULL" in str(results), results
+
+
+async def test_a_thread_goes_on_after_a_restart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    for number in range(3):
+        async with holdfast.open(url) as hf:
+            texts = await ask(build_graph(checkpointer=HoldfastSaver(hf)), f"Question {number}")
+            assert len(texts) == 2 * (number + 1)
+
+
+async def test_forty_turns_and_time_travel() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        saver = HoldfastSaver(hf)
+        graph = build_graph(checkpointer=saver)
+        for number in range(40):
+            await ask(graph, f"Question {number}")
+        history = [state async for state in graph.aget_state_history(CONFIG)]
+        assert len(history) == 120
+        earlier = next(state for state in history if len(state.values.get("messages", ())) == 10)
+        forked = await ask(graph, "Another question", earlier.config)
+        assert len(forked) == 12
+        before = [one.config async for one in saver.alist(CONFIG, limit=2, before=earlier.config)]
+        assert len(before) == 2
+        assert earlier.config not in before
+
+
+async def test_owners_do_not_share_threads_and_deleting_a_user_deletes_them() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        for user in ("ada", "bob"):
+            assert len(await ask(build_graph(checkpointer=HoldfastSaver(hf, user_id=user)), "Hello")) == 2
+        receipt = await hf.delete_user("ada")
+        assert receipt is not None
+        assert await HoldfastSaver(hf, user_id="ada").aget_tuple(CONFIG) is None
+        assert await HoldfastSaver(hf, user_id="bob").aget_tuple(CONFIG) is not None
+
+
+def test_invoke_works_with_a_portal(tmp_path: Path) -> None:
+    with holdfast.portal(f"sqlite:///{tmp_path}/chat.db") as portal:
+        saver = HoldfastSaver(portal)
+        graph = build_graph(checkpointer=saver, store=HoldfastStore(portal))
+        for number in range(3):
+            graph.invoke({"messages": [("user", f"Question {number}")]}, CONFIG)
+        assert len(list(saver.list(CONFIG))) == 9
+        assert len(asyncio.run(ask(graph, "From another loop"))) == 8
+        saver.copy_thread("t", "copy")
+        saver.prune(["copy"])
+        assert len(list(saver.list({"configurable": {"thread_id": "copy"}}))) == 1
+        saver.delete_thread("t")
+        assert saver.get_tuple(CONFIG) is None
+
+
+async def test_synchronous_calls_without_a_portal_say_what_to_do() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        with pytest.raises(TypeError, match=r"holdfast\.portal"):
+            HoldfastSaver(hf).get_tuple(CONFIG)
+        with pytest.raises(TypeError, match=r"holdfast\.portal"):
+            HoldfastStore(hf).get(("a",), "b")
+
+
+async def test_items_of_the_store() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        store = HoldfastStore(hf)
+        await store.aput(("users", "ada"), "seat", {"row": 12, "kind": {"window": True}})
+        await store.aput(("users", "bob"), "seat", {"row": 3})
+        item = await store.aget(("users", "ada"), "seat")
+        assert item is not None
+        assert (item.value["row"], item.namespace, item.key) == (12, ("users", "ada"), "seat")
+        assert item.created_at == item.updated_at
+        wanted: list[tuple[Any, int]] = [({"row": 12}, 1), ({"row": {"$gt": 2}}, 2), ({"kind": {"window": True}}, 1)]
+        for fields, number in wanted:
+            assert len(await store.asearch(("users",), filter=fields)) == number
+        assert len(await store.asearch(("users",), limit=1, offset=1)) == 1
+        assert await store.asearch(("user",)) == []
+        with pytest.raises(ValueError, match="unknown operator"):
+            await store.asearch(("users",), filter={"row": {"$like": 1}})
+        await store.adelete(("users", "ada"), "seat")
+        assert await store.aget(("users", "ada"), "seat") is None
+
+
+async def test_namespaces_of_the_store() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        store = HoldfastStore(hf)
+        for namespace in (("a", "b", "c"), ("a", "b", "d"), ("x", "b", "c")):
+            await store.aput(namespace, "key", {})
+        assert await store.alist_namespaces(prefix=("a",)) == [("a", "b", "c"), ("a", "b", "d")]
+        assert await store.alist_namespaces(suffix=("*", "c")) == [("a", "b", "c"), ("x", "b", "c")]
+        assert await store.alist_namespaces(max_depth=2) == [("a", "b"), ("x", "b")]
+        assert await store.alist_namespaces(limit=1, offset=1) == [("a", "b", "d")]
+
+
+async def test_a_batch_reads_before_it_writes_and_the_last_write_of_a_key_counts() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        store = HoldfastStore(hf)
+        puts = [PutOp(("n",), "k", {"at": number}) for number in range(3)]
+        assert await store.abatch([*puts, GetOp(("n",), "k")]) == [None] * 4
+        item = await store.aget(("n",), "k")
+        assert item is not None
+        assert item.value == {"at": 2}
+
+
+def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page("langgraph")
