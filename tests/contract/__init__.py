@@ -31,6 +31,7 @@ MODULES = (
     "refusals",
     "installation",
     "log",
+    "notes",
     "edits",
     "compactions",
     "compactions_reference",

@@ -34,6 +34,11 @@ def result(id_: str, text: str = "seen", **fields: Any) -> NewEntry:
     return new(Message(role="tool", content=text, tool_call_id=id_), **fields)
 
 
+def note(payload: Any = None, **fields: Any) -> NewEntry:
+    """A note about to be appended."""
+    return new(Message(role="note", origin=payload), **fields)
+
+
 def new(message: Message, *, tokens: int = 10, timestamp: int = 1, **fields: Any) -> NewEntry:
     """An entry about to be appended."""
     return NewEntry(message=message, tokens=tokens, timestamp=timestamp, **fields)

@@ -33,6 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, SavedView, WindowRows
+from holdfast.stores.session_changes import count_messages
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 
@@ -195,7 +196,7 @@ class FolderStore:
                 version=session.version + 1,
                 updated_at=write.timestamp,
                 accessed_at=write.timestamp,
-                messages=session.messages + len(written) - gone,
+                messages=session.messages + count_messages(written) - gone,
                 bytes=session.bytes + sum(map(len, payloads)),
                 usage=usage,
                 state=merge_delta(session.state, write.state_delta or {}),
@@ -217,12 +218,17 @@ class FolderStore:
         limit: int | None = None,
         descending: bool = False,
         retired: bool = False,
+        notes: bool = False,
     ) -> tuple[Entry, ...]:
         """See `LogStore.entries`."""
         if limit is not None:
             checks.check_limit(limit, lowest=0, highest=None)
         entries = self._load(ref).entries[start:stop]
-        found = [evolve(one, alias=None) for one in entries if retired or one.retired_by is None]
+        found = [
+            evolve(one, alias=None)
+            for one in entries
+            if retired or one.retired_by is None or (notes and one.replaced_by is None)
+        ]
         return tuple((found[::-1] if descending else found)[:limit])
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
@@ -306,7 +312,8 @@ def _retire(record: Record, before: int) -> int:
     """Retire the live entries from `before` on; how many there were."""
     following = record.session.tail.next_seq
     gone = [one for one in record.entries[before:] if one.retired_by is None]
-    for one in gone:
+    notes = [one for one in record.entries[before:] if one.is_note and one.replaced_by is None]
+    for one in (*gone, *notes):
         record.entries[one.seq] = evolve(one, retired_by=following)
     if gone:
         record.views.clear()

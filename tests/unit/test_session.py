@@ -73,7 +73,7 @@ some_log = st.lists(some_message, max_size=12)
 
 
 def test_kind_follows_from_role_and_calls() -> None:
-    messages = [Message(role="system"), u("x"), a("x"), tc("c"), t("c")]
+    messages = [Message(role="system"), u("x"), a("x"), tc("c"), t("c"), Message(role="note")]
     assert tuple(get_kind(message) for message in messages) == get_args(Kind)
     assert get_kind(Message(role="developer")) == "system"
 

@@ -103,7 +103,7 @@ def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
     """
     return OldEntry(
         **_copy_fields(entry),
-        retired_by=entry.retired_by if retired else None,
+        retired_by=entry.replaced_by if retired else None,
         stands_for=entry.digest if entry.erased else None,
     )
 
@@ -133,6 +133,9 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
         leaves = _check_retirement(item, seq, len(new), path)
         base = path.tail
         entry, tail = extend_by_one(evolve(base, next_seq=seq), item)
+        if entry.is_note:
+            entries.append(_install_note(entry, item, leaves))
+            continue
         check_turn(entry.turn_id, base.turn_id, f"messages[{seq}]")
         if isinstance(item, OldEntry) and item.stands_for is not None:
             entry, tail = _make_erased(entry, item.stands_for, base, tail)
@@ -154,6 +157,9 @@ def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail
     for at, item in enumerate(new):
         base = tail
         entry, tail = extend_by_one(base, item)
+        if entry.is_note:
+            entries.append(_install_note(entry, item))
+            continue
         if entry.turn_id < base.turn_id or entry.turn_id < 0:
             check_turn(entry.turn_id, base.turn_id, f"messages[{at}]")
         if isinstance(item, OldEntry) and item.stands_for is not None:
@@ -196,6 +202,15 @@ def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> f
             f"{param} is {by}: a message is retired by a later one, at most {count}, and not after the one before it"
         )
     raise InvalidMessage(message, param=param)
+
+
+def _install_note(entry: Entry, item: NewEntry, leaves: float = math.inf) -> Entry:
+    """Return the entry of a note, retired or erased like `item`."""
+    if leaves != math.inf:
+        entry = evolve(entry, retired_by=int(leaves))
+    if isinstance(item, OldEntry) and item.stands_for is not None:
+        entry = evolve(entry, message=erased_message(entry.message), metadata=None, erased=True)
+    return entry
 
 
 def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tuple[Entry, Tail]:

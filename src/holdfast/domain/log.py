@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace as evolve
+
 from holdfast.domain.messages import Message, Part, ToolCall, chain, make_alias
 from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kind
 
@@ -55,6 +57,8 @@ def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
     """Return the entry that results from appending `new` to a log, and the log's new tail. See `extend`."""
     kind, seq = get_kind(new.message), tail.next_seq
+    if kind == "note":
+        return _make_note(tail, new), evolve(tail, next_seq=seq + 1)
     answers = kind == "result" and new.message.tool_call_id in tail.open_calls
     unit = tail.unit if answers else seq
     turn_id = new.turn_id if new.turn_id is not None else _determine_turn(tail, kind)
@@ -87,6 +91,23 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         unit=open_unit,
         open_calls=open_calls,
         anchor=seq if tail.anchor is None and kind == "user" else tail.anchor,
+    )
+
+
+def _make_note(tail: Tail, new: NewEntry) -> Entry:
+    """Return the entry of a note. It changes nothing in the log's tail except the next `seq`, so calls stay open around it."""
+    return Entry(
+        seq=tail.next_seq,
+        turn_id=max(tail.turn_id, 0),
+        unit=tail.next_seq,
+        timestamp=new.timestamp,
+        tokens=0,
+        total=tail.total,
+        digest=tail.digest,
+        message=new.message,
+        metadata=new.metadata,
+        agent=new.agent,
+        retired_by=tail.next_seq,
     )
 
 

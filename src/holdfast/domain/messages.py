@@ -21,6 +21,8 @@ from holdfast.domain.medium import DetachedData, build_identity
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
+NOTE = "note"
+"""Role of a note, which is not a message: no model and no chat client ever receives it. Its payload is its `origin`."""
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 REASONING_PARTS = frozenset({"thinking", "redacted_thinking"})
 """Types of parts of a reply that contain the model's reasoning."""
@@ -87,6 +89,11 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
     tool_call_id: str | None = None
     name: str | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
+    origin: Any = None
+    """The message in the format of the program that wrote it, or the payload of a note: any JSON value. It is stored with the
+    message, and never sent, counted, compared, searched or shown in prompts."""
+    origin_held: tuple[DetachedData, ...] = ()
+    """References to data that were detached from `origin`, like `Part.held`. Never accepted from outside."""
 
     @property
     def text(self) -> str:
@@ -106,8 +113,8 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
 
     @property
     def visible(self) -> bool:
-        """True for messages that chat clients show and resend: all except tool results and assistant messages with tool calls."""
-        return self.role != "tool" and not self.tool_calls
+        """True for messages that chat clients show and resend: all except tool results, assistant messages with tool calls, and notes."""
+        return self.role not in ("tool", NOTE) and not self.tool_calls
 
     def evolve(self, **changes: Any) -> Message:
         """Return a copy of the message with the given fields changed."""
@@ -127,6 +134,11 @@ def encode_payload(message: Message) -> bytes:
 def decode_payload(payload: bytes) -> Message:
     """Decode a message from the bytes that `encode_payload` returned."""
     return _payload_decoder.decode(payload)
+
+
+def encode_without_origin(message: Message) -> bytes:
+    """Encode a message without its origin, to hash what a model receives."""
+    return encode_payload(message if message.origin is None else message.evolve(origin=None, origin_held=()))
 
 
 def encode_canonical(message: Message) -> bytes:

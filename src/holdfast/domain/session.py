@@ -10,12 +10,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.domain.messages import GENESIS, SYSTEM_ROLES, Message
+from holdfast.domain.messages import GENESIS, NOTE, SYSTEM_ROLES, Message
 from holdfast.errors import StoreCorrupt
 
-Kind = Literal["system", "user", "assistant", "calls", "result"]
-"""Kind of an entry: `calls` is an assistant message with tool calls, `result` is a tool message, and `system` includes
-the role `developer`."""
+Kind = Literal["system", "user", "assistant", "calls", "result", "note"]
+"""Kind of an entry: `calls` is an assistant message with tool calls, `result` is a tool message, `system` includes
+the role `developer`, and `note` is an entry that is not a message."""
 CompactionKind = Literal["summary", "digest"]
 """A model writes a summary. A digest is made without a model."""
 CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
@@ -119,7 +119,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     importance: float | None = None
     pinned: bool = False
     retired_by: int | None = None
-    """`seq` of the entry that replaced this one; None while this entry is live."""
+    """`seq` of the entry that replaced this one; None while this entry is live. A note is never live: until it is retired,
+    this is its own `seq`, so nothing that reads the live path reads notes."""
     erased: bool = False
     """True if the content was erased on request. The digest of the content is kept."""
     alias: bytes | None = None
@@ -130,6 +131,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def kind(self) -> Kind:
         """Kind of the entry's message."""
         return get_kind(self.message)
+
+    @property
+    def is_note(self) -> bool:
+        """True for a note, which is in the log but is not a message."""
+        return self.message.role == NOTE
+
+    @property
+    def replaced_by(self) -> int | None:
+        """`seq` of the entry that replaced this one; None for a live message, and for a note that is not retired."""
+        return None if self.retired_by == self.seq else self.retired_by
 
 
 class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -384,7 +395,7 @@ class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     messages: int
     """Live messages."""
     retired: int
-    """Retired messages."""
+    """Retired messages, and notes."""
     bytes: int
     """Bytes of all messages as stored."""
     compactions: int
@@ -436,6 +447,8 @@ def get_kind(message: Message) -> Kind:
     """Return the kind of an entry with this message."""
     if message.role == "tool":
         return "result"
+    if message.role == NOTE:
+        return "note"
     if message.tool_calls:
         return "calls"
     return "system" if message.role in SYSTEM_ROLES else message.role  # type: ignore[return-value]  # user, assistant
@@ -489,6 +502,8 @@ def estimate_message_bytes(message: Message) -> int:
         size += _CALL_BYTES + estimate_text_bytes(call.arguments) + len(call.id) + len(call.name)
     if message.extra:
         size += estimate_value_bytes(message.extra)
+    if message.origin is not None:
+        size += estimate_value_bytes(message.origin)
     return size
 
 

@@ -197,7 +197,7 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
         store,
         ref,
         lambda entry: entry.retired_by is None,  # entries that are live now were live too when the branch was
-        keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq,
+        keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq and not entry.is_note,
         stop=seq + 1,
         descending=True,
         retired=True,
@@ -208,7 +208,9 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
         store,
         ref,
         lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
-        keep=lambda entry: entry.retired_by == end.retired_by,  # not the entries of a branch that was retired earlier
+        keep=lambda entry: (
+            entry.retired_by == end.retired_by and not entry.is_note
+        ),  # not the entries of a branch that was retired earlier
         start=seq + 1,
         stop=end.retired_by,
         retired=True,

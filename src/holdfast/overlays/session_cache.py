@@ -319,7 +319,9 @@ class TenantCache:
             self.forget(ref)
             return
         entries = [
-            self._share_message(entry) if entry.digest in self._messages else entry for entry in appended.entries
+            self._share_message(entry) if entry.digest in self._messages else entry
+            for entry in appended.entries
+            if not entry.is_note
         ]
         for entry in entries:
             self._admit(cached, entry)

@@ -16,7 +16,7 @@ from msgspec import UnsetType
 
 from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, check_name
 from holdfast.domain.history import OldEntry
-from holdfast.domain.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
+from holdfast.domain.messages import DIGEST_SIZE, NOTE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
 from holdfast.domain.origins import is_valid_ranges
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
@@ -453,11 +453,13 @@ def _encode_message(message: Message, param: str) -> bytes:
         type(message) is Message
         and type(message.content) is str
         and (message.tool_calls, message.tool_call_id, message.name, message.extra) == ((), None, None, {})
+        and message.origin is None
     )
     if not is_plain:
         _check_types(message, param)
-    if message.role not in ROLES:
-        raise InvalidMessage(f"role must be one of {', '.join(ROLES)}, not {message.role!r}", param=f"{param}.role")
+    if message.role not in ROLES and message.role != NOTE:
+        roles = ", ".join((*ROLES, NOTE))
+        raise InvalidMessage(f"role must be one of {roles}, not {message.role!r}", param=f"{param}.role")
     try:
         payload = encode_payload(message)
     except UNWRITABLE as exc:

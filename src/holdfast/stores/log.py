@@ -11,6 +11,10 @@ succeeds and the others raise `StaleSession`.
 `retired_by` is the `seq` of the first appended entry. The live path is the sequence of entries that are not retired. Running
 totals, digests, units and turns of appended entries continue from the live path (`holdfast.domain.log.extend` after `rewind`).
 
+**Notes.** An entry with the role `note` is not a message. It is never on the live path, and changes neither its totals, digests,
+units and turns nor `Session.messages`; its `retired_by` is its own `seq`. An append with `retire_from=n` also retires the notes with
+`seq >= n`, and they then get the same `retired_by` as messages. Only `entries` with `retired` or `notes` returns notes.
+
 **Idempotency.** If an `append` has the `idempotency_key` of an earlier append to the session, it writes nothing. It returns the
 result of the earlier append, with `replayed` true, or raises `IdempotencyConflict` if the `fingerprint` differs. In such a
 replay, `Appended.session` is the session as it is now, and `Appended.version` is the version after the first append. A
@@ -205,6 +209,7 @@ class LogStore(Protocol):
         limit: int | None = None,
         descending: bool = False,
         retired: bool = False,
+        notes: bool = False,
     ) -> tuple[Entry, ...]:
         """Return at most `limit` entries with `start <= seq < stop`, in order of `seq`.
 
@@ -214,7 +219,8 @@ class LogStore(Protocol):
             stop: the end of the range, exclusive; None: the end of the log.
             limit: maximum number of entries; None: no limit.
             descending: if True, return the entries newest first; `limit` then selects the newest ones of the range.
-            retired: if True, include retired entries; if False, return only the live path.
+            retired: if True, return the whole log: also retired entries and notes; if False, return only the live path.
+            notes: if True, include notes that are not retired.
         """
         ...
 

@@ -14,6 +14,7 @@ from holdfast.domain.session import (
     ERASED,
     Claim,
     CompactionStatus,
+    Entry,
     NewCompaction,
     NewEntry,
     Session,
@@ -158,6 +159,11 @@ def advance_session(
         usage=usage,
         tail=tail,
     )
+
+
+def count_messages(written: Sequence[Entry]) -> int:
+    """Return the number of entries that are messages. The other ones are notes."""
+    return sum(not entry.is_note for entry in written)
 
 
 def resolve_claim(session: Session, write: Append) -> Claim | None:

@@ -59,9 +59,23 @@ class _LogReplay:
         leaves = math.inf if entry.retired_by is None else entry.retired_by
         self._check(entry.seq == self.read, "is missing")
         self._path.retire_until(entry.seq)
+        if entry.is_note:
+            self._check_note(entry)
+            return
         self._check(entry.seq < leaves and self._path.can_retire_at(leaves), "is retired by the wrong entry")
         self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
         self._path.append(self._derive_tail(self._path.tail, entry), leaves)
+        self.read += 1
+
+    def _check_note(self, entry: Entry) -> None:
+        """Check a note against the live path that precedes it, and pass over it."""
+        tail, by = self._path.tail, entry.retired_by
+        self._check(
+            by is not None and entry.seq <= by <= self._session.tail.next_seq, "is a note, but is not stored as one"
+        )
+        self._check(entry.turn_id == max(tail.turn_id, 0), "is a note of a wrong turn")
+        self._check(entry.tokens == 0 and entry.total == tail.total, "has a wrong running total")
+        self._check(entry.digest == tail.digest, "has a wrong digest: it or one before it was changed")
         self.read += 1
 
     def finish(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,7 +36,7 @@ def take_out_data(
         plain: False to leave data in place that are not in base64, or are in unusual fields.
     """
     return tuple(
-        _map_media_parts(message, lambda part: _detach_part_data(part, contents, plain=plain)) for message in messages
+        _map_stored_media(message, lambda part: _detach_part_data(part, contents, plain=plain)) for message in messages
     )
 
 
@@ -47,7 +47,7 @@ def _detach_part_data(part: Part, contents: dict[bytes, bytes], *, plain: bool) 
 
 def restore_data(message: Message, contents: Mapping[bytes, bytes]) -> Message:
     """Return the message with its media data restored. Data that are missing from `contents` stay detached."""
-    return _map_media_parts(message, lambda part: _restore_part_data(part, contents))
+    return _map_stored_media(message, lambda part: _restore_part_data(part, contents))
 
 
 def _restore_part_data(part: Part, contents: Mapping[bytes, bytes]) -> Part:
@@ -72,15 +72,30 @@ def _get_text_at(extra: Any, one: DetachedData) -> str:
     return str(extra)
 
 
-def list_hashes(messages: Iterable[Message]) -> tuple[bytes, ...]:
-    """Return the SHA-256 of all detached data that the messages refer to, in order and without duplicates."""
-    parts = (part for message in messages for part in message.media)
-    return tuple(dict.fromkeys(one.hash for part in parts for one in part.held))
+def list_hashes(messages: Iterable[Message], *, origins: bool = True) -> tuple[bytes, ...]:
+    """Return the SHA-256 of all detached data that the messages refer to, in order and without duplicates.
+
+    Args:
+        messages: the messages.
+        origins: False leaves out data that were detached from origins, which no model receives.
+    """
+    found: dict[bytes, None] = {}
+    for message in messages:
+        for part in message.media:
+            found.update(dict.fromkeys(one.hash for one in part.held))
+        if origins and message.origin_held:
+            found.update(dict.fromkeys(one.hash for one in message.origin_held))
+    return tuple(found)
 
 
 def count_chars(messages: Iterable[Message]) -> int:
-    """Return the number of characters in media parts, as an estimate of the cost of detaching their data."""
-    return sum(_count_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
+    """Return the number of characters in media parts and origins, as an estimate of the cost of detaching their data."""
+    chars = 0
+    for message in messages:
+        chars += sum(_count_chars(part.extra) for part in message.media if part.type in KINDS)
+        if message.origin is not None:
+            chars += _count_chars(message.origin)
+    return chars
 
 
 def _count_chars(value: Any) -> int:
@@ -88,6 +103,24 @@ def _count_chars(value: Any) -> int:
         return len(value)
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return sum(map(_count_chars, inner))
+
+
+_ORIGIN = "origin"
+
+
+def _map_stored_media(message: Message, change: Callable[[Part], Part]) -> Message:
+    """Return the message with `change` applied to its media parts and its origin; the same object if nothing changes."""
+    message = _map_media_parts(message, change)
+    if message.origin is None:
+        return message
+    before = _wrap_origin(message)
+    after = change(before)
+    return message if after is before else message.evolve(origin=after.extra[_ORIGIN], origin_held=after.held)
+
+
+def _wrap_origin(message: Message) -> Part:
+    """Return the origin of a message as a media part, because its data are detached and restored like those of parts."""
+    return Part("file", None, {_ORIGIN: message.origin}, message.origin_held)
 
 
 def _map_media_parts(message: Message, change: Any) -> Message:
@@ -183,6 +216,11 @@ def _describe(part: Part) -> str:
     if found.url is not None:
         return f": {found.url[:_URL_CHARS]}"
     return ": " + ", ".join(filter(None, [found.name, *_list_properties(found.mime, found.size, found.length)]))
+
+
+def mark_origin(message: Message) -> Any:
+    """Return the origin of a message, with a description in place of its detached data."""
+    return mark_part(_wrap_origin(message))[_ORIGIN]
 
 
 def _list_properties(mime: str | None, size: tuple[int, int] | None, count: int | None) -> list[str | None]:

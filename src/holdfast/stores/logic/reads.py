@@ -70,11 +70,19 @@ def list_sessions(
 
 
 def read_entries(
-    tenant: str, ref: SessionRef, *, start: int, stop: int | None, limit: int | None, descending: bool, retired: bool
+    tenant: str,
+    ref: SessionRef,
+    *,
+    start: int,
+    stop: int | None,
+    limit: int | None,
+    descending: bool,
+    retired: bool,
+    notes: bool,
 ) -> Steps[tuple[Entry, ...]]:
     """Return entries of a log in order of `seq`."""
     row = yield from read_session_row(tenant, ref)
-    name = ("log" if retired else "live") + ("_backward" if descending else "_forward")
+    name = ("log" if retired else "noted" if notes else "live") + ("_backward" if descending else "_forward")
     bounds = (start, ENDLESS if stop is None else stop, ENDLESS if limit is None else limit)
     rows = yield Query(name, (row[0], *bounds))
     return tuple(decode_entry(found) for found in rows)

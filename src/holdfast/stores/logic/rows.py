@@ -31,8 +31,8 @@ from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, make_key
 
-KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
-"""The kinds of entries. A kind is stored as its index here. SQL statements contain the indexes of the last two."""
+KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result", "note")
+"""The kinds of entries. A kind is stored as its index here. SQL statements contain the indexes of `calls` and `result`."""
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 _FIRST_HIDDEN: Final = 3
 """Index of the first kind that clients do not see; see `Message.visible`."""

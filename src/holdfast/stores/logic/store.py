@@ -194,11 +194,12 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         limit: int | None = None,
         descending: bool = False,
         retired: bool = False,
+        notes: bool = False,
     ) -> tuple[Entry, ...]:
         checks.check_ref(ref)
         if limit is not None:
             checks.check_limit(limit, lowest=0, highest=None)
-        flags = {"descending": descending, "retired": retired}
+        flags = {"descending": descending, "retired": retired, "notes": notes}
         return await self._read(
             partial(reads.read_entries, self.tenant, ref, start=start, stop=stop, limit=limit, **flags), ref=ref
         )

@@ -60,6 +60,7 @@ from holdfast.stores.record_checks import EncodedChange, encode_changes
 from holdfast.stores.session_changes import (
     advance_session,
     check_version,
+    count_messages,
     fill_unset,
     install_session,
     make_session,
@@ -252,15 +253,19 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
     if write.retire_from is not None:
         gone, base = yield from _rewind_tail(pk, base, write.retire_from)
     written, tail = continue_log(base, write.entries)
-    after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
+    after = advance_session(
+        session, write, tail, claim, live=count_messages(written) - gone, size=sum(map(len, payloads))
+    )
     delta = write.state_delta
     plans = (yield from state_steps.plan_changes(tenant, session.user_id, delta)) if delta else ()
     if gone and write.retire_from is not None:
         after = evolve(after, reshaped=after.version)
         yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
         yield from update_after_retirement(pk, write.retire_from, after.version)
+    if write.retire_from is not None:
+        yield Query("notes_retire", (pk, write.retire_from, session.tail.next_seq))
     scope = make_scope(tenant, session.user_id)
-    if len(written) == 1 and not written[0].erased:
+    if len(written) == 1 and not _has_past(written[0]):
         yield Query("entry_insert", encode_entry(pk, written[0], payloads[0], scope))
     elif written:
         yield from _write_entries(pk, written, payloads, scope)
@@ -337,7 +342,7 @@ def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> S
     live = old.retired_by is None
     message = erased_message(old.message)
     payload = encode_payload(message)
-    count = old.tokens if tokens is None else tokens
+    count = old.tokens if tokens is None or old.is_note else tokens
     shift = count - old.tokens
     yield Query("entry_erase_live" if live else "entry_erase_retired", (pk, seq, payload, count))
     # Entries that were written while this one was live include it in their totals, up to the entry that retired it.

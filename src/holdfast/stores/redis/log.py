@@ -27,7 +27,7 @@ from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.redis.owned_records import write_record_changes
-from holdfast.stores.session_changes import advance_session, fill_unset, refuse_stale, resolve_claim
+from holdfast.stores.session_changes import advance_session, count_messages, fill_unset, refuse_stale, resolve_claim
 
 LOOKBACK: Final = 16
 """Number of entries that are read per round trip when a log is searched backwards."""
@@ -99,7 +99,7 @@ class LogMethods(Handle):
         old = records.decode_entry(data, retired=not is_live)
         before = records.decode_entry_field(data, "payload", retired=not is_live)
         message = erased_message(old.message)
-        payload, count = encode_payload(message), old.tokens if tokens is None else tokens
+        payload, count = encode_payload(message), old.tokens if tokens is None or old.is_note else tokens
         shift = count - old.tokens
         changes = await compactions.CompactionChanges.load(tx, needed=True)
         uses = await media.read_uses(tx, seq)
@@ -137,6 +137,7 @@ class LogMethods(Handle):
         limit: int | None = None,
         descending: bool = False,
         retired: bool = False,
+        notes: bool = False,
     ) -> tuple[Entry, ...]:
         if limit is not None:
             checks.check_limit(limit, lowest=0, highest=None)
@@ -145,9 +146,11 @@ class LogMethods(Handle):
         commands = [make_live_range(keys, *bounds, descending=descending)]
         if retired:
             commands.append(_make_retired_range(keys, *bounds, descending=descending))
+        elif notes:
+            commands.append((b"notes", keys.retired, *commands[0][2:]))
         _, found = await tx.read_session(*commands)
         entries = [records.decode_entry(data) for data in found[0]]
-        if retired:
+        if retired or notes:
             entries += [records.decode_entry(data, retired=True) for data in found[1]]
             entries.sort(key=lambda entry: entry.seq, reverse=descending)
         return tuple(entries if limit is None else entries[:limit])
@@ -242,7 +245,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     retired_count, base = await _rewind(tx, session.tail, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(
-        session, write, tail, claim, live=len(written) - retired_count, size=sum(map(len, payloads))
+        session, write, tail, claim, live=count_messages(written) - retired_count, size=sum(map(len, payloads))
     )
     after = evolve(after, reshaped=after.version) if retired_count else after
     start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if retired_count else None
@@ -254,6 +257,8 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     if cut is not None:
         tx.queue("retire", tx.keys.log, Key(tx.keys.retired), cut, records.encode_retired_by(start))
         changes.retire(cut)
+    if write.retire_from is not None:
+        tx.queue("retire_notes", tx.keys.retired, max(write.retire_from, 0), records.encode_retired_by(start))
     write_entries(tx, written, payloads)
     write_calls(tx, write.calls)
     media.store_media(tx, write.entries, written, fresh_media, write.media)

@@ -160,7 +160,7 @@ HEAD_BYTES: Final = _HEAD.size
 _RETIRED: Final = struct.Struct(">Q")
 """Format of a retired entry's prefix: the `seq` of the entry that retired it."""
 RETIRED_BYTES: Final = _RETIRED.size
-KINDS: Final[tuple[Kind, ...]] = ("system", "user", "assistant", "calls", "result")
+KINDS: Final[tuple[Kind, ...]] = ("system", "user", "assistant", "calls", "result", "note")
 """The kinds of entries. A kind is stored as its index here."""
 CALLS, RESULT = 3, 4
 _NUMBER_OF: Final = {kind: number for number, kind in enumerate(KINDS)}

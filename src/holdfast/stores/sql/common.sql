@@ -220,6 +220,10 @@ UPDATE entries SET total = total + :shift WHERE session = :session AND seq >= :s
 -- Retire the end of the live path.
 UPDATE entries SET retired_by = :retired_by WHERE session = :session AND seq >= :start AND retired_by IS NULL
 
+-- notes_retire(session, start, retired_by) --
+-- Retire the notes from a `seq` on that are not retired.
+UPDATE entries SET retired_by = :retired_by WHERE session = :session AND seq >= :start AND retired_by IS NOT NULL AND retired_by = seq
+
 -- entries_count_from(session, start) --
 -- Count the live entries from a `seq` on.
 SELECT count(*) FROM entries WHERE session = :session AND seq >= :start AND retired_by IS NULL
@@ -278,6 +282,20 @@ ORDER BY seq LIMIT :limit
 SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NULL
 UNION ALL
 SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL
+ORDER BY seq DESC LIMIT :limit
+
+-- noted_forward(session, start, stop, limit) --
+-- Return a range of the live path, merged with the notes that are not retired: those that are stored as retired by their own `seq`.
+SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NULL
+UNION ALL
+SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq
+ORDER BY seq LIMIT :limit
+
+-- noted_backward(session, start, stop, limit) --
+-- Return a range of the live path merged with the notes that are not retired, newest first.
+SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NULL
+UNION ALL
+SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq
 ORDER BY seq DESC LIMIT :limit
 
 -- mark_last(tenant, user_id, session int, wanted) --

@@ -79,6 +79,17 @@ function special.retire(key, retired, from, by)
   end
 end
 
+-- Retire the notes from `from` on that are not retired: those that are stored as retired by their own `seq`.
+function special.retire_notes(key, from, by)
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, from, '+inf')) do
+    local seq = string.sub(entry, 9, 16)
+    if string.sub(entry, 1, 8) == seq then
+      redis.call('ZREM', key, entry)
+      redis.call('ZADD', key, string.format('%.0f', struct.unpack('>I8', seq)), by .. string.sub(entry, 9))
+    end
+  end
+end
+
 -- Replace an entry of the live path.
 function special.rewrite(key, seq, entry)
   local _, index = find_entry(key, tonumber(seq))

@@ -24,6 +24,31 @@ function special.range(key, start, stop, limit, descending)
   return found
 end
 
+-- Return at most `limit` notes that are not retired, in the same way. They are stored as retired by their own `seq`.
+function special.notes(key, start, stop, limit, descending)
+  local command = descending == '1' and 'ZREVRANGEBYSCORE' or 'ZRANGEBYSCORE'
+  local low, high = start, stop == '-1' and '+inf' or '(' .. stop
+  if descending == '1' then
+    low, high = high, low
+  end
+  local found, at, most = {}, 0, tonumber(limit)
+  while true do
+    local page = redis.call(command, key, low, high, 'LIMIT', at, PAGE)
+    for _, entry in ipairs(page) do
+      if most >= 0 and #found >= most then
+        return found
+      end
+      if string.sub(entry, 1, 8) == string.sub(entry, 9, 16) then
+        found[#found + 1] = entry
+      end
+    end
+    if #page < PAGE then
+      return found
+    end
+    at = at + PAGE
+  end
+end
+
 -- Return the number of live entries from `start` on.
 function special.count(key, start)
   return redis.call('LLEN', key) - find_index(key, tonumber(start))

@@ -71,6 +71,14 @@ SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :s
 -- log_backward --
 SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop ORDER BY seq DESC LIMIT :limit
 
+-- noted_forward --
+SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND (retired_by IS NULL OR retired_by = seq)
+ORDER BY seq LIMIT :limit
+
+-- noted_backward --
+SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND (retired_by IS NULL OR retired_by = seq)
+ORDER BY seq DESC LIMIT :limit
+
 -- mark_last --
 SELECT max(place) - 1
 FROM JSON_TABLE(CONVERT(:wanted USING utf8mb4), '$[*]' COLUMNS
