@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.context import prefix_diff as trails
 from holdfast.context.prefix_diff import Prefix, PrefixTracker, hash_messages
-from holdfast.domain.messages import Message, encode_payload
+from holdfast.domain.messages import Message, encode_without_origin
 
 _PROMPT = st.tuples(st.lists(st.sampled_from(["a", "b", "c"]), max_size=8), st.integers(0, 9), st.booleans())
 
@@ -54,9 +54,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(message: Message) -> bytes:
         texts.append(message.text)
-        return encode_payload(message)
+        return encode_without_origin(message)
 
-    monkeypatch.setattr(trails, "encode_payload", noted)
+    monkeypatch.setattr(trails, "encode_without_origin", noted)
     return texts
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Cut, Window
-from holdfast.domain.messages import Message, encode_payload
+from holdfast.domain.messages import Message, encode_without_origin
 
 HASH_SIZE = 16
 """Bytes of a prompt's hash."""
@@ -90,7 +90,7 @@ def hash_messages(messages: Sequence[Message]) -> str:
 
 def _update_hash(hasher: hashlib.blake2b, messages: Sequence[Message]) -> None:
     for message in messages:
-        hasher.update(encode_payload(message))
+        hasher.update(encode_without_origin(message))
         hasher.update(b"\n")
 
 

@@ -48,7 +48,8 @@ class Presence(msgspec.Struct, frozen=True, gc=False):
 
     state: State
     decision: str
-    """The decision as in `Run`. Also `erased`, `retired` (removed by an edit or a rewind) or `later` (written after the prompt)."""
+    """The decision as in `Run`. Also `erased`, `retired` (removed by an edit or a rewind) or `later` (written after the prompt), or
+    `note` (not a message)."""
     reason: str
     block: str | None = None
     """The block in which the message is sent; None if it is not sent as a message of its own."""
@@ -81,10 +82,8 @@ class PromptContents:
 
     def find_presence(self, entry: Entry) -> Presence:
         """Return the extent to which the prompt contains an entry, and the reason."""
-        if entry.erased:
-            return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
-        if entry.retired_by is not None:
-            return Presence("no", "retired", f"removed by an edit or a rewind; message {entry.retired_by} came next")
+        if (absence := _explain_absence(entry)) is not None:
+            return absence
         run = self._find_run(entry.seq)
         if run is None:
             return Presence("no", "later", "written after this prompt")
@@ -140,6 +139,17 @@ class PromptContents:
             for block, text, flat in self._others:
                 if words := _find(phrase, text, flat, self._marker):
                     yield Excerpt(block, words)
+
+
+def _explain_absence(entry: Entry) -> Presence | None:
+    """Return why no prompt contains the entry's content; None if it is a message of the live path."""
+    if entry.is_note:
+        return Presence("no", "note", "a note, which is never sent")
+    if entry.erased:
+        return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
+    if entry.retired_by is not None:
+        return Presence("no", "retired", f"removed by an edit or a rewind; message {entry.retired_by} came next")
+    return None
 
 
 def split_phrases(message: Message) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.media.parts import count_chars
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry
 from holdfast.tokens import STORED
@@ -32,6 +33,8 @@ def is_long(messages: Sequence[Message]) -> bool:
         chars += len(one.content) if type(one.content) is str else len(one.text)
         for call in one.tool_calls:
             chars += len(call.arguments)
+        if one.origin is not None:
+            chars += count_chars((one,))
     return chars > _THREAD_CHARS
 
 

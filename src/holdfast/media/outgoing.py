@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import msgspec
 
@@ -17,12 +18,21 @@ from holdfast.stores.base import Store
 from holdfast.wire.openai import convert_parts
 
 
-async def restore_media(store: Store, ref: SessionRef, messages: Sequence[Message]) -> tuple[Message, ...]:
+async def restore_media(
+    store: Store, ref: SessionRef, messages: Sequence[Message], *, origins: bool = False
+) -> tuple[Message, ...]:
     """Return messages of a session with their media data put back.
 
     If the data of a medium were erased in the meantime, its part keeps the mark that replaced the data.
+
+    Args:
+        store: the store of the session.
+        ref: the session.
+        messages: the messages.
+        origins: True to put data back into their origins too, which no model receives.
     """
-    hashes = await run_cpu(list_hashes, messages, long=len(messages) > INLINE_MESSAGES)
+    listed = partial(list_hashes, messages, origins=origins)
+    hashes = await run_cpu(listed, long=len(messages) > INLINE_MESSAGES)
     if not hashes:
         return tuple(messages)
     contents = await store.media(ref, hashes)
@@ -47,7 +57,7 @@ async def restore_entries(
     Raises:
         StoreCorrupt: `strict` is set, and the data of a medium are missing.
     """
-    messages = await restore_media(store, ref, [entry.message for entry in entries])
+    messages = await restore_media(store, ref, [entry.message for entry in entries], origins=True)
     if strict and (missing := list_hashes(messages)):
         raise StoreCorrupt(f"session {ref.id!r}: a message refers to a medium that is not there: {missing[0].hex()}")
     return tuple(

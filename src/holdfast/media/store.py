@@ -91,9 +91,9 @@ async def take_media_out(
 
 
 def has_media(messages: Sequence[Message]) -> bool:
-    """Return True if any of the messages has a part that is not text."""
+    """Return True if any of the messages has a part that is not text, or an origin, which may contain media."""
     for message in messages:  # noqa: SIM110 - a generator would cost every turn several calls
-        if type(message.content) is tuple and message.media:
+        if message.origin is not None or (type(message.content) is tuple and message.media):
             return True
     return False
 

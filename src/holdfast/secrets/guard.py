@@ -220,6 +220,7 @@ class Sweep:
             "tool_calls": self._clean_calls(message.tool_calls, f"{place}.tool_calls", sent),
             "name": self.clean_text(message.name or "", f"{place}.name", sent=sent) or message.name,
             "extra": self.clean_value(message.extra, place, sent=sent, media=True),
+            "origin": self.clean_value(message.origin, f"{place}.origin", sent=sent, media=True),
         }
         same = all(value is getattr(message, name) for name, value in changed.items())
         return message if same else message.evolve(**changed)

@@ -17,7 +17,7 @@ from holdfast.context.escaping import derive_marker
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.domain.calibration import Learned
 from holdfast.domain.log import extend
-from holdfast.domain.messages import Message, encode_payload
+from holdfast.domain.messages import Message, encode_without_origin
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import InvalidRequest
 from holdfast.sessions.context_preview import Context, Preview, to_context
@@ -104,5 +104,5 @@ def _get_secret() -> bytes:
 def _derive_marker(conversation: Sequence[Message]) -> str:
     """Return the marker of a conversation, which stays the same while messages are added and cannot be guessed."""
     first = next((one for one in conversation if one.role == "user"), None)
-    identity = b"" if first is None else encode_payload(first)
+    identity = b"" if first is None else encode_without_origin(first)
     return derive_marker(_get_secret(), hashlib.blake2b(identity, digest_size=16).hexdigest())

@@ -41,7 +41,7 @@ from holdfast.context.values import (
     weigh_keyed_value,
     weigh_value,
 )
-from holdfast.domain.messages import ToolCall, encode_payload
+from holdfast.domain.messages import ToolCall, encode_without_origin
 from holdfast.domain.session import TRANSFER
 
 HANDLE = 48
@@ -165,7 +165,7 @@ def read_unit(unit: Unit) -> Reading:
     if unit.instructs or unit.refused:
         return Reading([], (), ())  # a system message is not data, and refused messages are left out
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
-    messages = (encode_payload(entry.message) for entry in unit.entries)
+    messages = (encode_without_origin(entry.message) for entry in unit.entries)
     key = make_analysis_key(
         b"lines", str(unit.first).encode(), unit.by.encode(errors="replace"), handed_over, *messages
     )
