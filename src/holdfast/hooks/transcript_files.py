@@ -32,7 +32,7 @@ from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Redactor
 from holdfast.wire.exports import Imported, parse_export, parse_old_fields, parse_own_fields
-from holdfast.wire.openai import parse_message, to_chat_message, to_entry_json
+from holdfast.wire.openai import parse_log_message, to_chat_message, to_entry_json
 
 DEFAULT: Final = "default"
 """Tenant and user for which a file is named by the session id alone."""
@@ -177,14 +177,14 @@ class RetirementTracker:
         self._known = known
         self._first: dict[int, int] = {}
         for entry in before:
-            if entry.retired_by is not None:
-                self._first[entry.retired_by] = entry.seq
+            if entry.replaced_by is not None:
+                self._first[entry.replaced_by] = entry.seq
 
     def track(self, entry: Entry) -> Iterator[Retirement]:
         """Take the next entry of the log, and yield the retirements whose lines come before its line."""
         yield from self.list_before(entry.seq)
-        if entry.retired_by is not None:
-            self._first.setdefault(entry.retired_by, entry.seq)
+        if entry.replaced_by is not None:
+            self._first.setdefault(entry.replaced_by, entry.seq)
 
     def list_before(self, next_seq: int) -> Iterator[Retirement]:
         """Yield the retirement whose line comes before the line of the entry `next_seq`, if there is one."""
@@ -366,7 +366,7 @@ def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
 def _is_valid_entry(data: Mapping[str, Any]) -> bool:
     try:
         message = to_message(data)
-        parse_message(message)
+        parse_log_message(message)
         parse_own_fields(message, voice=False)
         parse_old_fields(message, "message")
     except (InvalidMessage, InvalidRequest):

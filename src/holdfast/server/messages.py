@@ -26,7 +26,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
-from holdfast.wire.openai import parse_messages, to_entry_json
+from holdfast.wire.openai import parse_log_messages, to_entry_json
 from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage
 from holdfast.wire.voice import find_records
 
@@ -82,7 +82,13 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     if query.after is not None:
         start, stop = (0, query.after) if descending else (query.after + 1, None)
     found = await call.hf.store.entries(
-        session.ref, start=start, stop=stop, limit=query.limit + 1, descending=descending, retired=query.retired
+        session.ref,
+        start=start,
+        stop=stop,
+        limit=query.limit + 1,
+        descending=descending,
+        retired=query.retired,
+        notes=True,
     )
     has_more = len(found) > query.limit
     items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, found[: query.limit])]
@@ -136,7 +142,7 @@ def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str,
     Raises:
         InvalidRequest: a message is not valid, or there are none.
     """
-    messages = parse_messages(given, name)
+    messages = parse_log_messages(given, name)
     if not messages:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
     return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]

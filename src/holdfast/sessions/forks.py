@@ -83,7 +83,7 @@ async def copy_entries(
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
     """
     store, ref = engine.store, session.ref
-    entries = [entry if pins else _remove_pins(entry) for entry in await store.entries(ref, stop=stop)]
+    entries = [entry if pins else _remove_pins(entry) for entry in await store.entries(ref, stop=stop, notes=True)]
     last = entries[-1] if entries else None
     if entries:
         await store.share(ref, session.identity)
@@ -172,16 +172,23 @@ async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
     if last is None or last.turn_id != at_turn:
         turns = f"its last one is {session.tail.turn_id}" if session.messages else "it has none yet"
         raise InvalidRequest(f"session {session.id!r} has no turn {at_turn}; {turns}", param="at_turn")
-    return await _find_unit_end(store, session.ref, low)
+    return await _find_unit_end(store, session.ref, low, session.tail.next_seq)
 
 
-async def _find_unit_end(store: Store, ref: SessionRef, stop: int) -> int:
-    """Return the position after the tool results at `stop` that answer earlier calls, or `stop` if there are none."""
+async def _find_unit_end(store: Store, ref: SessionRef, stop: int, end: int) -> int:
+    """Return the position after the tool results at `stop` that answer earlier calls, and after the notes that follow.
+
+    Args:
+        store: the store.
+        ref: the session.
+        stop: the position after a message.
+        end: the end of the log, which is returned if no other message follows.
+    """
     while True:
         page = await store.entries(ref, start=stop, limit=100)
         for entry in page:
             if entry.kind != "result" or entry.unit >= stop:
-                return stop
+                return entry.seq
             stop = entry.seq + 1
         if len(page) < 100:
-            return stop
+            return end

@@ -52,7 +52,7 @@ from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import split_system, to_chat_message, to_entry_json
 from holdfast.wire.request_fields import check_keywords
-from holdfast.wire.sendable import Sendable, check_text, get_own_fields, to_messages
+from holdfast.wire.sendable import Sendable, check_text, get_own_fields, make_note, refuse_notes, to_messages
 from holdfast.wire.voice import make_attributed_records, make_plain_records
 
 P = ParamSpec("P")
@@ -128,7 +128,7 @@ class SessionHandle(ExplainedSession):
 
     async def messages(self) -> list[dict[str, Any]]:
         """Return the live path as Chat Completions messages."""
-        return [to_chat_message(entry.message) for entry in await self.entries()]
+        return [to_chat_message(entry.message) for entry in await self.entries() if not entry.is_note]
 
     async def entries(
         self,
@@ -139,7 +139,7 @@ class SessionHandle(ExplainedSession):
         descending: bool = False,
         retired: bool = False,
     ) -> tuple[Entry, ...]:
-        """Return entries of the log, with all fields of each message and with media.
+        """Return entries of the log, notes included, with all fields of each message and with media.
 
         Args:
             start: the lowest `seq`.
@@ -153,7 +153,7 @@ class SessionHandle(ExplainedSession):
                 check_whole(value, name)
         store = self._engine.store
         read = await store.entries(
-            self.ref, start=start, stop=stop, limit=limit, descending=descending, retired=retired
+            self.ref, start=start, stop=stop, limit=limit, descending=descending, retired=retired, notes=True
         )
         return await restore_entries(store, self.ref, read)
 
@@ -182,8 +182,9 @@ class SessionHandle(ExplainedSession):
 
     async def append(
         self,
-        messages: Sendable | Sequence[Sendable],
+        messages: Sendable | Sequence[Sendable] = (),
         *,
+        note: Any = None,
         expect: int | None = None,
         expect_log: str | None = None,
         retire_from: int | None = None,
@@ -196,7 +197,10 @@ class SessionHandle(ExplainedSession):
 
         Args:
             messages: one message or several. A message given as a dict may have `pinned`, `importance` (0 to 1),
-                `timestamp` (milliseconds) and `metadata` in addition to Chat Completions' own fields.
+                `timestamp` (milliseconds), `metadata` and `origin` in addition to Chat Completions' own fields. A dict with the role
+                `note` is a note with its payload in `origin`.
+            note: the payload of a note to write after the messages: any JSON value. The log keeps a note, but no model receives
+                it, and it changes no prompt. None: no note.
             expect: the version that the session must have; None: any.
             expect_log: the `log_marker` that the session must have; None: any. Unlike the version, only changes of the log
                 change it.
@@ -217,6 +221,8 @@ class SessionHandle(ExplainedSession):
         delta = _to_delta(state)
         with self._engine.mask_errors():
             made, own = to_messages(messages), get_own_fields(messages)
+        if note is not None:
+            made, own = [*made, make_note(note)], [*own, {}]
         entries = await make_entries(made, own, timestamp=self._engine.clock())
         write = Append(
             entries=entries,
@@ -490,6 +496,7 @@ class SessionHandle(ExplainedSession):
         """
         with self._engine.mask_errors():
             messages, own = to_messages(given), get_own_fields(given)
+        refuse_notes(messages)
         system, incoming = split_system(messages)
         check_kind(interrupt, "interrupt", Mapping | None, "an object")
         if interrupt is not None and (unknown := [name for name in interrupt if name not in HEARD]):

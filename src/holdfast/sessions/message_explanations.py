@@ -40,7 +40,7 @@ MATCHES: Final = 10
 _PAGE: Final = 200
 """Messages that are read at a time in a search for text."""
 _REDACTED: Final = "[REDACTED:"
-_GONE: Final = frozenset({"erased", "retired"})
+_GONE: Final = frozenset({"erased", "retired", "note"})
 """Decisions about a message that no setting can change."""
 
 

@@ -12,7 +12,7 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import OldEntry, rebuild_log
 from holdfast.domain.media.parts import take_out_data
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.origins import copy_origins
 from holdfast.domain.record import Record
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
@@ -79,13 +79,14 @@ async def export_session(
 
 
 async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
-    """Return a session and its log at one moment."""
+    """Return a session and its log at one moment. Notes are included; retired messages and notes only with `retired`."""
     if not retired:
         rows = await store.window(ref, None)
-        return rows.session, rows.entries
+        if rows.session.tail.next_seq == rows.session.messages:  # there are no notes
+            return rows.session, rows.entries
     for _ in range(TRIES):
         session = (await store.get(ref)).require_intact()
-        entries = await store.entries(ref, retired=True)
+        entries = await store.entries(ref, retired=retired, notes=True)
         if (await store.get(ref)).version == session.version:
             return session, entries
     raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
@@ -137,7 +138,8 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: i
     """
     try:
         session = await store.get(ref)
-        if session.damaged or (not read.has_retired and session.messages != len(read.messages)):
+        count = sum(message.role != NOTE for message in read.messages)
+        if session.damaged or (not read.has_retired and session.messages != count):
             return session, True
         calls = "calls" in read.given_past  # then retired messages were exported too, if there were any
         found = await export_session(store, ref, retired=read.has_retired or calls, calls=calls, digests=True, now=now)

@@ -23,7 +23,7 @@ from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
-from holdfast.wire.openai import list_moved_media
+from holdfast.wire.openai import list_moved_media, parse_origin
 from holdfast.wire.sendable import Sendable, to_message
 
 
@@ -114,11 +114,12 @@ class OpenTurn:
         """For each of `messages`: the log entries that it comes from. Read it before the next `next`."""
         return join_sources(list_message_sources(self.working_set), list_moved_media(self.messages))
 
-    def add(self, message: Sendable, *, usage: Any = None) -> None:
-        """Add a reply or a tool result. It is written by `next`, or at the end of the turn.
+    def add(self, message: Sendable, *, usage: Any = None, origin: Any = None) -> None:
+        """Add a reply, a tool result or a note. It is written by `next`, or at the end of the turn.
 
         Args:
             message: a dict, a message of an SDK, or a text, which becomes an assistant's message.
+            origin: the message in your framework's own format, any JSON value. It is stored with the message and never sent.
             usage: for a reply, the usage that the provider reported, in Chat Completions format, as a dict or the SDK's
                 object. It is added to the session's usage, and calibrates token counts.
 
@@ -136,6 +137,8 @@ class OpenTurn:
         engine = self._turn.engine
         with engine.mask_errors():
             made = to_message(message, "message", text_role="assistant")
+            if origin is not None:
+                made = made.evolve(origin=parse_origin(origin))
         if engine.guard is not None:
             engine.guard.mask_messages(
                 [made], place="added"

@@ -20,7 +20,7 @@ from holdfast.domain.history import Past
 from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.media.placeholders import restore_media
 from holdfast.domain.medium import KINDS, Kind
-from holdfast.domain.messages import DIGEST_SIZE, Message, Part
+from holdfast.domain.messages import DIGEST_SIZE, NOTE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
 from holdfast.domain.participants import check_participants
 from holdfast.domain.record import PutRecord, Record, encode_record_value
@@ -31,7 +31,7 @@ from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import MOST, check_whole, is_number, is_whole
 from holdfast.stores.sessions import OWN_FIELDS
 from holdfast.wire.artifacts import ArtifactObject
-from holdfast.wire.openai import dump_model, parse_message, parse_messages, read_medium, split_system, to_entry_json
+from holdfast.wire.openai import dump_model, parse_log_messages, parse_message, read_medium, split_system, to_entry_json
 from holdfast.wire.records import export_record, parse_exported_record
 from holdfast.wire.sessions import SessionObject
 from holdfast.wire.voice import INTERNAL, check_metadata, find_records
@@ -354,7 +354,7 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
         data = restore_media(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: an imported session must have messages", param="messages")
-    messages = parse_messages(data["messages"], name)
+    messages = parse_log_messages(data["messages"], name)
     raw = [dump_model(item) for item in data["messages"]]
     placed_items = [(item, f"{name}[{at}]") for at, item in enumerate(raw)]
     fields = [
@@ -520,7 +520,7 @@ def parse_own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = 
         if not fits(value):
             raise InvalidMessage(f"{prefix}{name} must be {words}, not {value!r}"[:300], param=prefix + name)
         found[name] = float(value) if name == "importance" else value
-    if voice and "metadata" in found:
+    if voice and "metadata" in found and data.get("role") != NOTE:
         found["metadata"] = check_metadata(data.get("role"), found["metadata"], where)
     return found
 

@@ -8,15 +8,15 @@ Completions cannot express without loss is left unchanged.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.media.parts import get_frames, mark_part
+from holdfast.domain.media.parts import get_frames, mark_origin, mark_part
 from holdfast.domain.medium import Medium, find_medium
-from holdfast.domain.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
+from holdfast.domain.messages import NOTE, ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
 
@@ -206,15 +206,69 @@ def parse_message(data: Any, where: str = "message") -> Message:
     return message
 
 
+def parse_log_message(data: Any, where: str = "message") -> Message:
+    """Parse a message that is written to a log by its owner: it may also have an `origin`, and it may be a note.
+
+    Chat requests are parsed with `parse_message`, so their clients can set neither.
+
+    Raises:
+        InvalidMessage: The object is not a valid message or note. The error names the field and what is allowed.
+    """
+    if type(data) is dict and "origin" not in data and data.get("role") != NOTE:
+        return parse_message(data, where)
+    fields = _to_mapping(data, where)
+    origin = fields.pop("origin", None)
+    if fields.get("role") != NOTE:
+        message = parse_message(fields, where)
+        return message if origin is None else message.evolve(origin=origin)
+    content = fields.get("content", UNSET)
+    if content is not UNSET and not isinstance(content, str | None):
+        raise InvalidMessage(f"{where}.content of a note must be a string, or left out", param=f"{where}.content")
+    for name in fields:
+        if name not in _OF_A_NOTE:
+            place, allowed = f"{where}.{name}", "its payload in origin, content, metadata, agent and timestamp"
+            raise InvalidMessage(f"{place}: a note has only {allowed}", param=place)
+    text = _check_text(content, f"{where}.content") if isinstance(content, str) else UNSET
+    return Message(role=NOTE, content=text, origin=origin)
+
+
+def parse_origin(value: Any, where: str = "origin") -> Any:
+    """Return a copy of an origin as plain JSON values.
+
+    Raises:
+        InvalidMessage: The value cannot be written as JSON.
+    """
+    try:
+        return _to_json_value(value, where)
+    except RecursionError as exc:
+        raise InvalidMessage(f"{where} is nested too deeply", param=where) from exc
+
+
+_OF_A_NOTE = frozenset({"role", "content"}) | OWN_FIELDS - {"pinned", "importance"}
+
+
+def parse_log_messages(data: Any, where: str = "messages") -> list[Message]:
+    """Parse a list of messages and notes that are written to a log; see `parse_log_message`.
+
+    Raises:
+        InvalidMessage: The data is not a list, or a message is invalid. The error names the first invalid one.
+    """
+    return _parse_list(data, where, parse_log_message)
+
+
 def parse_messages(data: Any, where: str = "messages") -> list[Message]:
     """Parse a list of messages.
 
     Raises:
         InvalidMessage: The data is not a list, or a message is invalid. The error names the first invalid one.
     """
+    return _parse_list(data, where, parse_message)
+
+
+def _parse_list(data: Any, where: str, parse: Callable[[Any, str], Message]) -> list[Message]:
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         raise InvalidMessage(f"{where} must be a list of messages", param=where)
-    return [parse_message(item, f"{where}[{at}]") for at, item in enumerate(data)]
+    return [parse(item, f"{where}[{at}]") for at, item in enumerate(data)]
 
 
 def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list[Message]]:
@@ -246,7 +300,10 @@ def to_chat_message(message: Message) -> dict[str, Any]:
 
 def to_entry_json(entry: Entry) -> dict[str, Any]:
     """Return an entry with all its fields, as in Holdfast's own routes and exports."""
-    data = {"seq": entry.seq, "turn_id": entry.turn_id, **to_chat_message(entry.message), "timestamp": entry.timestamp}
+    message = entry.message
+    data = {"seq": entry.seq, "turn_id": entry.turn_id, **to_chat_message(message), "timestamp": entry.timestamp}
+    if message.origin is not None:
+        data["origin"] = mark_origin(message) if message.origin_held else message.origin
     if entry.agent is not None:
         data["agent"] = entry.agent
     if entry.metadata:
@@ -256,8 +313,8 @@ def to_entry_json(entry: Entry) -> dict[str, Any]:
         data["importance"] = entry.importance
     if entry.pinned:
         data["pinned"] = True
-    if entry.retired_by is not None:
-        data["retired_by"] = entry.retired_by
+    if entry.replaced_by is not None:
+        data["retired_by"] = entry.replaced_by
     if entry.erased:
         data["erased"] = True
     return data

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import NOTE, Message
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.exports import check_turns, parse_own_fields
-from holdfast.wire.openai import parse_message, to_chat_message
+from holdfast.wire.openai import parse_log_message, to_chat_message
 from holdfast.wire.voice import find_records
 
 Sendable = str | Mapping[str, Any] | Message | Any
@@ -66,13 +66,34 @@ def to_message(given: Sendable, where: str, *, text_role: str) -> Message:
         InvalidMessage: The message is invalid.
     """
     if isinstance(given, str):
-        return parse_message({"role": text_role, "content": given}, where)
+        return parse_log_message({"role": text_role, "content": given}, where)
     if isinstance(given, Message):
         try:
-            return parse_message(to_chat_message(given), where)
+            return parse_log_message({**to_chat_message(given), "origin": given.origin}, where)
         except (AttributeError, TypeError) as exc:
             raise InvalidMessage(f"{where} is a Message with fields of wrong types: {exc}", param=where) from exc
-    return parse_message(given, where)
+    return parse_log_message(given, where)
+
+
+def make_note(payload: Any, where: str = "note") -> Message:
+    """Return a note with this payload, a JSON value.
+
+    Raises:
+        InvalidMessage: The payload is not JSON.
+    """
+    return parse_log_message({"role": NOTE, "origin": payload}, where)
+
+
+def refuse_notes(messages: Sequence[Message]) -> None:
+    """Reject notes where only messages are allowed.
+
+    Raises:
+        InvalidMessage: One of the messages is a note.
+    """
+    for at, message in enumerate(messages):
+        if message.role == NOTE:
+            param = f"messages[{at}].role"
+            raise InvalidMessage(f"{param} is {NOTE!r}: write notes with session.append() or turn.add()", param=param)
 
 
 def check_text(value: Any, name: str, *, none: bool = False) -> None:

@@ -87,6 +87,16 @@ Agent = Annotated[str | UnsetType, json_schema(description="the agent that wrote
 Pinned = Annotated[bool | UnsetType, json_schema(description="if true, it is never evicted from the working set")]
 
 
+LogRole = Literal["system", "developer", "user", "assistant", "tool", "note"]
+Origin = Annotated[
+    Any,
+    json_schema(
+        description="the message in the format of the program that wrote it, or the payload of a note: any JSON. It is stored"
+        " with the message and never sent"
+    ),
+]
+
+
 class ChatMessage(Message, kw_only=True):
     """A Chat Completions message. Unknown fields are kept and returned unchanged.
 
@@ -99,16 +109,23 @@ class ChatMessage(Message, kw_only=True):
 
 
 class NewMessage(ChatMessage, kw_only=True):
-    """A message to append to a log, with Holdfast's own fields. Unknown fields are kept and returned unchanged."""
+    """A message to append to a log, with Holdfast's own fields. Unknown fields are kept and returned unchanged.
 
+    With the role `note`, it is a note: a payload in `origin` that the log keeps, and that is never sent.
+    """
+
+    role: LogRole  # type: ignore[assignment]  # one role more
+    origin: Origin = UNSET
     agent: Agent = UNSET
     pinned: Pinned = UNSET
     importance: Importance | UnsetType = UNSET
 
 
 class Entry(Message, kw_only=True):
-    """A message in a log, with all its fields. Unknown fields are kept and returned unchanged."""
+    """A message in a log, with all its fields. Unknown fields are kept and returned unchanged. With the role `note`, it is a note."""
 
+    role: LogRole  # type: ignore[assignment]  # one role more
+    origin: Origin = UNSET
     seq: Count
     """Position in the log: from 0, without gaps."""
     turn_id: TurnId
