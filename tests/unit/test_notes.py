@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast.context.build import Request, build
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.history import rebuild_log, to_old_entry
@@ -20,6 +21,7 @@ from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall, InvalidMessage
 from holdfast.tokens import STORED
 from holdfast.wire.openai import parse_log_message, parse_message, to_chat_message
+from holdfast.wire.transcripts import Recording, read_recordings
 from tests.unit.strategies import Event, Log, events, requests
 
 PAYLOAD = {"event": "handoff", "to": "billing", "id": "secret payload"}
@@ -140,3 +142,25 @@ def test_a_note_with_other_fields_is_refused(note: dict[str, Any], param: str) -
     with pytest.raises(InvalidMessage) as refused:
         parse_log_message(note)
     assert refused.value.param == param
+
+
+def test_recordings_are_read_without_notes() -> None:
+    """`holdfast replay` reads an export with notes as if it had none."""
+    note, hi = {"role": "note", "origin": 1}, {"role": "user", "content": "hi"}
+    lines = [
+        {"id": "a", "messages": [hi, note, hi]},
+        [note, hi],
+        {**note, "session_id": "b"},
+        {**hi, "session_id": "b"},
+    ]
+    read = list(read_recordings([msgspec.json.encode(line) for line in lines], "file"))
+    assert [[message.role for message in one.messages] for one in read if isinstance(one, Recording)] == [
+        ["user", "user"],
+        ["user"],
+        ["user"],
+    ]
+
+
+def test_only_messages_are_fitted() -> None:
+    with pytest.raises(InvalidMessage, match="role"):
+        holdfast.fit([{"role": "note", "origin": 1}], budget=100)

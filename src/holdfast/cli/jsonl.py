@@ -20,7 +20,7 @@ import click
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import IMPORT_LINE_BYTES, IMPORT_VALUES
 from holdfast.wire.exports import Imported, parse_export, parse_own_fields
-from holdfast.wire.openai import parse_message
+from holdfast.wire.openai import parse_log_message
 from holdfast.wire.strict_json import decode_json
 
 STDIO = "-"
@@ -170,6 +170,6 @@ def _parse_message(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if "role" not in data or data.get("session_id") is None:
         raise InvalidMessage("the object needs messages, or a role and a session_id")
     message = {key: value for key, value in data.items() if key != "session_id"}
-    parse_message(message)
+    parse_log_message(message)
     parse_own_fields(message, "message")
     return str(data["session_id"]), message

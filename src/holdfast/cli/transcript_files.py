@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.transcript_files import RETIRED, parse_line, read_lines, to_message
-from holdfast.wire.openai import parse_message
+from holdfast.wire.openai import parse_log_message
 
 CONTEXT_CHARACTERS: Final = 60
 """Maximum characters of text that are shown before a match, and after it."""
@@ -47,7 +47,7 @@ class TranscriptEntry(NamedTuple):
     def message(self) -> Message | None:
         """The message of the entry, or None if it is not valid."""
         try:
-            return parse_message(to_message(self.data))
+            return parse_log_message(to_message(self.data))
         except InvalidMessage:
             return None
 

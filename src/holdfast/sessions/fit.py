@@ -23,7 +23,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.sessions.context_preview import Context, Preview, to_context
 from holdfast.tokens import STORED
 from holdfast.wire.openai import move_media_after_results, split_system
-from holdfast.wire.sendable import Sendable, check_text, to_messages
+from holdfast.wire.sendable import Sendable, check_text, refuse_notes, to_messages
 
 
 def fit(
@@ -69,7 +69,9 @@ def fit(
         raise InvalidRequest("give a budget in tokens, or the model whose context window applies", param="budget")
     given = {"strategy": strategy, "budget": budget, **options}
     settings = parse({name: value for name, value in given.items() if value is not None}, where="")
-    system, conversation = split_system(to_messages(messages))
+    parsed = to_messages(messages)
+    refuse_notes(parsed)
+    system, conversation = split_system(parsed)
     entries = _make_entries(conversation)
     request = _make_request(settings, model, max_tokens, tools)
     request = msgspec.structs.replace(request, system=system, dialect=check_dialect(dialect))

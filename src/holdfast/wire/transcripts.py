@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import NOTE, Message
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
-from holdfast.wire.openai import parse_message, parse_messages
+from holdfast.wire.openai import parse_log_message, parse_log_messages
 from holdfast.wire.voice import find_records
 
 
@@ -58,7 +58,8 @@ def read_recordings(lines: Iterable[bytes], source: str) -> Iterator[Recording |
             yield read
         else:
             session_id, message = read
-            gathered.setdefault(session_id, []).append(message)
+            if message.role != NOTE:
+                gathered.setdefault(session_id, []).append(message)
     for session_id, messages in gathered.items():
         yield Recording(session_id, tuple(messages))
 
@@ -66,18 +67,23 @@ def read_recordings(lines: Iterable[bytes], source: str) -> Iterator[Recording |
 def _parse_recording(line: bytes, name: str) -> Recording | tuple[str, Message]:
     data = _decode(line)
     if isinstance(data, list):
-        return Recording(name, tuple(parse_messages(data)))
+        return Recording(name, _parse_messages(data))
     if not isinstance(data, dict):
         raise InvalidMessage(
             "a line must be an object with messages, a list of messages, or a message with a session_id"
         )
     if "messages" in data or "contents" in data:
         given, where = _find_records(data)
-        return Recording(_get_name(data, name), tuple(parse_messages(given, where)))
+        return Recording(_get_name(data, name), _parse_messages(given, where))
     if "role" in data and "session_id" in data:
         message = {key: value for key, value in data.items() if key != "session_id"}
-        return str(data["session_id"]), parse_message(message)
+        return str(data["session_id"]), parse_log_message(message)
     raise InvalidMessage("the object has neither messages nor a role with a session_id")
+
+
+def _parse_messages(data: Any, where: str = "messages") -> tuple[Message, ...]:
+    """Return the messages of a recording. The notes of an export are left out."""
+    return tuple(message for message in parse_log_messages(data, where) if message.role != NOTE)
 
 
 def _find_records(data: dict[str, Any]) -> tuple[Any, str]:
