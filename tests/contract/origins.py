@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace as evolve
 
 from holdfast.domain.origins import Origin
 from holdfast.domain.session import Ending, SessionRef
-from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 
@@ -118,3 +119,21 @@ async def test_invalid_origins_are_refused(store: Store) -> None:
             await store.replace(session(FORK, origins=ranges), [user("a")])
     with pytest.raises(InvalidRequest):
         await store.create(session(FORK, origins=RANGES))
+
+
+async def test_a_write_adds_origins_to_those_of_the_session(store: Store) -> None:
+    """A session without origins first gets one for its own entries. A refused write adds none."""
+    await _forked(store)
+    await store.replace(session(REF, identity="parent"), [user("a"), user("b")])
+    more = (Origin(3, "parent", 1), Origin(4, "parent", 4))
+    write = Append(entries=[user("A"), user("b")], retire_from=0, timestamp=3, origins=more)
+    with pytest.raises(StaleSession):
+        await store.append(REF, evolve(write, expect=99))
+    assert _found(await store.origins("ann", ["s1"])) == {}
+    await store.append(REF, write)
+    assert _found(await store.origins("ann", ["s1"])) == {"s1": (*OWN, *more)}
+    again = (Origin(6, "parent", 1), Origin(7, "parent", 7))
+    await store.append(REF, Append(entries=[user("A"), user("b")], retire_from=0, timestamp=3, origins=again))
+    assert _found(await store.sharing("ann", "parent"))["s1"] == (*OWN, *more, *again)
+    with pytest.raises(InvalidRequest, match="origins"):
+        await store.append(REF, evolve(write, origins=more[::-1]))

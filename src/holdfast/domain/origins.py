@@ -73,16 +73,35 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
     """
     if not seqs:
         return ()
-    found = [*(find_origin(origins, seq) for seq in seqs), EntryOrigin(identity, len(seqs))]
-    ranges = [Origin(0, *found[0])]
-    for at, (last, one) in enumerate(pairwise(found), 1):
+    return _join_ranges([*(find_origin(origins, seq) for seq in seqs), EntryOrigin(identity, len(seqs))], 0)
+
+
+def repeat_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str, first: int) -> tuple[Origin, ...]:
+    """Return the ranges that a session gets when it appends copies of its own entries again.
+
+    Args:
+        origins: the ranges that the session has so far.
+        seqs: the `seq` of each entry that is appended again, in order.
+        identity: the session's identity. All entries after the copies have it as their source.
+        first: the `seq` of the first copy.
+    """
+    if not seqs:
+        return ()
+    end = first + len(seqs)
+    return _join_ranges([*(find_origin(origins, seq) for seq in seqs), EntryOrigin(identity, end)], first)
+
+
+def _join_ranges(found: Sequence[EntryOrigin], first: int) -> tuple[Origin, ...]:
+    """Return the ranges of consecutive entries with these origins; `first` is the `seq` of the first one."""
+    ranges = [Origin(first, *found[0])]
+    for at, (last, one) in enumerate(pairwise(found), first + 1):
         if one != (last.source, last.seq + 1):
             ranges.append(Origin(at, *one))
     return tuple(ranges)
 
 
-def is_valid_ranges(origins: Sequence[Origin]) -> bool:
-    """Return True if a session can have these ranges: they are in order, and the first one begins at 0."""
+def is_valid_ranges(origins: Sequence[Origin], *, start: int = 0) -> bool:
+    """Return True if a session can have these ranges: they are in order, and the first one begins at `start`."""
     firsts = [one.first for one in origins]
-    in_order = not firsts or (firsts[0] == 0 and all(one < other for one, other in pairwise(firsts)))
+    in_order = not firsts or (firsts[0] == start and all(one < other for one, other in pairwise(firsts)))
     return in_order and all(one.source and one.source_first >= 0 for one in origins)

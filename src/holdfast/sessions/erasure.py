@@ -17,7 +17,7 @@ class ErasedMessage(NamedTuple):
 
     entry: Entry
     copies: tuple[tuple[str, int], ...]
-    """Session id and `seq` of the same message in each other session of the user."""
+    """Session id and `seq` of the same message in each other session of the user, and at other places of its own log."""
 
 
 async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> ErasedMessage:

@@ -35,7 +35,7 @@ from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
-from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry
+from holdfast.sessions.log_writes import append_to_log, clear_log, pop_entry, replace_entry
 from holdfast.sessions.message_explanations import ExplainedSession
 from holdfast.sessions.records import Records
 from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
@@ -52,7 +52,15 @@ from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.openai import split_system, to_chat_message, to_entry_json
 from holdfast.wire.request_fields import check_keywords
-from holdfast.wire.sendable import Sendable, check_text, get_own_fields, make_note, refuse_notes, to_messages
+from holdfast.wire.sendable import (
+    Sendable,
+    check_flag,
+    check_text,
+    get_own_fields,
+    make_note,
+    refuse_notes,
+    to_messages,
+)
 from holdfast.wire.voice import make_attributed_records, make_plain_records
 
 P = ParamSpec("P")
@@ -235,6 +243,32 @@ class SessionHandle(ExplainedSession):
             records=records,
         )
         return await self._write(write, expect_log)
+
+    async def replace(self, seq: int, message: Sendable, *, erase: bool = False) -> Entry:
+        """Replace a message of the live path, and return its new entry. Later messages stay in order, with new numbers.
+
+        The new message has the turn, agent and pin of the old one.
+
+        Args:
+            seq: the message to replace.
+            message: the new message, with the same fields as in `append`; a text is a message of the user.
+            erase: True erases the old content for good, also in sessions that share it. False keeps it in the log, off the live
+                path.
+
+        Raises:
+            EntryNotFound: the live path has no such message.
+            InvalidMessage: the message is not valid, or tool calls would be left without results, or results without calls.
+            InvalidRequest: a turn of the session is open in this task.
+        """
+        check_whole(seq, "seq")
+        check_flag(erase, "erase")
+        with self._engine.mask_errors():
+            made, own = to_messages(message), get_own_fields(message)
+            refuse_notes(made)
+        if len(made) != 1:
+            raise InvalidRequest("message must be one message", param="message")
+        entry = await replace_entry(self._engine, self.ref, seq, made[0], own[0], erase=erase)
+        return (await restore_entries(self._engine.store, self.ref, [entry]))[0]
 
     async def write(
         self,

@@ -1,14 +1,21 @@
-"""Write to a session's log outside of turns: append under conditions, remove the newest entry, clear the log."""
+"""Write to a session's log outside of turns: append under conditions, replace an entry, remove the newest one, clear the log."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.history import to_new_entry
+from holdfast.domain.log import erase_content
+from holdfast.domain.messages import Message
+from holdfast.domain.origins import get_ranges, repeat_origins
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.errors import Conflict, StaleSession
+from holdfast.engine.entries import count_tokens, make_entries
+from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, StaleSession
+from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append, Appended
 
 TRIES: Final = 64
@@ -78,6 +85,87 @@ async def clear_log(engine: Engine, ref: SessionRef) -> Session:
     """
     async with engine.lock_between_turns(ref):
         return (await _write(engine, ref, Append(retire_from=0, timestamp=engine.clock()))).session
+
+
+async def replace_entry(
+    engine: Engine, ref: SessionRef, seq: int, message: Message, fields: Mapping[str, Any], *, erase: bool
+) -> Entry:
+    """Replace a message of the live path and return its new entry. Everything after it is appended again, in the same turns.
+
+    The copies of later entries keep their origin, so an erasure of one of them finds every copy. The new entry has the turn, the
+    agent and the pin of the old one, unless `fields` says otherwise.
+
+    Args:
+        engine: the tenant's engine.
+        ref: the session.
+        seq: the message to replace.
+        message: the new message.
+        fields: Holdfast's own fields of the new message, as arguments of `NewEntry`.
+        erase: True to erase the old content afterwards, here and in sessions that share it.
+
+    Raises:
+        EntryNotFound: the live path has no such message.
+        InvalidMessage: tool calls would be left without results, or results without calls.
+        SessionNotFound: there is no such session.
+        InvalidRequest: a turn of the session is open in this task.
+    """
+    async with engine.lock_between_turns(ref):
+        for _ in range(TRIES):
+            session = await engine.store.get(ref)
+            entries = await engine.store.entries(ref, start=seq, notes=True)
+            if not entries or entries[0].seq != seq or entries[0].is_note:
+                raise EntryNotFound(ref.id, seq)
+            old, later = entries[0], entries[1:]
+            _check_replacement(old, message)
+            kept = {"turn_id": old.turn_id, "agent": old.agent, "pinned": old.pinned}
+            new = await make_entries([message], [{**kept, **fields}], timestamp=engine.clock())
+            origins = (await engine.store.origins(ref.user_id, [ref.id])).get(ref.id, ())
+            write = Append(
+                entries=[*new, *map(to_new_entry, later)],
+                timestamp=engine.clock(),
+                expect=session.version,
+                retire_from=seq,
+                origins=repeat_origins(
+                    get_ranges(origins, session.identity),
+                    [entry.seq for entry in later],
+                    session.identity,
+                    session.tail.next_seq + 1,
+                ),
+            )
+            try:
+                written = (await _write(engine, ref, write)).entries[0]
+            except StaleSession:
+                continue
+            if erase:
+                tokens = (await count_tokens([erase_content(old.message)]))[0]
+                await erase_everywhere(engine, ref, seq, tokens=tokens)
+            return written
+    raise _make_conflict(ref)
+
+
+def _check_replacement(old: Entry, message: Message) -> None:
+    """Check that every tool call keeps its result, and every result its call.
+
+    Raises:
+        InvalidMessage: they do not.
+    """
+    before = old.message
+    if before.role == "tool" and (message.role, message.tool_call_id) != ("tool", before.tool_call_id):
+        wanted = f"it must be a tool message with tool_call_id {before.tool_call_id!r}"
+    elif before.role != "tool" and message.role == "tool":
+        wanted = "a tool message can only replace the result of the same call"
+    elif _list_call_ids(before) != _list_call_ids(message):
+        ids = ", ".join(_list_call_ids(before))
+        wanted = (
+            f"it must have the tool calls {ids}" if ids else "it cannot have tool calls, which would have no results"
+        )
+    else:
+        return
+    raise InvalidMessage(f"message {old.seq} cannot be replaced by this one: {wanted}", param="message")
+
+
+def _list_call_ids(message: Message) -> list[str]:
+    return sorted(call.id for call in message.tool_calls)
 
 
 async def _write(engine: Engine, ref: SessionRef, write: Append) -> Appended:

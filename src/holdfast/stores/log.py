@@ -73,6 +73,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.fact_choices import Choice
+from holdfast.domain.origins import Origin
 from holdfast.domain.record import RecordChange
 from holdfast.domain.session import (
     Claim,
@@ -140,6 +141,9 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Contents to which the entries refer, by SHA-256. Contents that the session already has can be left out."""
     records: Sequence[RecordChange] = ()
     """Changes of the session's records, see `holdfast.stores.records`. If one is stale, nothing of the write takes effect."""
+    origins: Sequence[Origin] = ()
+    """Ranges that are added to the session's origins, because entries of this write are copies of earlier ones. They begin after
+    the ranges that the session has."""
     claim: Claim | None = None
     """The claim of the turn that this write begins or renews."""
     release: str | None = None

@@ -4,7 +4,8 @@
 also those of retired entries. Withdrawn sessions are left out. Erasing an entry removes its alias, but not its digest.
 
 **Origins** record which entries of a session are copies of another session's entries, see `holdfast.domain.origins`. If a
-session is created as a copy, `NewSession.origins` contains them. `remove` and `replace` delete the origins of a session.
+session is created as a copy, `NewSession.origins` contains them; `Append.origins` adds those of entries that a session repeats.
+`remove` and `replace` delete the origins of a session.
 """
 
 from __future__ import annotations

@@ -145,7 +145,10 @@ class Entry(Message, kw_only=True):
 
 
 class Copy(Answer):
-    """A copy of the message in another session: a fork, or the session it was forked from."""
+    """A copy of the message in another session: a fork, or the session it was forked from.
+
+    It is in the same session if the message was repeated there, after a replacement of one before it.
+    """
 
     session_id: str
     seq: Count

@@ -104,12 +104,17 @@ def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
     row = yield from read_session_row(tenant, ref)
     if decode_session(row).identity != identity:
         raise SessionNotFound(ref.id)
-    if not (yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))):
-        yield from keep_origins(row[0], get_ranges((), identity))
+    yield from add_origins(row[0], tenant, ref, identity, ())
+
+
+def add_origins(pk: int, tenant: str, ref: SessionRef, identity: str, more: Sequence[Origin]) -> Steps[None]:
+    """Add ranges to the origins of a session. If it has none yet, it first gets one for its own entries."""
+    known = yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))
+    yield from keep_origins(pk, (*(() if known else get_ranges((), identity)), *more))
 
 
 def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
-    """Store the origins of a session that has none yet."""
+    """Store ranges of a session's origins."""
     if origins:
         yield Many("origin_insert", [(pk, one.first, one.source, one.source_first) for one in origins])
 

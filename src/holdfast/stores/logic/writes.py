@@ -38,7 +38,7 @@ from holdfast.stores.logic.compactions import (
     update_after_retirement,
 )
 from holdfast.stores.logic.lifecycle import write_end
-from holdfast.stores.logic.matching import keep_origins
+from holdfast.stores.logic.matching import add_origins, keep_origins
 from holdfast.stores.logic.reads import read_session_row
 from holdfast.stores.logic.records import RecordPlan, plan_record_changes, write_record_plan
 from holdfast.stores.logic.rows import (
@@ -258,17 +258,15 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
     )
     delta = write.state_delta
     plans = (yield from state_steps.plan_changes(tenant, session.user_id, delta)) if delta else ()
-    if gone and write.retire_from is not None:
-        after = evolve(after, reshaped=after.version)
-        yield Query("entries_retire", (pk, write.retire_from, session.tail.next_seq))
-        yield from update_after_retirement(pk, write.retire_from, after.version)
     if write.retire_from is not None:
-        yield Query("notes_retire", (pk, write.retire_from, session.tail.next_seq))
+        after = yield from _retire_entries(pk, write.retire_from, session.tail.next_seq, after, gone)
     scope = make_scope(tenant, session.user_id)
     if len(written) == 1 and not _has_past(written[0]):
         yield Query("entry_insert", encode_entry(pk, written[0], payloads[0], scope))
     elif written:
         yield from _write_entries(pk, written, payloads, scope)
+    if write.origins:
+        yield from add_origins(pk, tenant, ref, session.identity, write.origins)
     if write.calls:
         yield Many("call_insert", [encode_call(pk, call) for call in write.calls])
     if has_media:
@@ -388,6 +386,24 @@ def _plan_records(pk: int, session: Session, write: Append) -> Steps[RecordPlan]
     """Plan the changes of the session's records. Raises `StaleRecord`."""
     key = (session.tenant, session.user_id, pk)
     return (yield from plan_record_changes(key, encode_changes(write.records), write.timestamp))
+
+
+def _retire_entries(pk: int, start: int, by: int, after: Session, gone: int) -> Steps[Session]:
+    """Retire the end of the live path, and notes; return the session after it.
+
+    Args:
+        pk: primary key of the session.
+        start: lowest `seq` that is retired.
+        by: the `retired_by` of what is retired.
+        after: the session after the write.
+        gone: number of live entries that are retired.
+    """
+    if gone:
+        after = evolve(after, reshaped=after.version)
+        yield Query("entries_retire", (pk, start, by))
+        yield from update_after_retirement(pk, start, after.version)
+    yield Query("notes_retire", (pk, start, by))
+    return after
 
 
 def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:

@@ -242,6 +242,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     claim = resolve_claim(session, write)
     refuse_stale(session, write)
     fresh_media = await media.load_media_uses(tx, write.entries, write.media)
+    origins = await matching.load_origins(tx, session, write.origins)
     retired_count, base = await _rewind(tx, session.tail, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(
@@ -260,6 +261,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     if write.retire_from is not None:
         tx.queue("retire_notes", tx.keys.retired, max(write.retire_from, 0), records.encode_retired_by(start))
     write_entries(tx, written, payloads)
+    matching.store_origins(tx, origins)
     write_calls(tx, write.calls)
     media.store_media(tx, write.entries, written, fresh_media, write.media)
     if after is not session:

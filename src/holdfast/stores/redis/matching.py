@@ -219,7 +219,18 @@ def unmark_alias(tx: Transaction, seq: int) -> None:
     tx.queue("unmark", tx.keys.marks, _encode_place(seq, alias=True))
 
 
+async def load_origins(tx: Transaction, session: Session, more: Sequence[Origin]) -> Sequence[Origin]:
+    """Return the origins that a session has when ranges are added. If it has none yet, it first gets one for its own entries.
+
+    Nothing is read, and nothing returned, if there are no ranges to add.
+    """
+    if not more:
+        return ()
+    (found,) = await tx.read((b"HGET", tx.keys.shared, tx.keys.field))
+    return (*(get_ranges((), session.identity) if found is None else _decode_origins(found)), *more)
+
+
 def store_origins(tx: Transaction, origins: Sequence[Origin]) -> None:
-    """Store the origins of a session that has none yet."""
+    """Store all origins of a session."""
     if origins:
         tx.queue("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))
