@@ -373,6 +373,22 @@ MCP_MESSAGE_BYTES: Final = 16 * MIB
 """One message of an MCP server, usually a result with media in base64. A larger message closes the connection."""
 MCP_MEDIA: Final = 20
 """Images, recordings and files of one MCP result that are stored as artifacts."""
+MCP_CALLS: Final = 8
+"""Calls of the MCP server that run for one principal at the same time. More calls wait."""
+MCP_CALLS_WAITING: Final = 64
+"""Calls of the MCP server that wait for one principal. More are refused."""
+MCP_CALL_SECONDS: Final = 60.0
+"""Seconds that one call of the MCP server may take, without the time that it waits for others."""
+MCP_REQUEST_BYTES: Final = 256 * 1024
+"""One request to the MCP server, over HTTP."""
+MCP_READ_TOKENS: Final = 32_000
+"""Most tokens of a session that one call of the MCP server returns."""
+MCP_RESULTS: Final = 20
+"""Memories or hits that one call of the MCP server returns."""
+MCP_SNIPPET_CHARS: Final = 600
+"""The part of a message that a search over MCP shows."""
+MCP_PAGE: Final = 50
+"""Sessions or resources on one page of the MCP server."""
 PATTERN_CHARS: Final = 10_000
 """Longest custom pattern for finding secrets."""
 PATTERNS: Final = 100

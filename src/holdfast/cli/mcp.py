@@ -1,0 +1,47 @@
+"""`holdfast mcp`: serve memories and sessions to an assistant, over standard input and output."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.stores import run_with_store, store_options
+from holdfast.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from holdfast.holdfast import Holdfast
+
+
+@click.command
+@click.option(
+    "--user", metavar="ID", default="default", show_default=True, help="User whose sessions and memories are served."
+)
+@click.option("--agent", metavar="NAME", help="Agent that remembers, and whose own memories are recalled too.")
+@click.option("--read-only", is_flag=True, help="Serve only the tools that read.")
+@store_options
+def mcp(user: str, agent: str | None, store: str | None, config: str | None, *, read_only: bool) -> None:
+    """Serve memories and sessions to an assistant (MCP).
+
+    An MCP client starts this command and speaks the Model Context Protocol with it over standard input and output. It ends when the client
+    closes the input. A running server answers the same protocol over HTTP, at /mcp.
+    """
+    try:
+        from holdfast.mcp_server.protocol import serve_stdio
+    except ImportError as exc:
+        raise MissingExtra("holdfast mcp", "mcp") from exc
+    from holdfast.mcp_server.caller import McpCaller
+
+    async def serve(hf: Holdfast) -> None:
+        import anyio
+
+        async with anyio.create_task_group() as tasks:
+            if hf.index is not None:
+                tasks.start_soon(hf.index.walk)
+            await serve_stdio(McpCaller(hf=hf, user_id=user, agent=agent, can_write=not read_only))
+            tasks.cancel_scope.cancel()
+
+    # A thread that reads standard input cannot be interrupted, so end the process at once. Every acknowledged write is durable.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run_with_store(serve, store=store, config=config, create=True, writes=True, with_agents=True)

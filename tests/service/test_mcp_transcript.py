@@ -1,0 +1,71 @@
+"""Sessions as an MCP client reads them: in pages within a token budget, without gaps and without repetition."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.domain.session import SessionRef
+from holdfast.errors import SessionNotFound
+from holdfast.mcp_server.results import Transcript
+from holdfast.mcp_server.transcript import read_transcript
+from holdfast.tokens import STORED
+
+REF = SessionRef("default", "s")
+LEAST = 200
+texts = st.lists(
+    st.one_of(st.text(max_size=40), st.integers(0, 3000).map(lambda size: "word " * size)), min_size=1, max_size=60
+)
+
+
+async def read_all(hf: holdfast.Holdfast, budget: int, *, forward: bool) -> list[Transcript]:
+    pages = [await read_transcript(hf, REF, budget, **({"after": -1} if forward else {}))]
+    while (seq := pages[-1].after if forward else pages[-1].before) is not None:
+        pages.append(await read_transcript(hf, REF, budget, **({"after": seq} if forward else {"before": seq})))
+    return pages
+
+
+@given(texts, st.integers(LEAST, 3000), st.booleans())
+def test_pages_within_the_budget_have_every_message_once(contents: list[str], budget: int, forward: bool) -> None:
+    messages = [{"role": "user", "content": text} for text in contents]
+
+    async def check() -> None:
+        async with holdfast.open("sqlite://:memory:", index=None) as hf:
+            await hf.import_({"messages": messages}, session_id="s", user_id="default")
+            pages = await read_all(hf, budget, forward=forward)
+            ordered = pages if forward else pages[::-1]
+            found = [one for page in ordered for one in page.messages]
+            assert [one.seq for one in found] == list(range(len(contents)))
+            for one in found:
+                whole = contents[one.seq]
+                assert one.text == whole if not one.cut else whole.startswith(one.text)
+            for page in pages:
+                assert page.tokens <= budget
+                assert STORED.text("\n".join(page.to_text().splitlines()[1 : len(page.messages) + 1])) <= budget * 1.1
+
+    asyncio.run(check())
+
+
+async def test_one_message_may_take_the_whole_budget() -> None:
+    async with holdfast.open("sqlite://:memory:", index=None) as hf:
+        long = "word " * 5000
+        await hf.import_({"messages": [{"role": "user", "content": long}] * 3}, session_id="s", user_id="default")
+        among_others = await read_transcript(hf, REF, 1500)
+        alone = await read_transcript(hf, REF, 1500, seq=1)
+        assert [one.cut for one in among_others.messages] == [True] * len(among_others.messages)
+        assert len(alone.messages[0].text) > 2 * len(among_others.messages[0].text)
+        assert (alone.before, alone.after) == (1, 1)
+        assert (await read_transcript(hf, REF, 10_000, seq=1)).messages[0].text == long
+
+
+async def test_reading_an_unknown_session_creates_nothing() -> None:
+    async with holdfast.open("sqlite://:memory:") as hf:
+        try:
+            await read_transcript(hf, REF, LEAST)
+        except SessionNotFound:
+            assert (await hf.sessions()).sessions == ()
+        else:
+            raise AssertionError("there is no such session")
