@@ -54,11 +54,18 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/memories/dream"): {"user_id": "ada"},
     ("PATCH", "/v1/memories/{memory_id}"): {"importance": 1},
     ("POST", "/v1/memories/{memory_id}/review"): {"decision": "accept"},
+    ("POST", "/mcp"): {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "recall", "arguments": {"query": "memory"}},
+    },
 }
 """A body that is taken, where one is needed."""
 QUERIES: Final = {
     ("GET", "/v1/search"): "?q=secret&user_id=ada",
     ("GET", "/v1/memories"): "?q=memory&user_id=ada",
+    ("POST", "/mcp"): "?user_id=ada",
     ("POST", "/v1/memories"): "",
     ("POST", "/v1/memories/consolidate"): "",
     ("POST", "/v1/memories/dream"): "",

@@ -36,6 +36,8 @@ async def send_good_requests(walk: Walk) -> None:
         await walk("GET", "/sessions/{session_id}", query)
     await walk("GET", "/v1/search", "?q=kelp&user_id=ada&limit=2&neighbours=1&tz=UTC&level=session")
     await walk("GET", "/v1/index")
+    await walk("POST", "/mcp", "?user_id=ada", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    await walk("POST", "/mcp", body={"jsonrpc": "2.0", "method": "notifications/initialized"})
     await walk("GET", f"{ONE}/history", "?view=plain")
     await walk("PATCH", ONE, body={"ttl": 10**9, "system_messages": ["x", {"role": "developer", "content": "y"}]})
     for query in ("", "?limit=2", "?limit=2&after=1&order=desc", "?retired=true"):

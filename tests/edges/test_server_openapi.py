@@ -74,6 +74,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
     elsewhere |= {(method, MEMORIES, 404) for method in ("GET", "DELETE")}
     elsewhere |= {("POST", f"{MEMORIES}/{name}", status) for name in ("consolidate", "dream") for status in (404, 412)}
     elsewhere |= {("GET", f"{MEMORIES}/diary", 404)}
+    elsewhere |= {("POST", "/mcp", status) for status in (404, 501)}  # test_mcp_server.py
     assert described - walk.seen - elsewhere == set()
 
 

@@ -21,6 +21,9 @@ repeated_request  recognizes retries of a request
 The REST API has one module for each subject, with its routes and objects:
 sessions, messages, context (also explanations and facts), state, voice, compactions, artifacts, search, memories, workspaces, health
 
+The MCP server:
+mcp           `POST /mcp`; tools and resources are in `holdfast.mcp_server`
+
 The API description:
 openapi       the document            schema     JSON Schema from structs            pages      HTML pages: the document, and the home page
 """

@@ -13,11 +13,13 @@ from starlette.routing import Route as StarletteRoute
 
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
+from holdfast.mcp_server.call_limiter import CallLimiter
 from holdfast.server import (
     artifacts,
     compactions,
     context,
     health,
+    mcp,
     memories,
     messages,
     pages,
@@ -80,6 +82,7 @@ ROUTES: tuple[Route, ...] = (
             search.routes,
             memories.routes,
             workspaces.routes,
+            mcp.routes,
             health.server_routes,
             description,
         )
@@ -149,6 +152,7 @@ def make_app(
         middleware=[
             Middleware(RawPathMiddleware),
             Middleware(AnthropicErrorMiddleware),
+            Middleware(mcp.McpErrorMiddleware),
             Middleware(RequestLogMiddleware, metrics),
             Middleware(
                 HostMiddleware, hosts, origins, requires_key=lambda: who.requires_key, any_host=health.HEALTH_PATHS
@@ -159,6 +163,7 @@ def make_app(
         lifespan=_make_lifespan(hf) if close else None,
     )
     app.state.access, app.state.metrics = who, metrics
+    app.state.rules, app.state.mcp_calls = rules, CallLimiter()
     return app
 
 

@@ -35,6 +35,7 @@ _ABOUT: Final = {
     " rejects secrets (`secret_blocked`).",
     429: "The key's rate limit is exceeded, or the model's provider asks to wait; `Retry-After` has the seconds.",
     500: "The server failed, or stored data is damaged (`store_corrupt`).",
+    501: "The route needs an extra that is not installed; the message names it.",
     502: "The model could not be reached or sent an invalid reply.",
     503: "The store cannot be written: the disk is full, the file is locked or read-only, or the database is not reachable. Nothing was "
     "stored, unless the message says that the outcome is unknown: then retry with the same `Idempotency-Key`.",
@@ -55,6 +56,7 @@ _TAGS: Final = {
     "artifacts": "Named, versioned files of a session, or of all sessions of a user.",
     "search": "Search past conversations.",
     "memories": "Facts kept across sessions.",
+    "mcp": "Tools and resources for clients of the Model Context Protocol.",
     "workspaces": "Files of agents with their history, each in a git repository.",
     "short form": "Sessions with shorter routes.",
     "server": "Health, metrics, and this description.",
