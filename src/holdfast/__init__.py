@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.sessions.explanation import Explanation
     from holdfast.sessions.fit import fit
     from holdfast.sessions.handle import SessionHandle
+    from holdfast.sessions.memory_files import MemoryFiles
     from holdfast.sessions.records import Records
     from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
@@ -81,6 +82,7 @@ __all__ = [
     "Llm",
     "McpSettings",
     "Memory",
+    "MemoryFiles",
     "MemorySettings",
     "Message",
     "MessageSource",
@@ -145,6 +147,7 @@ _HOMES = {
     "Llm": "holdfast.agents",
     "McpSettings": "holdfast.tools.mcp.settings",
     "Memory": "holdfast.domain.memory",
+    "MemoryFiles": "holdfast.sessions.memory_files",
     "MemorySettings": "holdfast.memory.lookup",
     "Message": "holdfast.domain.messages",
     "MessageSource": "holdfast.context.sources",

@@ -55,6 +55,10 @@ RECORD_CHANGES: Final = 100
 """Records that one write changes, or one call reads by name."""
 RECORD_PAGE_BYTES: Final = 64 * MIB
 """Values of records in one write or one answer. A page of a list ends early; its first record is always included."""
+MEMORY_FILE_BYTES: Final = MIB
+"""Longest file of an agent's memory in UTF-8."""
+MEMORY_FILES_LISTED: Final = 1_000
+"""Files of an agent's memory that the list of a folder shows."""
 SYSTEM_BYTES: Final = 4 * MIB
 """A session's system messages as JSON."""
 PAGE: Final = 1000

@@ -1,0 +1,145 @@
+"""Anthropic's memory tool on Holdfast: its answers are those of the SDK's own tool, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("anthropic.lib.tools", reason="the SDK of Anthropic is not installed here")
+
+from anthropic.lib.tools import ToolError
+from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
+
+import holdfast
+from holdfast.adapters.anthropic import HoldfastMemoryTool, HoldfastSyncMemoryTool
+
+MEMORY = "sqlite://:memory:"
+Command = dict[str, Any]
+
+
+def answer(tool: Any, command: Command) -> tuple[str, str]:
+    """Return a tool's answer, or its error, as the SDK's runner would send it."""
+    try:
+        return "ok", str(tool.call(command))
+    except ToolError as exc:
+        return "error", str(exc)
+
+
+def make_commands() -> st.SearchStrategy[Command]:
+    path = st.sampled_from(["a.md", "b.md", "notes/a.md", "notes/b.md", "notes/deep/c.md"]).map("/memories/{}".format)
+    folder = st.sampled_from(["/memories", "/memories/notes", "/memories/none", "/memories/.."]) | path
+    text = st.sampled_from(["one\ntwo\nthree\n", "one two two", "", "ä\n\nend", "x" * 1500])
+    return st.one_of(
+        st.fixed_dictionaries({"command": st.just("view"), "path": folder}),
+        st.fixed_dictionaries(
+            {"command": st.just("view"), "path": path, "view_range": st.sampled_from([[1, 2], [2, -1], [0, 9]])}
+        ),
+        st.fixed_dictionaries({"command": st.just("create"), "path": path, "file_text": text}),
+        st.fixed_dictionaries(
+            {
+                "command": st.just("str_replace"),
+                "path": path,
+                "old_str": st.sampled_from(["one", "two", "none", "\n"]),
+                "new_str": st.sampled_from(["ONE", "", "1\n2"]),
+            }
+        ),
+        st.fixed_dictionaries(
+            {
+                "command": st.just("insert"),
+                "path": path,
+                "insert_line": st.integers(-1, 5),
+                "insert_text": st.sampled_from(["new", "new\n", "a\nb"]),
+            }
+        ),
+        st.fixed_dictionaries({"command": st.just("delete"), "path": path}),
+        st.fixed_dictionaries({"command": st.just("rename"), "old_path": path, "new_path": path}),
+    )
+
+
+@given(st.lists(make_commands(), max_size=12))
+def test_answers_are_those_of_the_sdks_own_tool(commands: list[Command]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder, holdfast.portal(MEMORY) as portal:
+        theirs, ours = BetaLocalFilesystemMemoryTool(folder), HoldfastSyncMemoryTool(portal, user_id="ada")
+        for command in commands:
+            expected = answer(theirs, command)
+            remove_empty_folders(Path(folder) / "memories")
+            assert answer(ours, command) == expected, command
+
+
+def remove_empty_folders(root: Path) -> None:
+    """Remove folders without files: Holdfast has none."""
+    for path in sorted(root.rglob("*"), reverse=True):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()
+
+
+SPELLINGS = ["/memories/../x", "/memories/a/../../x", "/memoriesx", "memories/a", "/etc/passwd", "", "/memories/./../x"]
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_no_path_leaves_the_folder(path: str) -> None:
+    with holdfast.portal(MEMORY) as portal:
+        tool = HoldfastSyncMemoryTool(portal)
+        for command in ({"command": "create", "file_text": "x"}, {"command": "view"}, {"command": "delete"}):
+            kind, text = answer(tool, {**command, "path": path})
+            assert kind == "error"
+            assert "/memories" in text
+        assert portal.call(portal.hf.records("memory_files").list).records == ()
+
+
+async def call(tool: HoldfastMemoryTool, **command: Any) -> str:
+    return str(await tool.call(command))
+
+
+async def test_users_and_agents_have_their_own_files() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        ada, bob = HoldfastMemoryTool(hf, user_id="ada"), HoldfastMemoryTool(hf, user_id="bob")
+        planner = HoldfastMemoryTool(hf, user_id="ada", agent="planner")
+        await call(ada, command="create", path="/memories/a.md", file_text="window seats")
+        for other in (bob, planner):
+            with pytest.raises(ToolError, match="does not exist"):
+                await call(other, command="view", path="/memories/a.md")
+        await hf.delete_user("ada")
+        with pytest.raises(ToolError, match="does not exist"):
+            await call(ada, command="view", path="/memories/a.md")
+
+
+async def test_concurrent_edits_are_all_kept() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        tool = HoldfastMemoryTool(hf)
+        await call(tool, command="create", path="/memories/a.md", file_text="")
+        inserts = [
+            call(tool, command="insert", path="/memories/a.md", insert_line=0, insert_text=f"line {number}")
+            for number in range(8)
+        ]
+        await asyncio.gather(*inserts)
+        shown = await call(tool, command="view", path="/memories/a.md")
+        assert all(f"line {number}" in shown for number in range(8))
+
+
+async def test_a_file_that_is_too_large_is_refused() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        tool = HoldfastMemoryTool(hf)
+        with pytest.raises(ToolError, match="split it"):
+            await call(tool, command="create", path="/memories/a.md", file_text="x" * (2**20 + 1))
+
+
+async def test_secrets_are_masked() -> None:
+    guard = holdfast.Guard(redaction=holdfast.make_redactor())
+    async with holdfast.open(MEMORY, guard=guard) as hf:
+        tool = HoldfastMemoryTool(hf)
+        await call(tool, command="create", path="/memories/a.md", file_text="key AKIAIOSFODNN7EXAMPLE here")
+        assert "AKIAIOSFODNN7EXAMPLE" not in await call(tool, command="view", path="/memories/a.md")
+
+
+def test_it_is_the_memory_tool_for_the_api() -> None:
+    make: Callable[[], Any] = lambda: HoldfastMemoryTool(holdfast.open(MEMORY)).to_dict()  # noqa: E731
+    assert make() == {"type": "memory_20250818", "name": "memory"}
