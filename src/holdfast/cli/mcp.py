@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.stores import run_with_store, store_options
-from holdfast.errors import MissingExtra
+from holdfast.cli.terminal import format_line, is_interactive
+from holdfast.errors import HoldfastError, MissingExtra
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast
@@ -37,11 +38,24 @@ def mcp(user: str, agent: str | None, store: str | None, config: str | None, *, 
         import anyio
 
         async with anyio.create_task_group() as tasks:
-            if hf.index is not None:
-                tasks.start_soon(hf.index.walk)
+            tasks.start_soon(_complete_index, hf)
             await serve_stdio(McpCaller(hf=hf, user_id=user, agent=agent, can_write=not read_only))
             tasks.cancel_scope.cancel()
 
+    if is_interactive():
+        click.echo(
+            "This command is for MCP clients: it reads their messages from standard input. Ctrl-C ends it.", err=True
+        )
     # A thread that reads standard input cannot be interrupted, so end the process at once. Every acknowledged write is durable.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     run_with_store(serve, store=store, config=config, create=True, writes=True, with_agents=True)
+
+
+async def _complete_index(hf: Holdfast) -> None:
+    """Index what other processes have written and not indexed, so that searches find it. Clients do not wait for it."""
+    if hf.index is None:
+        return
+    try:
+        await hf.index.walk()
+    except HoldfastError as exc:
+        click.echo(f"Warning: the index is not complete: {format_line(str(exc))}", err=True)
