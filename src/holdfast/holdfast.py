@@ -13,11 +13,12 @@ from typing import Any, Final, Self, overload
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Roster
-from holdfast.artifacts import ArtifactService, ArtifactSettings, open_blobs
+from holdfast.artifacts import ArtifactService, ArtifactSettings, SessionArtifacts, open_blobs
 from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
+from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import EndReason, SessionRef
 from holdfast.engine.engine import Engine, Indexer, make_session_id
 from holdfast.engine.session_lock import QueueMode, QueueSettings
@@ -411,6 +412,11 @@ class Holdfast(Sessions):
     def artifacts(self) -> ArtifactService:
         """The artifacts of this tenant's sessions and users."""
         return self.engine.artifacts
+
+    def user_artifacts(self, user_id: str) -> SessionArtifacts:
+        """Return the artifacts that all sessions of a user share, without a session. Their names begin with `user:`."""
+        check_text(user_id, "user_id")
+        return SessionArtifacts(self.artifacts, UserRef(user_id))
 
     def user_state(self, user_id: str) -> SharedState:
         """Return the state that all sessions of a user share. Its keys begin with `user:`."""

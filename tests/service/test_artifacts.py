@@ -457,3 +457,26 @@ async def test_forgetting_returns_the_deleted_counts(hf: Holdfast, session: Sess
 
 def test_repr_does_not_contain_the_secret_key() -> None:
     assert "hidden" not in repr(ArtifactSettings(bucket="b", secret_key="hidden"))
+
+
+async def test_a_users_artifacts_need_no_session(hf: Holdfast) -> None:
+    shared = hf.user_artifacts("ann")
+    saved = await shared.save("user:logo.png", PNG)
+    assert saved.version == 0
+    assert [one.name for one in await shared.list()] == ["user:logo.png"]
+    session = await hf.session("s1", user_id="ann")
+    assert (await session.artifacts.load("user:logo.png")).data == PNG
+    await session.artifacts.save("own.txt", "own")
+    assert await session.delete()
+    assert len(await shared.versions("user:logo.png")) == 1
+    assert await hf.user_artifacts("bob").list() == ()
+    with pytest.raises(ArtifactNotFound):
+        await hf.user_artifacts("bob").get("user:logo.png")
+    await shared.delete("user:logo.png")
+    assert await shared.list() == ()
+
+
+async def test_a_users_artifacts_must_have_the_prefix(hf: Holdfast) -> None:
+    for name in ("logo.png", "app:logo.png"):
+        with pytest.raises(InvalidRequest):
+            await hf.user_artifacts("ann").save(name, PNG)

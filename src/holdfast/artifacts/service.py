@@ -97,7 +97,7 @@ class ArtifactService:
 
     async def save(
         self,
-        ref: SessionRef,
+        ref: Scope,
         name: str,
         data: Data,
         *,
@@ -110,18 +110,20 @@ class ArtifactService:
         """Save an artifact. The other arguments and errors are those of `SessionArtifacts.save`.
 
         Args:
-            ref: the session.
+            ref: the session; or the user, if the name begins with `user:`.
             identity: `Session.identity` of the session. If another session has the same id now, `SessionNotFound` is raised. None: save the
                 artifact in any case.
         """
         name = check_name(name)
         if not isinstance(metadata, Mapping | None):
             raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
-        session = await self._store.get(
-            ref
-        )  # checked before the content is sent, because it cannot be named without a session
-        if identity not in {None, session.identity}:
-            raise SessionNotFound(ref.id)
+        scope = get_scope(ref, name)
+        if isinstance(ref, SessionRef):
+            # Checked before the content is sent, because it cannot be named without a session.
+            known = (await self._store.get(ref)).identity
+            if identity not in {None, known}:
+                raise SessionNotFound(ref.id)
+            identity = known
         key = self._key()
         async with aclosing(_split_data(data)) as chunks:
             content = MeasuredStream(chunks, self.settings.max_bytes)
@@ -140,7 +142,7 @@ class ArtifactService:
         )
         try:
             saved = await self._store.add_artifact(
-                get_scope(ref, name), new, expect=expect, room=self.settings.max_total, identity=session.identity
+                scope, new, expect=expect, room=self.settings.max_total, identity=identity
             )
         except StoreError:
             raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
@@ -170,14 +172,14 @@ class ArtifactService:
             await self._remove([key])
             raise
 
-    async def get(self, ref: SessionRef, name: str, version: int | None = None) -> Artifact:
+    async def get(self, ref: Scope, name: str, version: int | None = None) -> Artifact:
         """Return an artifact without its content. Raise `ArtifactNotFound` or `SessionNotFound`."""
         name = check_name(name)
         return await self._store.artifact(get_scope(ref, name), name, version)
 
     @asynccontextmanager
     async def open(
-        self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
+        self, ref: Scope, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> AsyncIterator[OpenedArtifact]:
         """Open an artifact of the session `ref` for reading in chunks. The other arguments are those of `SessionArtifacts.load`."""
         check_whole(start, "start")
@@ -213,25 +215,25 @@ class ArtifactService:
         yield pending
 
     async def load(
-        self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
+        self, ref: Scope, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
     ) -> LoadedArtifact:
         """Return an artifact of the session `ref` with its content. The other arguments are those of `SessionArtifacts.load`."""
         async with self.open(ref, name, version, start=start, stop=stop) as opened:
             return LoadedArtifact(opened.artifact, b"".join([chunk async for chunk in opened.chunks]))
 
-    async def page(self, ref: SessionRef, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
+    async def page(self, ref: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
         """Return the newest version of each artifact that a session can use.
 
         The session's own artifacts come first, then those that the user's sessions share.
 
         Args:
-            ref: the session.
+            ref: the session, or the user for shared artifacts only.
             limit: maximum number of artifacts, 1 to `PAGE`.
             after: name of the last artifact on the page before; None: return the first page.
         """
         after = None if after is None else check_name(after)
         found: tuple[Artifact, ...] = ()
-        if after is None or not after.startswith(USER):
+        if isinstance(ref, SessionRef) and (after is None or not after.startswith(USER)):
             page = await self._store.artifacts(ref, limit=limit, after=after)
             found, after = page.artifacts, None
             if page.has_more:
@@ -240,9 +242,7 @@ class ArtifactService:
         both = (*found, *shared.artifacts)
         return ArtifactPage(both[:limit], shared.has_more or len(both) > limit)
 
-    async def versions(
-        self, ref: SessionRef, name: str, *, limit: int = PAGE, after: int | None = None
-    ) -> ArtifactPage:
+    async def versions(self, ref: Scope, name: str, *, limit: int = PAGE, after: int | None = None) -> ArtifactPage:
         """Return the versions of an artifact, oldest first. Raise `ArtifactNotFound` or `SessionNotFound`.
 
         Args:
@@ -254,7 +254,7 @@ class ArtifactService:
         name = check_name(name)
         return await self._store.artifact_versions(get_scope(ref, name), name, limit=limit, after=after)
 
-    async def delete(self, ref: SessionRef, name: str, version: int | None = None) -> tuple[Artifact, ...]:
+    async def delete(self, ref: Scope, name: str, version: int | None = None) -> tuple[Artifact, ...]:
         """Delete an artifact of the session `ref`, or only one version, and return what was deleted. Raise `ArtifactNotFound`."""
         name = check_name(name)
         deleted = await self._store.drop_artifacts(get_scope(ref, name), name, version)
@@ -348,11 +348,11 @@ class ArtifactService:
 
 
 class SessionArtifacts:
-    """The artifacts of one session, available as `session.artifacts`.
+    """The artifacts of one session, available as `session.artifacts`; or those of a user, as `hf.user_artifacts(user_id)`.
 
     Args:
         service: artifacts of the tenant.
-        ref: the session.
+        ref: the session, or the user.
         identity: `Session.identity` of the session. If another session has the same id now, saving raises `SessionNotFound`. None: artifacts
             are saved in any case.
         saved: function that is called with each saved artifact; None: no function.
@@ -361,7 +361,7 @@ class SessionArtifacts:
     def __init__(
         self,
         service: ArtifactService,
-        ref: SessionRef,
+        ref: Scope,
         identity: str | None = None,
         saved: Callable[[Artifact], None] | None = None,
     ) -> None:

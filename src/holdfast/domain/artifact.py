@@ -81,9 +81,17 @@ def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
 # -- names -------------------------------------------------------------------
 
 
-def get_scope(ref: SessionRef, name: str) -> Scope:
-    """Return the scope of an artifact: the user for names that begin with `user:`, else the session `ref`."""
-    return UserRef(ref.user_id) if name.startswith(USER) else ref
+def get_scope(ref: Scope, name: str) -> Scope:
+    """Return the scope of an artifact: the user for names that begin with `user:`, else the session `ref`.
+
+    Raises:
+        InvalidRequest: `ref` is a user, and the name does not begin with `user:`.
+    """
+    if name.startswith(USER):
+        return UserRef(ref.user_id)
+    if isinstance(ref, UserRef):
+        raise InvalidRequest(f"an artifact without a session is called 'user:…', not {name!r:.80}", param="name")
+    return ref
 
 
 def check_name(name: str) -> str:
