@@ -13,7 +13,7 @@ The operations are in modules that are named like their protocols, such as `sess
 | `outbox` | delivery of changes to a tenant's indexes in a cluster |
 | `convert` | conversion of data of Holdfast 0.1 |
 
-These modules share some terms. The head of a session is its main hash. It has three fields: the guard, which every write
-changes; the record, with the session's small fields; and the profile, with its large fields. News are changes that a write to a
-user's keys makes to the tenant's indexes.
+These modules share some terms. The head of a session is its main hash. It has three fields: the guard, a unique value that every
+write replaces; the record, with the session's small fields; and the profile, with its large fields. If a write to a user's keys
+requires changes of the tenant's indexes, these changes are called news.
 """

@@ -1,6 +1,7 @@
 """Artifacts of a session or user in Redis.
 
-Each scope has two sorted sets: one of its names, and one of its versions, sorted by folded name and number.
+Each scope has two sorted sets. One contains the names of its artifacts, sorted by folded name. The other one contains the versions of all its
+artifacts, sorted by folded name and version number.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
 _PREFIX_END: Final = b"\xff" * 9
-"""Appended to a prefix, it gives an upper bound for all members that begin with the prefix."""
+"""A prefix followed by these bytes is an upper bound for all members that begin with the prefix."""
 
 
 def resolve_scope_keys(handle: Handle, scope: Scope) -> ScopeKeys:
@@ -183,10 +184,12 @@ async def _read_version(tx: Transaction, name: str, version: int) -> bytes:
 
 
 async def _find_retried(tx: Transaction, known: KnownName, new: NewArtifact, expect: int) -> Artifact:
-    """Return the version after `expect` if it is the only one and has the same content as `new`, so that this is a retry.
+    """Return the version that an earlier attempt at the same write stored.
+
+    It is recognised by two conditions: it is the only version after `expect`, and it has the same content as `new`.
 
     Raises:
-        StaleArtifact: in all other cases.
+        StaleArtifact: there is no such version.
     """
     if known.newest > expect:
         (members,) = await tx.read(_make_versions_after(tx.keys, new.name, expect, 2))

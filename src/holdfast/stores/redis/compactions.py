@@ -97,16 +97,20 @@ class CompactionChanges:
     # -- changes of the log --------------------------------------------------------
 
     def retire(self, first: int) -> None:
-        """Mark compactions as dead if their range includes an entry that is being retired: any from `first` on."""
+        """Mark compactions as dead if their range includes an entry that is being retired.
+
+        Args:
+            first: lowest `seq` that is being retired. All later entries are retired too.
+        """
         self.set_status("dead", [one.id for one in self._list_in_use() if one.last >= first])
         self.revive()
 
     def erase(self, seq: int, shift: int, version: int) -> None:
-        """Remove the texts of compactions whose range includes an erased entry, and mark those in use as dead.
+        """Remove the texts of compactions whose range includes an erased entry. Mark them as dead if they are live or superseded.
 
         Args:
             seq: the erased entry.
-            shift: change of the entry's token count, and so of all running totals from the entry on.
+            shift: number of tokens by which the entry's token count changes. The running totals of it and of all later entries change too.
             version: the session's version after the write.
         """
         for one in list(self.all.values()):
@@ -162,9 +166,9 @@ class CompactionChanges:
         return one
 
     def _is_current(self, new: NewCompaction) -> bool:
-        """Return True if neither the compaction's range nor the view's live compaction has changed since `new` was made.
+        """Return True if neither the entries that `new` covers nor the view's live compaction have changed since `new` was built.
 
-        Only the end of a log can be retired, so the whole range is live if its last entry is.
+        Entries are always retired from the end of the log. So if the last covered entry is live, all covered entries are.
         """
         is_live = self._is_live(new.last)
         if not (new.last in self._live_entries if is_live is None else is_live):

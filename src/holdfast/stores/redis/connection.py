@@ -43,7 +43,7 @@ class OutcomeUnknown(Exception):  # not an error: an outcome
 
 
 class ErrorReply(Exception):  # not an error: an outcome
-    """The server replied with an error, and has not executed the command.
+    """The server replied with an error. It did not execute the command.
 
     Attributes:
         code: the first word of the reply, such as `OOM`.
@@ -66,7 +66,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Credentials and settings of a connection, the same for all servers of a cluster."""
+    """Credentials and settings of a connection. They are the same for all servers of a cluster."""
 
     user: str | None
     password: str | None
@@ -110,7 +110,7 @@ def compute_slot(tag: bytes) -> int:
 # -- errors ------------------------------------------------------------------
 
 _INNER: Final = re.compile(r"\b(OOM|MISCONF|WRONGTYPE|READONLY|NOREPLICAS|NOPERM|CLUSTERDOWN|MASTERDOWN)\b")
-"""Finds the actual error code in an error that a script raised."""
+"""Finds the error code of the failed command in the text of an error that a script raised."""
 _MESSAGES: Final = {
     "OOM": "its memory is full (maxmemory); nothing was stored. Free some memory, then retry",
     "MISCONF": "it cannot write to its disk; nothing was stored. Free some space, then retry",
@@ -214,7 +214,7 @@ class PipelinedConnection(asyncio.Protocol):
         return len(self._queued) + len(self._sent)
 
     async def call(self, *commands: Command) -> Any:
-        """Send commands with no other command between them, and return the reply to the last one.
+        """Send commands one directly after the other, and return the reply to the last one.
 
         Raises:
             NotExecuted: the commands were not sent.
@@ -231,7 +231,7 @@ class PipelinedConnection(asyncio.Protocol):
         return await future
 
     async def close(self) -> None:
-        """Wait for all replies, then close the connection."""
+        """Wait up to `PATIENCE` seconds for the outstanding replies, then close the connection."""
         waiting = [one for one in (*self._sent, *(future for _, future in self._queued)) if not one.done()]
         if waiting:
             await asyncio.wait(waiting, timeout=PATIENCE)
@@ -239,7 +239,7 @@ class PipelinedConnection(asyncio.Protocol):
         await asyncio.shield(self._closed)
 
     def kill(self, cause: BaseException) -> None:
-        """Close the connection at once. Each waiting caller gets `OutcomeUnknown` or `NotExecuted`."""
+        """Close the connection at once. Waiting callers get `OutcomeUnknown` if their command was sent, otherwise `NotExecuted`."""
         if self._cause is not None:
             return
         self._cause = cause

@@ -291,7 +291,10 @@ def _make_old_key(head: bytes, name: bytes) -> bytes:
 
 
 def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
-    """Return the fields of a session's new head, and True if its record is damaged. A damaged record is kept unchanged."""
+    """Return the fields of a session's new head (its main hash), and True if the session's old record is damaged, False otherwise.
+
+    A damaged record is kept unchanged.
+    """
     fields = {name: value for name, value in old.items() if name in (b"g", b"i", b"r")}
     identity = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
     tenant, user_id, id_, withdrawn = unpack_list(identity)

@@ -4,9 +4,10 @@ Each session, owner of memories or other scope has a guard, a value that every w
 bases its changes on what it has read, or on what this process remembers from its previous write. The script that commits it
 does nothing if the guard has changed since.
 
-A guard consists of the number of the user's write and a mark of the attempt. So an attempt is executed at most once, however
-late it arrives, and if its outcome is unknown, the guard shows whether it was executed. If another process has written in the
-meantime, only an idempotency key can show that. Without a key the outcome stays unknown.
+A guard consists of the number of the user's write and a mark, which is unique for each attempt at a write. So an attempt is
+executed at most once, however late it arrives. If its outcome is unknown, the guard shows whether it was executed. But if another
+process has written since, the guard has changed, and only the write's idempotency key can show it. Without an idempotency key, the
+outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -51,16 +52,16 @@ T = TypeVar("T")
 MAX_ARGUMENTS: Final = 1000
 """Maximum number of arguments in one command. A script call may have several thousand."""
 MOST_TENANTS: Final = 10_000
-"""Number of tenants after which this process forgets which ones it has added to the list of tenants."""
+"""Maximum number of tenants that this process remembers as added to the store's list of tenants. Beyond it, the memory is cleared."""
 _STALE: Final = -1
 """The reply of the commit script if the guard has changed."""
 _COMMIT = load_script("live", "news", "commit")
 _COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
-"""The commit script for writes that also change state that sessions share."""
+"""The commit script for writes that also change the shared state of a user or tenant."""
 _FETCH = load_script("live", "fetch")
 _DISCARD = load_script("discard")
 _SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
-"""Reads that are functions of our script and not Redis commands."""
+"""Commands for reading that are not Redis commands, but functions of the script `_FETCH`."""
 _SORTED: Final = frozenset(
     b"x m r a z d mp mv mr ms md rp re record_owners record_expiries recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
     b" api_ids memory_owners tenants".split()
@@ -85,7 +86,7 @@ class _AttemptSucceeded(Exception):  # not an error: an outcome
 
 
 class _Conflict(Exception):  # not an error: an outcome
-    """Another writer was faster, so the operation must be run again."""
+    """Data that the operation depends on were changed by another writer, so the operation must be run again."""
 
 
 def make_head_command(keys: ScopeKeys) -> Command:
@@ -118,12 +119,13 @@ class Job:
         self.is_remembered = False
         """True if the head is the one that this process remembers from its previous write, and was not read."""
         self.is_optimistic = True
-        """True if reads can be skipped whose expected results the commit checks, such as a check that the idempotency key is new."""
+        """True if a read may be skipped because the commit checks its expected result. An example is the read that shows that an
+        idempotency key is new."""
         self.committing = False
-        """True once a commit was sent, so that something may have been written."""
+        """True once a commit was sent. From then on, data may have been written."""
         self.give_up = monotonic() + PATIENCE
         self.attempts: dict[bytes, tuple[Any, Sequence[News]]] = {}
-        """Result and news of each attempt whose outcome is unknown, by mark."""
+        """Result and news of each attempt whose outcome is unknown, by the attempt's mark."""
         self.seen: set[bytes | None] = set()
         """The guards that the attempts in `attempts` have read."""
 
@@ -136,13 +138,13 @@ class Transaction:
     """One attempt at an operation. It collects the data that were read, and the commands that the commit executes.
 
     Attributes:
-        keys: keys of the session or other scope whose guard is checked: an owner of memories, or a user or tenant with
+        keys: keys of the scope whose guard is checked. The scope is a session, an owner of memories, or a user or tenant with
             artifacts or state. None if the write has no guard.
-        commands: the writing commands, in order. The first one fails if the server's memory is full.
+        commands: the commands that write data, in order. If the server's memory is full, the first one fails.
         checks: key, field and value of hash fields that must be unchanged at the commit.
         news: changes of the tenant's indexes: kind, name, arguments.
         tenant_commands: commands for the tenant's slot that are sent before the commit.
-        obsolete: fields and values that can be removed from the tenant's hash of memory ids after the commit.
+        obsolete: fields and values to remove from the tenant's hash of memory ids after the commit.
     """
 
     def __init__(self, database: Database, job: Job) -> None:
@@ -157,7 +159,7 @@ class Transaction:
         self.marks: list[Argument] = []
         """Entries to add to the index of digests, for new log entries; see `matching`."""
         self.tenant: TenantKeys | None = None
-        """For a write without a guard: the tenant whose indexes the write changes."""
+        """The tenant whose indexes a write without a guard changes; None for other writes."""
         self.rounds = 0
         self.guard: bytes | None = None
         self.base: Record | None = None
@@ -165,14 +167,14 @@ class Transaction:
         self.record: Record | None = None
         self.profile: bytes | None = None
         self.is_new = False
-        """True if the write stores a new session, or lists an owner of memories that is new."""
+        """True if the write stores a new session, or adds an owner of memories or records to the tenant's list of owners."""
         self.moved_to: SessionKeys | None = None
         if job.head is not None:
             self._open(job.head)
 
     @property
     def is_cluster(self) -> bool:
-        """True for a cluster, in which a user and the tenant may be on different servers."""
+        """True if the store is a cluster. In a cluster, a user's and the tenant's keys may be on different servers."""
         return self.database.nodes.is_cluster
 
     @property
@@ -188,7 +190,7 @@ class Transaction:
     # -- reading ---------------------------------------------------------------
 
     async def read(self, *commands: Command) -> list[Any]:
-        """Return the replies to commands. Also read the head, if that was not done yet."""
+        """Return the replies to commands. Also read the head of the scope, if it was not read yet."""
         if self.keys is None or self.job.head is not None:
             self.rounds += 1
             return await self.database.fetch(commands) if commands else []
@@ -261,9 +263,9 @@ class Transaction:
         self.save_session(session, profile=True)
 
     def _detach_moved(self) -> None:
-        """Complete the move of a withdrawn session to its new keys, because a new session takes over the old ones.
+        """Complete the move of a withdrawn session to other keys, because a new session will use its previous keys.
 
-        The withdrawn session gets a guard of its own under the new keys.
+        Under its new keys, the withdrawn session gets its own guard.
         """
         moved, self.moved_to = self.moved_to, None
         assert moved is not None
@@ -272,7 +274,7 @@ class Transaction:
         self._add_session_news(moved, self.record, b"-", b"w")
 
     def complete(self) -> bytes:
-        """Queue the commands that every write of a session needs; return the encoded record, empty if it is unchanged."""
+        """Queue the commands that every write of a session needs. Return the encoded record, or empty bytes if it is unchanged."""
         if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.is_new):
             return b""
         record = b""
@@ -295,7 +297,7 @@ class Transaction:
         return record
 
     def _update_indexes(self) -> None:
-        """Queue the changes of the indexes of sessions, those of the user and those of the tenant."""
+        """Queue the changes of the user's and the tenant's indexes of sessions."""
         keys, base, record, moved = self.keys, self.base, self.record, self.moved_to
         before, after = _compute_flag(base, keys.withdrawn), _compute_flag(record, keys.withdrawn)
         if moved is not None:
@@ -336,7 +338,7 @@ def _compute_flag(record: Record | None, withdrawn: str) -> bytes:
 
 
 def encode_identity(keys: SessionKeys) -> bytes:
-    """Encode tenant, user, id and withdrawal of a session, as its head contains them after the session's number."""
+    """Encode tenant, user, id and withdrawal of a session. The head of a session contains these bytes after the session's number."""
     return pack((keys.tenant, keys.user_id, keys.id, keys.withdrawn))
 
 
@@ -369,7 +371,7 @@ class Database:
     # -- reading -----------------------------------------------------------------
 
     async def read(self, keys: ScopeKeys | None, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Run `work` and return its result. All its reads see one snapshot."""
+        """Run `work` and return its result. All reads in `work` see the same snapshot of the data."""
         self._enter()
         try:
             give_up = monotonic() + PATIENCE
@@ -392,7 +394,7 @@ class Database:
             self._leave()
 
     async def fetch(self, commands: Sequence[Command]) -> list[Any]:
-        """Return the replies to commands. Those in the same slot see the same snapshot."""
+        """Return the replies to commands. Commands on keys in the same slot see the same snapshot of the data."""
         if len(commands) == 1 or not self.nodes.is_cluster:
             return await self._fetch_slot(commands)
         groups: dict[bytes, list[int]] = {}
@@ -438,7 +440,7 @@ class Database:
 
         Args:
             keys: keys of the session or other scope whose guard the commit checks; None if `work` makes its own checks.
-            work: the operation. If another writer was faster, it is called again with a new transaction.
+            work: the operation. It is called again with a new transaction if another writer changed the data in the meantime.
             key: idempotency key of the operation.
         """
         self._enter()
@@ -466,7 +468,7 @@ class Database:
             task.exception()  # marked as retrieved: the caller may have been cancelled
 
     async def _run_in_turn(self, job: Job) -> Any:
-        """Wait for the job's turn, then run it. Without turns, concurrent writers of one session would only conflict."""
+        """Run the job after the earlier jobs of this process for the same keys. If they ran concurrently, they would only conflict."""
         if job.keys is None:
             return await self._run(job)
         await self._turnstile.enter(job.keys.head)
@@ -478,7 +480,7 @@ class Database:
             self._turnstile.leave(job.keys.head)
 
     async def _run(self, job: Job) -> Any:
-        """Make attempts at the job until one succeeds, or fails for good."""
+        """Make attempts at the job until one succeeds, or fails with an error that another attempt cannot avoid."""
         while True:
             try:
                 return await self._attempt(job)
@@ -519,10 +521,11 @@ class Database:
     async def resolve_attempts(self, job: Job, guard: bytes | None) -> None:
         """Find out from the current guard whether one of the attempts with an unknown outcome succeeded.
 
-        Returns if it is certain that none of them did.
+        Returns normally if the job can be tried again. In this case, no attempt succeeded, or the next attempt finds the result by the
+        idempotency key.
 
         Raises:
-            _AttemptSucceeded: one of them succeeded.
+            _AttemptSucceeded: an attempt succeeded.
             _Undecidable: another process has written since, and the job has no idempotency key.
         """
         number, _, mark = (guard or b"").rpartition(b".")
@@ -537,7 +540,12 @@ class Database:
             job.attempts.clear()
 
     async def _commit(self, job: Job, transaction: Transaction, result: Any) -> None:
-        """Commit a transaction. Raises `_Conflict` if data that it depends on have changed, so that the job must be run again."""
+        """Commit a transaction.
+
+        Raises:
+            _Conflict: data that the transaction depends on have changed, so the job must be run again.
+            OutcomeUnknown: the connection broke, so the commit may or may not have been executed.
+        """
         mark = next(self._marks)
         record = transaction.complete()
         guarded = job.keys is not None
@@ -584,7 +592,7 @@ class Database:
                 return
 
     async def _prepare(self, transaction: Transaction) -> None:
-        """Write the data that must be in the tenant's slot before the commit."""
+        """Write the data that must be in the tenant's slot before the transaction is committed."""
         await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in transaction.tenant_commands))
         tenant = transaction.keys.tenant
         if transaction.is_new and tenant not in self._tenants:

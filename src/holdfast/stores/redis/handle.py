@@ -19,7 +19,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 _Work = Callable[[Transaction], Awaitable[T]]
 _KeysOf = Callable[["Handle", Any], ScopeKeys | None]
-"""Returns the keys of the data that a method reads or writes, given the method's first argument."""
+"""Type of functions that take the first argument of a store method, and return the keys of the data that the method reads or writes."""
 
 
 class Handle:
@@ -33,7 +33,7 @@ class Handle:
         return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
     def _make_scope_keys(self, user_id: str | None) -> ScopeKeys:
-        """Return the keys of data that all sessions of a user share, or if `user_id` is None, that all sessions of the tenant share."""
+        """Return the keys of the data that all sessions of a user share. For None, return those that all sessions of the tenant share."""
         return self.database.keys.user(self.tenant, user_id or "")
 
     @property
@@ -71,7 +71,7 @@ def resolve_session_keys(handle: Handle, ref: SessionRef) -> ScopeKeys:
 class _Transactional:
     """A decorator that runs a method as a transaction.
 
-    The method's first parameter is the transaction. Callers leave it out.
+    The method's first parameter after `self` is the transaction. The decorator passes it, so callers leave it out.
     """
 
     def __init__(self, keys_of: _KeysOf, *, write: bool) -> None:
@@ -95,7 +95,7 @@ class _Transactional:
 
 
 def read_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
-    """Return a decorator for methods that read; all reads see one snapshot.
+    """Return a decorator for methods that read. All reads of one call see the same snapshot of the data.
 
     Args:
         keys_of: returns the keys of the data to read, given the method's first argument.
@@ -104,7 +104,7 @@ def read_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
 
 
 def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
-    """Return a decorator for methods that write. The method is called again if another writer was faster.
+    """Return a decorator for methods that write. The method is called again if another writer changed the data in the meantime.
 
     Args:
         keys_of: returns the keys of the data whose guard the commit checks, given the method's first argument.
@@ -113,7 +113,7 @@ def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
-    """Return those sessions that exist. Another process may have deleted some of them a moment ago."""
+    """Return the sessions with these keys. Sessions that another process has just deleted are left out."""
     heads = await tx.database.fetch([make_head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
     return [build_session(decode_record(one, record), profile) for one, (_, record, profile) in found]

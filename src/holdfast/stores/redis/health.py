@@ -11,7 +11,7 @@ from holdfast.stores.redis.connection import Endpoint, ErrorReply
 from holdfast.stores.redis.nodes import Nodes
 
 OLDEST: Final = (6, 2)
-"""The first version of Redis that supports the commands in the scripts."""
+"""The oldest version of Redis that supports the commands in the scripts."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ async def load_health(nodes: Nodes) -> list[Health]:
 
 
 def _parse_setting(answer: Any) -> str | None:
-    """Return the value in the reply to CONFIG GET; None if the server does not report the setting."""
+    """Return the value in a reply to CONFIG GET. Return None if the server does not report the setting."""
     return None if isinstance(answer, ErrorReply) or len(answer) < 2 else answer[1].decode()
 
 

@@ -296,7 +296,11 @@ def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None
 
 
 async def _replay(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
-    """Return the result of the earlier write with this idempotency key; None if there was none. Raises `IdempotencyConflict`."""
+    """Return the result of the earlier write with this idempotency key, or None if there was no such write.
+
+    Raises:
+        IdempotencyConflict: the earlier write had another fingerprint, so it was a different request.
+    """
     found = None if tx.job.is_optimistic else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
         tx.check(tx.keys.keyed, key, None)
@@ -318,7 +322,7 @@ async def _replay(tx: Transaction, session: Session, key: str, fingerprint: byte
 
 
 async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
-    """Return how many live entries have a `seq` of at least `before`, and the log's tail without them."""
+    """Return the number of live entries whose `seq` is at least `before`, and the log's tail after these entries are removed."""
     if before is None or tail.last_seq < before:
         return 0, tail
     start = max(before, 0)
@@ -339,12 +343,12 @@ async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int,
 
 
 async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
-    """Return the last live entry whose kind is not in `passed`; None if there is none.
+    """Return the last live entry of a range whose kind is not in `passed`. Return None if there is no such entry.
 
     Args:
         tx: the transaction.
         page: the last `LOOKBACK` live entries of the range to search, newest first.
-        passed: kinds of entries to skip, as they are stored.
+        passed: kinds of entries to skip. A kind is an index in `records.KINDS`.
     """
     while True:
         for data in page:
@@ -372,7 +376,7 @@ def write_entries(tx: Transaction, written: Sequence[Entry], payloads: Sequence[
 
 
 def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
-    """Record model calls. Each is stored after the earlier calls of its turn."""
+    """Record model calls. A call is sorted after the calls of the same turn that were recorded earlier."""
     for call in calls:
         assert tx.record is not None
         record = tx.record
@@ -387,7 +391,7 @@ def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
 async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> None:
     """Save those views of a write that are still valid.
 
-    A view is valid if it was built after the last change of existing entries, and if it includes its live compaction.
+    A view is valid if it was built after existing entries were last changed, and if it includes the view's live compaction.
     """
     assert tx.record is not None
     fates = {one.view: one.status for one in laid if one.status != "failed"}

@@ -1,11 +1,11 @@
 """Find digests in the logs of a user, in Redis.
 
-For each user, a sorted set is the index of digests. A member consists of a session's number and the position of an entry in its
-log. The member's score is the key of the entry's digest. So a search takes about the same time however large the set is, and a
-session can be removed by the prefix of its members.
+For each user, a sorted set is the index of digests. A member consists of a session's number and the position of an entry in the
+session's log. The member's score is computed from the entry's digest. So a search takes about the same time however large the set
+is. All members of a session have the same prefix, by which they are removed when the session is deleted.
 
-For each user, a hash contains the origins of entries. A field is the name of a session, and its value has the session's ranges
-as JSON.
+For each user, a hash contains the origins of entries. A field is the name of a session. Its value is a JSON list of ranges of
+entries, each with the session in which the entries were first written.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _DROPPED_BITS: Final = 12
 score can hold exactly.
 """
 _END_PLACE: Final = b"\xff" * _PLACE_BYTES
-"""The position in the member that stands for a session's last visible live message. Each session has one such member. Its score
-changes when the log does.
+"""Used in place of a position, in a member for the session's last visible live message. Each session has one such member. The
+member's score changes when another message becomes the last one.
 """
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1
 _Place = tuple[int, str]
@@ -97,7 +97,10 @@ class MatchingMethods(Handle):
 
     @read_transaction()
     async def sharing(self, tx: Transaction, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """Return the origins of sessions that contain entries first written in `source`. Reads the origins of all forks of the user."""
+        """Return the origins of each session that contains entries first written in the session `source`, by session id.
+
+        The method reads the origins of all forks of the user.
+        """
         checks.check_id(user_id, "user_id")
         checks.check_id(source, "source")
         shared = self._make_scope_keys(user_id).shared
@@ -120,9 +123,15 @@ class _Search(NamedTuple):
     ends: bool
 
     async def find_last(self, keys: Sequence[int], marks: Sequence[bytes]) -> tuple[int, list[Sighting]]:
-        """Return the index of the last key that is found, and the entries that have its digest; -1 and no entries if none is found.
+        """Search for several digests, and return the entries with the last digest that is found.
 
-        The entries are empty if the key is found only for other digests with the same score.
+        Args:
+            keys: the key of each digest, from which its score is computed.
+            marks: the digests themselves.
+
+        Returns:
+            The index of the last key that the set of digests contains, and the entries that have this digest. There are no entries
+            if only other digests with the same score were found. If no key is found, the index is -1.
         """
         at, places, more = await self._find_places(keys, min(USUAL, self.limit) if self.alias else USUAL)
         if at < 0:
@@ -180,12 +189,12 @@ def _make_sighting(session: Session, mark: int, seq: int, digest: bytes, *, live
 
 
 def compute_score(key: int, *, alias: bool) -> int:
-    """Return the score of a digest's or an alias's key. Different keys may have the same score."""
+    """Return the score for the key of a digest or of an alias. Different keys may have the same score."""
     return key >> _DROPPED_BITS << 1 | alias
 
 
 def _encode_place(seq: int, *, alias: bool) -> bytes:
-    """Encode the position in a log, which follows the session's number in a member."""
+    """Encode the position of an entry in its log. In a member, these bytes follow the session's number."""
     return (seq << 1 | alias).to_bytes(_PLACE_BYTES, "big")
 
 
@@ -208,7 +217,13 @@ def mark_entry(tx: Transaction, entry: Entry) -> None:
 
 
 def mark_end(tx: Transaction, before: bytes | None, digest: bytes) -> None:
-    """Add the digest of a session's last visible live message to the index. It replaces the previous one."""
+    """Store the digest of a session's last visible live message in the index, in place of the previous one.
+
+    Args:
+        tx: the write.
+        before: the digest that is stored at the moment; None if there is none.
+        digest: the new digest.
+    """
     if not tx.keys.withdrawn and digest != before:
         key = make_end_key(make_scope(tx.keys.tenant, tx.keys.user_id), digest)
         tx.marks += (compute_score(key, alias=False), _END_PLACE)
@@ -220,9 +235,10 @@ def unmark_alias(tx: Transaction, seq: int) -> None:
 
 
 async def load_origins(tx: Transaction, session: Session, more: Sequence[Origin]) -> Sequence[Origin]:
-    """Return the origins that a session has when ranges are added. If it has none yet, it first gets one for its own entries.
+    """Return the origins of a session after the ranges in `more` are added.
 
-    Nothing is read, and nothing returned, if there are no ranges to add.
+    If no origins are stored for the session, the result begins with a range for the session's own entries. If `more` is empty, the
+    result is empty, and nothing is read.
     """
     if not more:
         return ()

@@ -1,4 +1,4 @@
-"""Media of a session in Redis: contents that entries refer to, in a hash by SHA-256.
+"""Media of a session in Redis. The bytes of each image or file (its content) are in a hash by SHA-256. Entries refer to them.
 
 A second hash counts the references. It has two kinds of fields. If the field is the `seq` of an entry, its value lists the
 SHA-256 of each content that the entry refers to. If the field is a SHA-256, its value contains the number of entries that refer
@@ -26,13 +26,13 @@ _decode_use = msgspec.msgpack.Decoder(tuple[int, int]).decode
 async def load_media_uses(
     tx: Transaction, new: Sequence[NewEntry], brought: Mapping[bytes, bytes], *, install: bool = False
 ) -> Uses:
-    """Return the stored uses of the contents to which new entries refer.
+    """Return the stored counts of references, for the media contents to which new entries refer.
 
     Args:
         tx: the write.
         new: the new entries.
-        brought: contents that are part of the write, by SHA-256.
-        install: True if the session is new and has no contents yet.
+        brought: media contents that the write itself contains, by SHA-256.
+        install: True if the session is new, so that no contents are stored for it yet.
 
     Raises:
         InvalidMessage: an entry refers to a content that is neither stored nor in `brought`.
@@ -49,14 +49,14 @@ async def load_media_uses(
 def store_media(
     tx: Transaction, new: Sequence[NewEntry], written: Sequence[Entry], uses: Uses, brought: Mapping[bytes, bytes]
 ) -> None:
-    """Store new contents, and the references of the written entries.
+    """Store new media contents, and the references of the written entries.
 
     Args:
         tx: the write.
         new: the entries that the caller passed.
         written: the same entries as they were written.
-        uses: the uses before the write, from `load_media_uses`.
-        brought: contents that are part of the write, by SHA-256.
+        uses: the counts of references before the write, from `load_media_uses`.
+        brought: media contents that the write itself contains, by SHA-256.
     """
     after = dict(uses)
     for new_entry, entry in zip(new, written, strict=True):
@@ -73,7 +73,7 @@ def store_media(
 
 
 async def read_uses(tx: Transaction, seq: int) -> Uses:
-    """Return the uses of the contents to which an entry refers."""
+    """Return the counts of references, for the media contents to which the entry `seq` refers."""
     (named,) = await tx.read((b"HGET", tx.keys.media_uses, seq))
     if not named:
         return {}
@@ -83,12 +83,12 @@ async def read_uses(tx: Transaction, seq: int) -> Uses:
 
 
 def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
-    """Delete an entry's references, and the contents to which no other entry refers.
+    """Delete an entry's references, and the media contents to which no other entry refers.
 
     Args:
         tx: the write.
         seq: the entry.
-        uses: the uses before the write, from `read_uses`.
+        uses: the counts of references before the write, from `read_uses`.
     """
     if uses:
         tx.queue("HDEL", tx.keys.media_uses, seq)
@@ -101,6 +101,10 @@ def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
 
 
 def compute_totals(flat: Sequence[bytes]) -> tuple[int, int]:
-    """Return the number of a session's contents and their total bytes. `flat` is the whole hash of references."""
+    """Return how many media contents a session has, and their total bytes.
+
+    Args:
+        flat: the hash that counts the references, as HGETALL returns it: fields and values alternate.
+    """
     uses = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
     return len(uses), sum(size for _, size in uses)

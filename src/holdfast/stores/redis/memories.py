@@ -1,11 +1,11 @@
 """Memories of users, agents and tenants in Redis.
 
-The memories of one owner are stored together. The guard in the owner's head protects them. The tenant's keys contain the list
-of all owners, and the owner of each memory by id.
+The memories of one owner are stored together, and one guard, in the owner's head, protects them. The tenant's keys contain the
+list of all owners, and a hash that maps each memory's id to its owner.
 
-A user's memories are in the user's slot. Those of an agent or of the tenant are in the tenant's slot. If the tenant's slot is
-on another server than the user's, new ids are added to it before the write, and deleted ids are removed from it afterwards. So
-the tenant's keys may list memories that do not exist, and readers check for that.
+A user's memories are in the user's slot. The memories of an agent or of the tenant are in the tenant's slot. If the two slots are
+on different servers, new ids are added to the tenant's hash before the write, and deleted ids are removed afterwards. So the
+tenant's keys may list memories that do not exist, and readers check for that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from holdfast.stores.redis.records import ENDLESS, check_int64, decode_object, p
 _END: Final = b"\xff" * 9
 _TOKEN_BYTES: Final = 6
 _LISTED: Final = b"\0"
-"""Prefix of fields in the hash of memory ids which show that an owner is listed. No memory id begins with it."""
+"""Prefix of fields that show that an owner is listed. They are in the hash of memory ids. No memory id begins with this byte."""
 
 
 class _OwnerTotals(NamedTuple):
-    """The stored counters of an owner: version, number of memories, the next numbers, and the time of the last change."""
+    """The stored counters of an owner: version, number of memories, next number of each kind, and time of the last change."""
 
     version: int = 0
     memories: int = 0
@@ -240,7 +240,7 @@ class MemoryMethods(Handle):
 
 
 async def _find_numbers(tx: Transaction, query: MemoryQuery) -> tuple[bytes | None, list[int]]:
-    """Return the owner's encoded totals, and the numbers of the requested memories in order."""
+    """Return the owner's encoded counters, and the numbers of the memories that match a query, in the order of the query."""
     keys, after = tx.keys, query.after
     head: Command = (b"HGET", keys.head, b"m")
     if query.ids is not None or query.numbers is not None or (query.since or 0) > 0:
@@ -258,7 +258,7 @@ def _clamp(number: int) -> int:
 
 
 async def _select(tx: Transaction, head: Command, query: MemoryQuery) -> tuple[bytes | None, list[int]]:
-    """Return the owner's encoded totals, and the numbers of memories that match a query by ids, numbers or `since`, in order."""
+    """Return the owner's encoded counters, and the numbers of the memories that match a query by ids, by numbers or by `since`, in order."""
     keys, since = tx.keys, min(query.since or 0, ENDLESS)
     if query.ids is not None:
         stored, *parts = await tx.read(head, *split_command(b"HMGET", keys.ids, keep_possible_ids(query.ids)))
@@ -282,7 +282,7 @@ async def _select(tx: Transaction, head: Command, query: MemoryQuery) -> tuple[b
 
 
 async def _read_rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
-    """Return number, version and encoded memory of those memories that exist."""
+    """Return `(number, version, encoded memory)` for each of these numbers that exists."""
     if not numbers:
         return []
     parts = (*split_command(b"HMGET", tx.keys.metas, numbers), *split_command(b"HMGET", tx.keys.bodies, numbers))
@@ -307,9 +307,9 @@ def _decode_rows(owner: Owner, rows: Sequence[tuple[int, int, bytes]]) -> tuple[
 
 
 async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_OwnerTotals | None, int]:
-    """Return the owner's counters, and the highest version or number that was used before the owner was last dropped.
+    """Return the owner's counters, and the highest version or number that was used before the owner's memories were last deleted.
 
-    The counters are None if nothing is stored for the owner.
+    The counters are None if the owner has no memories now.
 
     Raises:
         StaleMemories: the owner's version is not `expect`.
@@ -326,8 +326,8 @@ async def _find_owners(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, i
     """Look up the memories that a write refers to.
 
     Returns:
-        The numbers of the owner's memories by id; the ids that belong to other owners; and for ids that the owner does not
-        have, the fields in the tenant's hash of memory ids.
+        Three values: the numbers of the owner's memories, by id; the ids that belong to other owners; and the fields that the
+        tenant's hash of memory ids has for ids that the owner does not have.
     """
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
@@ -359,7 +359,7 @@ def _encode_owner(owner: Owner) -> bytes:
 
 
 def _queue_for_tenant(tx: Transaction, *command: Any) -> None:
-    """Queue a command for the tenant's slot. It is sent with the write, or before the write if the tenant may be on another server."""
+    """Queue a command for the tenant's slot. It is part of the commit, or is sent before it if the tenant may be on another server."""
     tx.tenant_commands.append(command) if _is_tenant_remote(tx) else tx.queue(*command)
 
 
@@ -417,7 +417,7 @@ async def _forget_memories(tx: Transaction, forgotten: Mapping[str, int], status
 
 
 async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
-    """Remove ids from the tenant's hash: with the write, or after the write if the tenant may be on another server."""
+    """Remove ids from the tenant's hash of memory ids: in the commit, or after it if the tenant may be on another server."""
     key = _get_tenant_keys(tx).memory_ids
     if not _is_tenant_remote(tx):
         for command in split_command(b"HDEL", key, ids):
@@ -430,7 +430,7 @@ async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
 async def _add_signals(
     tx: Transaction, totals: _OwnerTotals, delta: MemoryDelta, own_numbers: Mapping[str, int]
 ) -> int:
-    """Write signals of existing memories; return how many were written.
+    """Write signals (records that a memory was recalled) of existing memories, and return how many were written.
 
     Signals that are older than `delta.signals_before` are deleted, and those beyond `SIGNALS_KEPT` per memory.
     """

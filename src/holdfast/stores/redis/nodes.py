@@ -1,8 +1,8 @@
 """The servers of a store: find the server of a key, open a few connections to each server, and retry commands.
 
-A command that was certainly not executed is sent again: for a while, if the server cannot be reached or is loading its data; or
-to the new server, if the slot has moved. A command that may have been executed when the connection broke is sent again only if
-that does no harm.
+A command that was certainly not executed is sent again. If the server cannot be reached or is loading its data, this is repeated
+for some seconds. If the slot has moved, the command is sent to the slot's new server. If the connection broke after a command was
+sent, the command may have been executed. It is then sent again only if executing it twice does no harm.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from holdfast.stores.redis.keys import extract_hash_tag
 BUSY: Final = 64
 """If all connections to a server have this many commands without a reply, another connection is opened."""
 MOST_REDIRECTS: Final = 8
-"""Number of redirects that a command follows before it waits."""
+"""Number of redirects that a command follows in a row. After that, it waits before the next attempt."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class Nodes:
     # -- commands --------------------------------------------------------------
 
     async def run(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Argument], *, once: bool) -> Any:
-        """Run a script and return its reply. All keys must be in one slot. `once` is described in `call`."""
+        """Run a script and return its reply. All keys must be in one slot. If `once` is True, do not run it again if it may have run."""
         rest = (len(keys), *keys, *arguments)
         try:
             return await self.call(keys[0], ("EVALSHA", script.sha, *rest), once=once)
@@ -100,7 +100,7 @@ class Nodes:
             once: if True, do not send the command again if it may have been executed.
 
         Raises:
-            OutcomeUnknown: with `once`: the command may have been executed.
+            OutcomeUnknown: `once` is True, and the command may have been executed.
             ErrorReply: the server does not know the script.
             HoldfastError: the server refused the command, or cannot be reached.
         """
@@ -128,7 +128,12 @@ class Nodes:
                 await self._refresh()
 
     def _raise_error_reply(self, exc: ErrorReply, *, late: bool) -> None:
-        """Raise the error of a reply. Return if another attempt may succeed."""
+        """Raise an exception for an error reply, unless another attempt may succeed.
+
+        Args:
+            exc: the error reply.
+            late: True if there is no time for another attempt.
+        """
         if exc.code == "NOSCRIPT":
             raise exc
         if late or exc.code not in TRANSIENT:
@@ -168,7 +173,7 @@ class Nodes:
     # -- routing ---------------------------------------------------------------
 
     async def _find_server(self, key: bytes) -> Endpoint:
-        """Return the server that has `key`. Load the map of slots if the server of the slot is unknown."""
+        """Return the server that has `key`. If the server of the key's slot is unknown, load the cluster's map of slots first."""
         if not self.is_cluster:
             return self._seeds[0]
         slot = compute_slot(extract_hash_tag(key))
@@ -295,6 +300,6 @@ def _compute_load(connection: PipelinedConnection) -> int:
 
 
 def _ignore_failure(task: asyncio.Task[PipelinedConnection]) -> None:
-    """Mark the task's exception as retrieved, because the caller that would retrieve it may have been cancelled."""
+    """Mark the task's exception as retrieved. The caller that waited for the task may have been cancelled."""
     if not task.cancelled():
         task.exception()

@@ -4,9 +4,9 @@ A write to a user's keys also causes changes of the tenant's indexes, called new
 in the user's outbox, together with the number of the write. Afterwards the news are applied to the indexes and removed from the
 outbox. An index ignores news that are older than what it contains.
 
-If a process crashes in between, the news stay in the outbox. Other processes find them there, because every user who may have
-news is marked in the tenant's keys before the write. The mark is removed once the outbox is empty, and at least an hour after
-it was last set.
+If a process crashes after the commit and before that, the news stay in the outbox. Other processes find them there, because every
+user is marked in the tenant's keys before a write that may store news. The mark is removed when the outbox is empty, but not
+earlier than an hour after the mark was last set.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Outbox:
         self._tidying: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        """By tenant, the task that delivers delayed changes of its state; the newest one if there are several."""
+        """By tenant: the newest task that delivers delayed changes of the tenant's state."""
 
     # -- a write -----------------------------------------------------------------
 
@@ -101,7 +101,10 @@ class Outbox:
     async def _persist(
         self, scope: ScopeKeys, number: bytes, news: Sequence[News], before: asyncio.Task[None] | None
     ) -> None:
-        """Deliver news later, after the delivery `before` has ended. If this process ends first, another process finds the news."""
+        """Deliver news in the background, after the delivery `before` has ended.
+
+        If this process ends first, another process finds the news in the outbox.
+        """
         if before is not None:
             await asyncio.wait([before])
         try:
@@ -185,6 +188,6 @@ class Outbox:
 
 
 def encode_news(news: News) -> bytes:
-    """Encode news as an outbox stores them after the number of the write."""
+    """Encode one change of the tenant's indexes. In an outbox, these bytes follow the number of the write."""
     kind, name, rest = news
     return pack([kind, name, *rest])

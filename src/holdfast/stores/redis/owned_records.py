@@ -1,11 +1,19 @@
 """Records of sessions, users and the tenant in Redis.
 
-Each owner has four keys in its own slot. One hash has the fields of each record, and another one the values. One sorted set has
-the places for lists, and another one the places that expire. The owner's head has the guard of all its writes.
+The owner of records is a session, a user or the tenant. A record's place is its encoded namespace and key. Each owner has four keys
+in its own slot:
 
-The tenant's slot has two sorted sets: users and the tenant itself, if they have records, and all owners with the time when their
-first record expires. A member is added before the write, together with a new token, and is removed only if its token is still the
-same. So a member may be listed without need, but none is missing.
+- a hash of the records' fields other than the value, by place;
+- a hash of the records' values, by place;
+- a sorted set of all places, from which lists are read;
+- a sorted set of the places of records that expire, by time.
+
+The owner's head contains the guard of all its writes.
+
+The tenant's slot has two sorted sets. One lists the users that have records, and the tenant itself if it has any. The other one
+lists all owners by the time at which their first record expires. A member is added before the write, together with a new random
+token. It is removed only if its token has not changed since. So an owner without records may be listed, but no owner with records is
+missing.
 """
 
 from __future__ import annotations
@@ -57,7 +65,8 @@ from holdfast.stores.redis.records import check_int64, pack, unpack_list
 _DISCARD: Final = load_script("discard")
 _TOKEN_BYTES: Final = 6
 _TOTAL: Final = b""
-"""Field of the hash of records with the owner's version. After a deletion of all records, `_DROPPED` precedes it."""
+"""Field that contains the owner's version, in the hash of the records' fields. After all records were deleted, the version begins with
+`_DROPPED`."""
 _DROPPED: Final = b"-"
 _OWNER, _EXPIRING = b"o", b"e"
 """First bytes of the members of the tenant's two sorted sets."""
@@ -154,7 +163,11 @@ class RecordMethods(Handle):
         return changed
 
     async def drop_records(self, owner: RecordOwner) -> int:
-        """Delete all records of an owner. The highest version stays under a key that has only a hash of the owner's name."""
+        """Delete all records of an owner, and return their number.
+
+        The owner's version is kept, so that no version is used again. The name of the key that has it contains only a hash of the
+        owner's name.
+        """
         check_owner(owner)
         member = _OWNER + _encode_owner(owner)
         (token,) = await self.database.fetch(((b"HGET", self._tenant_keys.record_tokens, b"\0" + member),))
@@ -200,7 +213,11 @@ class RecordMethods(Handle):
 
     @write_transaction(_resolve_owner_keys)
     async def _sweep_owner(self, tx: Transaction, owner: RecordOwner, *, now: int, limit: int) -> tuple[int, Any]:
-        """Delete expired records of an owner; return their number, and the time when the next one expires, None if none does."""
+        """Delete at most `limit` expired records of an owner.
+
+        Returns:
+            The number of deleted records, and the time when the next record expires; None if no other record expires.
+        """
         keys = tx.keys
         (found,) = await tx.read((b"ZRANGE", keys.record_expiries, 0, limit, b"WITHSCORES"))
         _require_owner(tx)
@@ -251,7 +268,7 @@ def _parse_version(total: bytes | None) -> int:
 
 
 async def _read_rows(tx: Transaction, places: Sequence[bytes]) -> dict[bytes, RecordRow]:
-    """Return what is stored of those records that exist, expired ones too, in the order of the places."""
+    """Return the rows of the records at these places, in this order. Expired records are included; places without a record are not."""
     found = await tx.read_fields(tx.keys.record_infos, places) if places else {}
     if not places:
         await tx.read()
@@ -267,7 +284,7 @@ async def _read_values(tx: Transaction, rows: dict[bytes, RecordRow]) -> dict[by
 async def _read_range(
     tx: Transaction, bounds: tuple[bytes, bytes], limit: int, now: int, *, descending: bool = False
 ) -> dict[bytes, RecordRow]:
-    """Return what is stored of the first `limit` records of a range that have not expired, in order."""
+    """Return the rows of the first `limit` records of a range that have not expired, by place and in order."""
     (begin, end), found = bounds, dict[bytes, RecordRow]()
     while len(found) < limit and begin < end:
         ends = (b"(" + end, b"[" + begin) if descending else (b"[" + begin, b"(" + end)
@@ -290,13 +307,17 @@ async def _read_range(
 async def write_record_changes(
     tx: Transaction, changes: Sequence[EncodedChange], timestamp: int, *, fresh: bool = False
 ) -> ChangedRecords:
-    """Queue changes of the records of the transaction's session or other scope. Raises `StaleRecord`.
+    """Queue changes of records. Their owner is the scope of the transaction.
 
     Args:
         tx: the write.
         changes: the changes.
-        timestamp: milliseconds since the epoch.
-        fresh: True if the same write creates the session, so that stored records are those of an earlier one.
+        timestamp: time of the write, in milliseconds since the epoch.
+        fresh: True if the same write creates the session. Stored records then belong to an earlier session, and are ignored.
+
+    Raises:
+        StaleRecord: a record does not have the version that its change expects.
+        SessionNotFound: the owner is a session that does not exist.
     """
     keys, places = tx.keys, [_TOTAL, *(change.place for change in changes)]
     found = {} if fresh else await tx.read_fields(keys.record_infos, places)
@@ -339,7 +360,11 @@ def _queue_deletion(tx: Transaction, places: Sequence[bytes]) -> None:
 
 
 def _list_owner(tx: Transaction, put: Sequence[EncodedChange], *, is_new: bool) -> None:
-    """Add the owner to the tenant's lists: a user or the tenant with its first record, every owner with a record that expires."""
+    """Add the owner to the tenant's lists of owners.
+
+    A user or the tenant is added to the list of owners with its first record. Any owner is added to the list of expiry times if a
+    record in `put` expires.
+    """
     keys, tenant = tx.keys, tx.database.keys.tenant(tx.keys.tenant)
     member = _encode_owner(_get_owner(keys))
     listed: list[tuple[bytes, bytes, tuple[Any, ...]]] = []
@@ -356,7 +381,7 @@ def _list_owner(tx: Transaction, put: Sequence[EncodedChange], *, is_new: bool) 
 
 
 async def count_records(tx: Transaction) -> tuple[int, int, int]:
-    """Return the number of records of the transaction's session, the bytes of their values, and its version as their owner."""
+    """Return three values for the transaction's session: number of records, total bytes of their values, and version of the records."""
     (flat,) = await tx.read((b"HGETALL", tx.keys.record_infos))
     found = dict(zip(flat[::2], flat[1::2], strict=True))
     version = _parse_version(found.pop(_TOTAL, None))

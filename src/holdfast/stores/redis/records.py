@@ -65,12 +65,12 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     """A compaction that was built before this version of the session is recorded as dead."""
     next_compaction: int = 1
     live: dict[str, tuple[int, int]] = {}
-    """By view, the id of its live compaction, and the session's version when that was recorded."""
+    """By view: the id of the view's live compaction, and the session's version at which that compaction was recorded."""
     next_call: int = 0
     last_turn: int = 0
     """The highest turn of all recorded model calls."""
     calls_mixed: bool = False
-    """True if the order of calls is not that of their turns: a call was recorded after one of a later turn."""
+    """True if model calls were not recorded in the order of their turns: some call was recorded after a call of a later turn."""
     artifacts: bool = False
     """True if the session may have artifacts."""
 
@@ -140,7 +140,7 @@ def build_session(record: Record, profile: bytes | None) -> Session:
 
 
 class _Entry(msgspec.Struct, array_like=True, gc=False):
-    """The part of an encoded entry that follows the head."""
+    """The part of an encoded entry that follows its first `HEAD_BYTES` bytes."""
 
     turn_id: int
     unit_back: int
@@ -156,7 +156,7 @@ class _Entry(msgspec.Struct, array_like=True, gc=False):
 
 _HEAD: Final = struct.Struct(">QQB16s")
 HEAD_BYTES: Final = _HEAD.size
-"""Number of bytes of an entry's head, which contains `seq`, running total, kind and digest."""
+"""Number of bytes at the beginning of an encoded entry, which contain `seq`, running total, kind and digest."""
 _RETIRED: Final = struct.Struct(">Q")
 """Format of a retired entry's prefix: the `seq` of the entry that retired it."""
 RETIRED_BYTES: Final = _RETIRED.size
@@ -181,7 +181,11 @@ def encode_entry(entry: Entry, payload: bytes) -> bytes:
 
 
 def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
-    """Decode an entry. If it is damaged, raise `StoreCorrupt` with the entry's `seq` in the message."""
+    """Decode an entry.
+
+    Raises:
+        StoreCorrupt: the entry is damaged. The message contains its `seq`.
+    """
     retired_by = None
     if retired:
         (retired_by,) = _RETIRED.unpack_from(data)
@@ -210,7 +214,7 @@ def decode_entry(data: bytes, *, retired: bool = False) -> Entry:
 
 
 def change_entry(data: bytes, *, retired: bool = False, **fields: Any) -> bytes:
-    """Return an encoded entry with some fields changed. Its head stays the same."""
+    """Return an encoded entry with some fields changed. Its first `HEAD_BYTES` bytes stay the same."""
     begin = HEAD_BYTES + (RETIRED_BYTES if retired else 0)
     return data[:begin] + pack(evolve(_entry(memoryview(data)[begin:]), **fields))
 
@@ -237,12 +241,12 @@ _seqs = msgspec.json.Decoder(tuple[int, ...]).decode
 
 
 def encode_view(view: SavedView, saved_at: int) -> bytes:
-    """Encode a saved view. Frontier, kept entries and time come first, because a script reads the first two."""
+    """Encode a saved view. The frontier and the kept entries come first, because a script reads them. The time follows."""
     return b"%d %s %d\n" % (view.frontier, to_json(view.keep) if view.keep else b"", saved_at) + view.state
 
 
 def parse_view_order(data: bytes) -> tuple[int, int]:
-    """Return the time when a view was saved, and its frontier; `(0, -1)` if the view is damaged or from an older release."""
+    """Return the time when a view was saved, and the view's frontier. Return `(0, -1)` if it is damaged or from an older release."""
     try:
         frontier, _, saved_at = data.partition(b"\n")[0].split(b" ")
         return int(saved_at), int(frontier)
@@ -251,7 +255,7 @@ def parse_view_order(data: bytes) -> tuple[int, int]:
 
 
 def decode_view(data: bytes | None) -> SavedView | None:
-    """Decode a saved view; return None if it is damaged. It is then built again from the log."""
+    """Decode a saved view. Return None if it is damaged; the caller then builds the view again from the log."""
     if data is None:
         return None
     head, _, state = data.partition(b"\n")

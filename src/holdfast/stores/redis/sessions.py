@@ -1,7 +1,7 @@
 """Create, read, change, replace, remove and list sessions, in Redis.
 
-Each session is a hash, and is a member of sorted sets that serve as lists. A page of a list is found by rank, so a page takes
-the same time wherever it is in the list.
+Each session is a hash, and is a member of the sorted sets from which lists are read. A page of a list is found by rank, so the time
+to read a page does not depend on its position in the list.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from holdfast.stores.session_changes import (
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
-"""Number of members that are read per round trip if some of them may not match the filters."""
+"""Minimum number of members that are read at once from a list if filters may leave out some of them."""
 SCANNED: Final = 5000
 """Number of members that one run of a script checks. The limit keeps the script from blocking other clients for long."""
 
@@ -238,7 +238,12 @@ class SessionMethods(Handle):
 
 
 def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Delete a session with all its data; `members` are the encoded versions of its artifacts."""
+    """Delete the session of a transaction with all its data.
+
+    Args:
+        tx: the write.
+        members: the members of the sorted set of the session's artifact versions.
+    """
     keys = tx.keys
     release_contents(tx, members)
     for key in (*keys.dependents, keys.head):
@@ -268,7 +273,7 @@ class _Pages(NamedTuple):
     descending: bool
 
     async def iterate(self, last: Session | None, *, filtered: bool) -> Any:
-        """Yield the sessions after `last`. That session may have moved or been deleted since it was read."""
+        """Yield the sessions that follow `last` in the list. `last` may have changed its position or been deleted since it was read."""
         begin: int | None = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
         while begin is not None:
             members, begin = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
@@ -277,7 +282,7 @@ class _Pages(NamedTuple):
                 yield session
 
     async def _read_page(self, begin: int, size: int) -> tuple[Sequence[bytes], int | None]:
-        """Return the members of a page, and the rank at which the next page begins; None if there is no next page."""
+        """Return the members of a page, and the rank at which the next page begins. The rank is None if there is no next page."""
         if self.by_status is not None:
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
             others = (Key(tenant.idle), Key(tenant.owned), Key(tenant.expiring))
@@ -298,7 +303,12 @@ class _Pages(NamedTuple):
         return found
 
     async def _find_rank_after(self, member: bytes, score: int) -> int:
-        """Return the rank that follows a session. If the session is gone, use the position that its time and name would have."""
+        """Return the rank after a session. If the session is no longer in the list, return the rank at which it would be inserted.
+
+        Args:
+            member: the session's member of the sorted set.
+            score: the session's score, which is a time in milliseconds.
+        """
         found = await self._find_rank(member)
         if found is not None:
             return found + 1
@@ -318,7 +328,13 @@ def _encode_member(session: Session) -> bytes:
 
 
 def _compute_status(session: Session, now: int | None, idle_since: int | None) -> str:
-    """Return a session's status as lists show it: a session that has expired is `closed`."""
+    """Return the status that lists show for a session. An expired session is shown as `closed`, even if its stored status is `active`.
+
+    Args:
+        session: the session.
+        now: the current time, in milliseconds since the epoch; None: sessions with their own `ttl` do not expire.
+        idle_since: a session without its own `ttl` has expired if it was last used at this time or earlier; None: it has not.
+    """
     if session.status != "active":
         return session.status
     if session.ttl:

@@ -1,10 +1,10 @@
-"""State that sessions share, in Redis: a hash of JSON values for each user and each tenant.
+"""State that sessions share, in Redis. Each user and each tenant has a hash of JSON values.
 
 The field with the empty name contains the version, the bytes and the number of keys.
 
 A write to a session first checks that its changes of shared state are possible. The script that commits the write then applies
-them to the values as they are at that moment, so writers of one scope do not wait for each other. If the changes are not
-possible any more, the write is computed again.
+the changes to the values that are stored at that moment. So writers of the same scope do not wait for each other. If the changes
+are no longer possible then, the write is run again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from holdfast.stores.state import ScopedState
 
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 _LIMITS: Final = (STATE_VALUE_BYTES, STATE_BYTES - 1, STATE_KEYS)
-"""Limits as `state.lua` counts them: one byte less for a whole scope than its JSON object has."""
+"""Maximum bytes of a value, maximum bytes of a scope, and maximum number of keys. For a scope, `state.lua` counts one byte less than its
+JSON object has."""
 _ID_BYTES: Final = 12
 _decode = msgspec.json.Decoder().decode
 
@@ -134,7 +135,12 @@ def _decode_state(version: int, fields: Mapping[bytes, bytes]) -> ScopedState:
 
 
 async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
-    """Queue the changes that a session's write makes to shared state. Raises `InvalidRequest`, `TooLarge`."""
+    """Queue the changes that a session's write makes to shared state.
+
+    Raises:
+        InvalidRequest: a change cannot be applied to the stored value.
+        TooLarge: a scope or a value would exceed its limit.
+    """
     parts = split_by_scope(delta) if delta else {}
     for scope in _SHARED:
         if scope not in parts:

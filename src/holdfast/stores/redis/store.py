@@ -33,7 +33,7 @@ LAYOUTS: Final = (
     Migration(LAYOUT, "lists", "", "1"),
     Migration(NEWEST, "records", "", "1"),
 )
-"""The layouts of a store's keys. They correspond to the migrations of SQL databases."""
+"""The layouts of keys that releases of Holdfast have used. They correspond to the migrations of SQL databases."""
 
 
 class RedisStore(

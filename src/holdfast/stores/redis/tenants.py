@@ -1,6 +1,6 @@
 """Data of a tenant that belong to no session, in Redis: leases, calibration data of models, API keys, contents of artifacts.
 
-No lock is needed, because each write checks that the values it depends on have not changed since they were read.
+There are no locks. Instead, each write checks that the values on which it depends have not changed since they were read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from holdfast.stores.redis.keys import decode_number, encode_number
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
 
 _STALE: Final = 3_600_000
-"""Milliseconds after its expiry at which a lease is deleted. The delay keeps a caller whose clock is fast from deleting leases in use."""
+"""Milliseconds between the expiry of a lease and its deletion. The delay prevents a caller whose clock is fast from deleting a lease that is
+still in use."""
 _KEY_FIELDS: Final = ApiKey.__struct_fields__
 """The stored fields of an API key, in order. New fields are added at the end."""
 
 
 class TenantMethods(Handle):
-    """The methods of `holdfast.stores.tenants.TenantStore` and `KeyStore`, and those of `ArtifactStore` for contents."""
+    """The methods of `holdfast.stores.tenants.TenantStore` and `KeyStore`, and the methods of `ArtifactStore` for the contents of artifacts."""
 
     durable = True
 
@@ -156,7 +157,11 @@ class TenantMethods(Handle):
 
     @write_transaction()
     async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
-        """Set a time field of an API key, if `applies` returns True for the stored key. Return the key as it is afterwards."""
+        """Set the field `name` of an API key to `timestamp`, if `applies` returns True for the field's stored value.
+
+        Returns:
+            The key after the write; None if it does not exist.
+        """
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
         if stored is None:
