@@ -18,7 +18,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 
 MUST = 0.5
-"""Share of the token limit that the units that must stay may take if they have to be cut. The rest is for the units that a strategy
+"""Fraction of the token limit. If the required units do not fit, they are cut to this size. The rest is left for the units that a strategy
 chooses."""
 
 
@@ -38,13 +38,14 @@ def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window
 
 
 def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
-    """Return `window` with the units that must stay cut to `MUST` of the token limit, so that a strategy can choose further units.
+    """Cut the messages of required units, so that a strategy can choose other units too. Return `window` with these cuts.
 
-    Without this, one long tool result would take all tokens, and every other unit would be evicted.
+    A unit is required if it must not be evicted. Messages are cut until all required units together take at most the fraction `MUST` of the
+    token limit, if that is possible. Without the cuts, one long tool result would take all tokens, and every other unit would be evicted.
 
     Args:
         window: the window before any eviction.
-        must: the same window with only the units that must stay. They do not fit.
+        must: the same window with only the required units. They are too large for the space available.
         floor: minimum size of a cut message, in tokens.
     """
     room = window.room.tokens

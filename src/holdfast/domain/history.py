@@ -125,7 +125,7 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
     """Return the entries of the log that `new` forms, the log's tail, and the number of live entries.
 
     Raises:
-        InvalidMessage: a turn is earlier than the turn before it, or an entry's `retired_by` is impossible.
+        InvalidMessage: the turn number of an entry is negative or lower than that of the previous live entry, or its `retired_by` is impossible.
     """
     path, entries = LivePath(), []
     for seq, item in enumerate(new):
@@ -151,7 +151,7 @@ def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail
     """Return the entries that result from appending `new` to the log that ends with `tail`, and the log's new tail.
 
     Raises:
-        InvalidMessage: a turn is earlier than the turn before it.
+        InvalidMessage: the turn number of an entry is negative or lower than that of the previous entry.
     """
     entries: list[Entry] = []
     for at, item in enumerate(new):
@@ -169,15 +169,15 @@ def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail
 
 
 def check_turn(turn_id: int, last: int, where: str) -> None:
-    """Check that the turn of a new entry is not before the turn of the log's last entry.
+    """Check that the turn number of a new entry is not lower than that of the log's last entry.
 
     Args:
-        turn_id: turn of the new entry.
-        last: turn of the log's last entry.
-        where: position of the new entry in the request, for the error.
+        turn_id: turn number of the new entry.
+        last: turn number of the log's last entry.
+        where: position of the new entry in the request, for the error message.
 
     Raises:
-        InvalidMessage: the turn is earlier than `last`, or negative.
+        InvalidMessage: `turn_id` is lower than `last`, or negative.
     """
     if turn_id < max(last, 0):
         param = f"{where}.turn_id"

@@ -276,8 +276,14 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
 def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
     """Merge a new memory into an existing one that says the same, and return the result.
 
-    The result has the text of the existing memory, the tags and sources of both, the higher importance and the lower trust. If the
-    existing memory is of type `semantic`, the result has the type of the new one.
+    The result has the text of the existing memory, the tags, metadata and sources of both, the higher importance and the lower trust. If the
+    existing memory is of type `semantic`, the result has the type of the new one. If the result would be longer than `MEMORY_BYTES`, it has
+    only the tags, metadata and sources of the existing memory.
+
+    Args:
+        kept: the existing memory.
+        new: the new memory.
+        now: the current time, in milliseconds since the epoch.
     """
     sources = unite_sources(kept.sources, new.sources)
     made = msgspec.structs.replace(
@@ -309,10 +315,10 @@ def _supersede(old: Memory, by: Memory, now: int) -> Memory:
 
 
 def can_replace(new: Memory, one: Memory) -> bool:
-    """Return True if a new memory may replace an existing one that its `supersedes` lists.
+    """Return True if `new` may replace `one`, an existing memory that `new.supersedes` lists.
 
-    A memory from the user must be active. For any other memory, both or neither must be held for review, and the existing one must
-    not be trusted more. A rejected memory is never replaced.
+    A rejected memory is never replaced. A new memory from the user may replace any other memory if the new one is active. A new memory from
+    another origin may replace `one` if its trust is at least that of `one`, and if both or neither are held for review.
     """
     if one.status == "rejected":
         return False  # replacing it would lose the rejection
@@ -337,9 +343,13 @@ def _is_twin(new: Memory, one: Memory, now: int) -> bool:
 
 
 def _should_keep(new: Memory, one: Memory) -> bool:
-    """Return True if an existing memory that says the same is kept, instead of being replaced by the new one.
+    """Return True if `one`, an existing memory that says the same as `new`, is kept instead of being replaced by `new`.
 
-    It is kept if it is trusted at least as much, or if it or the new memory is held for review or the existing one is rejected.
+    It is kept in each of these cases:
+
+    - Its trust is at least that of `new`, and it is not rejected.
+    - It is active, and `new` is held for review.
+    - It is held for review or rejected, and `new` does not come from the user.
     """
     if _is_under_review(new, one):
         return True

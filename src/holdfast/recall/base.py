@@ -390,7 +390,7 @@ class Index(Protocol):
         ...
 
     async def status(self, space: Space | None = None) -> IndexStatus:
-        """Return statistics of one space; None: of all spaces of the tenant."""
+        """Return statistics of one space. If `space` is None, they cover all spaces of the tenant."""
         ...
 
     async def close(self) -> None:

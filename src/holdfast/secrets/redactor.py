@@ -161,7 +161,7 @@ class Redactor:
         Args:
             value: a JSON value. Its depth is limited by Python's stack. Values of other types remain unchanged.
             found: a counter to which the replacements are added, by label.
-            name: name of the value. It may show that the value is a secret.
+            name: the key of the value in its object; empty if it has none. A key such as `password` shows that the value is a secret.
             media: True if the value may contain base64 media, as message parts do. Media are not searched.
         """
         if isinstance(value, str):
@@ -192,7 +192,10 @@ class Redactor:
         return value if same else redacted
 
     def _redact_named(self, text: str, name: str, found: Counter[str] | None) -> str:
-        """Redact a text that has a name. If a rule matches only name and text together, replace the whole text."""
+        """Redact a string or number of a JSON value, of which `name` is the key. If a rule matches only `name: "text"`, replace all of `text`.
+
+        `name` is empty if the value has no key.
+        """
         redacted = self.redacted(text, found)
         if redacted != text or not name or len(text) < _NAMED_CHARS or is_media(text):
             return redacted

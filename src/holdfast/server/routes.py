@@ -5,8 +5,8 @@
     @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409))
     async def create(call: Call, body: NewSessionObject) -> SessionObject: ...
 
-The types of a route are the annotations of its handler: that of `query` for the query parameters, that of `body` for the body, and the
-return type for the response. `holdfast.server.openapi` describes the routes.
+The handler's annotations give the types of a route. The annotation of `query` is the type of the query parameters. The annotation of `body` is
+the type of the body. The return annotation is the type of the response. `holdfast.server.openapi` describes the routes.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class SessionLocator:
     async def _find_match(self, *, own: bool) -> Match | None:
         """Return the session that matches, or None.
 
-        The code does not await anything after the check that the session is not in use, so that the result stays true.
+        `MatchFinder.find` checks that the session is not in use. Nothing may be awaited after that check, because another request could take
+        the session in the meantime.
         """
         request, hf = self._request, self._hf
         masked_messages = await mask_messages(hf.guard, (*request.system, *request.incoming))

@@ -1,4 +1,4 @@
-"""Describe how a request without a session id was matched to its session, and what the request may do there."""
+"""Describe how a request without a session id was matched to a session, and what the request may do with the session."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
 
 
 class MatchLost(Exception):
-    """Raised if the session changed while the request waited for it. Nothing was written; the request is matched again."""
+    """Raised if the session changed while the request waited for it, so that the match no longer holds.
+
+    Nothing was written. The caller matches the request again.
+    """
 
 
 class Placement:
     """The session to which a request was matched.
 
-    Attributes:
-        session: the session when the request was matched.
-        kind: the kind of match.
-        attempt: the attempts at the request; None: the request cannot be recognised when it is sent again.
-        several: True if other sessions matched as well.
-        may_edit: True if the request may retire messages of the session, as long as no other client has written to it.
+    The arguments `session`, `kind`, `attempt`, `several` and `may_edit` become attributes.
 
     Args:
-        session: the session when the request was matched.
+        session: the session as it was when the request was matched.
         kind: the kind of match.
-        reservation: the reservation of the session until the turn has opened.
-        find_again: function that matches the request again. Called with True, it creates a new session, because this
-            session's log is unchanged but does not match.
-        attempt: the attempts at the request; None: the request cannot be recognised when it is sent again.
+        reservation: reserves the session for the request until the turn begins.
+        find_again: function that matches the request again. If its argument is True, it uses a new session or a fork: the log of this
+            session is unchanged, so the same match would fail again.
+        attempt: the attempt at answering the request; None if a repetition of the request cannot be recognised.
         several: True if other sessions matched as well.
-        may_edit: True if the request may retire messages of the session.
+        may_edit: True if the request may retire messages of the session, as long as no other client has written to it.
     """
 
     def __init__(

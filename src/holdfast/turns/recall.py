@@ -283,7 +283,7 @@ async def _catch_up(
 
 
 def _find_first_whole(window: Window) -> int:
-    """Return the first `seq` from which on the prompt contains all entries verbatim."""
+    """Return the lowest `seq` such that the prompt contains this entry and all later ones verbatim."""
     cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
     return max([window.units[0].first if window.units else 0, *cuts])
 

@@ -341,7 +341,7 @@ def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: in
 
 
 def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
-    """Return a source's documents with these `seq` values, as candidates without counts."""
+    """Return a source's documents with these `seq` values, as candidates. Occurrences of terms are not counted."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})

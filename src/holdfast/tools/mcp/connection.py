@@ -446,7 +446,7 @@ async def _watch_transport(transport: Any, lost: asyncio.Event) -> AsyncGenerato
 
 
 class _StandardError(asyncio.Protocol):
-    """Collects the standard error of a program, and keeps only its end.
+    """Collects the standard error of a program, and keeps only the last part.
 
     Attributes:
         file: the file that the program writes to.
@@ -457,7 +457,7 @@ class _StandardError(asyncio.Protocol):
         self._end = b""
 
     def data_received(self, data: bytes) -> None:
-        """Add data, and keep only the end of all data, because a program may write for years."""
+        """Append data, and keep only the last part. Otherwise a program that runs for a long time could fill the memory."""
         self._end = (self._end + data)[-_QUOTED_CHARS:]
 
     @property

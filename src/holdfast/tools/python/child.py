@@ -363,7 +363,7 @@ class Channel:
 
 
 def _reset_flags(number: int) -> None:
-    """Reset the flags of a descriptor. If code has made it non-blocking, this process would end at its next frame."""
+    """Reset the flags of a descriptor. If the user's code made it non-blocking, the next read or write of a frame would end this process."""
     import fcntl
 
     fcntl.fcntl(number, fcntl.F_SETFL, 0)
@@ -377,7 +377,7 @@ def _move_up(number: int) -> int:
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close all descriptors except those in `kept`. Not every event loop prevents that descriptors are inherited by accident."""
+    """Close all descriptors except those in `kept`. The server's event loop may have let this process inherit others by accident."""
     place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112 - pathlib is slow to import
     for name in os.listdir(place):  # noqa: PTH208 - the same
         if int(name) not in kept:

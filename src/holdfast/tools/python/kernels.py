@@ -87,12 +87,16 @@ class Kernel:
         self._place: tuple[Path, KernelProcess] | None = None
 
     def check(self) -> None:
-        """Raise `NoKernel` if the kernel has ended."""
+        """Raise `NoKernel` if the kernel was ended, for example because its session ended."""
         if self.ended:
             raise NoKernel("the session ended before this call could run")
 
     async def prepare(self, make: Callable[[], Path], process: Callable[[Path], KernelProcess]) -> None:
-        """Create the work folder and the process object, unless they exist. The process itself starts at its first call. Raise `NoKernel`."""
+        """Create the work folder and the process object, unless they exist. The process itself starts at its first call.
+
+        Raises:
+            NoKernel: the work folder cannot be created, or the kernel was ended.
+        """
         if self._place is None:
             try:
                 folder = await anyio.to_thread.run_sync(make)
@@ -111,7 +115,11 @@ class Kernel:
         return self._place[0]
 
     async def run(self, code: str) -> CallResult:
-        """Run code in the process. Raise `NoKernel`."""
+        """Run code in the process.
+
+        Raises:
+            NoKernel: the process cannot be started, or the kernel was ended.
+        """
         self.check()
         assert self._place is not None, "prepare() was called"
         try:
@@ -213,7 +221,11 @@ class Kernels:
             self._schedule_sweep()
 
     def _get_kernel(self, key: SessionKey, identity: str) -> Kernel:
-        """Return the kernel of a session. If it has none, create one. Raise `NoKernel`."""
+        """Return the kernel of a session. If the session has no kernel, create one.
+
+        Raises:
+            NoKernel: the server is shutting down, or the maximum number of kernels is reached and none of them is idle.
+        """
         if not self._open:
             raise NoKernel("the server is shutting down")
         kernel = self._kernels.get(key)
@@ -235,7 +247,7 @@ class Kernels:
         self._end(min(idle, key=lambda kernel: kernel.used_at))
 
     async def _wait_for_room(self) -> None:
-        """Wait until enough of the kernels that are being ended are gone, so that their number is within the maximum."""
+        """Wait until the number of kernels, including those that are still being closed, is at most the maximum."""
         while self._closing and len(self._kernels) + len(self._closing) > self.settings.max_sessions:
             await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
 
