@@ -66,6 +66,28 @@ async def test_a_message_is_replaced_and_later_ones_stay() -> None:
                 await session.replace(0, "A")
 
 
+async def test_the_prompt_of_an_earlier_turn_shows_the_replacement() -> None:
+    """It says that it is not the prompt that was sent. A turn before the replaced message is not affected."""
+    async with holdfast.open(MEMORY) as hf:
+        session = await hf.session("s", user_id="ada")
+        for text in ("a", "c", "e"):
+            async with session.turn(text) as turn:
+                turn.add(f"{text}!")
+        await session.replace(1, reply("A!"))
+        sent = [await session.context(at_turn=at) for at in range(3)]
+        assert [one["content"] for one in sent[1].messages] == ["a", "A!", "c"]
+        assert [one["content"] for one in sent[2].messages] == ["a", "A!", "c", "c!", "e"]
+        assert [one["content"] for one in sent[0].messages] == ["a"]
+        first, second = [(await session.explain(turn=at)).not_sent for at in (0, 1)]
+        assert first is None
+        assert second is not None
+        assert "were replaced" in second
+        fork = await session.fork(at_turn=1)
+        assert await read_texts(fork) == ["a", "A!", "c", "c!"]
+        await session.rewind(1)
+        assert await read_texts(session) == ["a", "A!", "c", "c!"]
+
+
 async def test_a_tool_unit_stays_complete() -> None:
     """Calls keep their ids, and a result answers the same call. Notes between them stay."""
     async with holdfast.open(MEMORY) as hf:

@@ -191,7 +191,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
         if found.call is None:
-            found = found._replace(not_sent=_describe_unsent(look, responder, calls))
+            found = found._replace(not_sent=_describe_unsent(look, responder, calls, past))
     if look.explain and found.built.request.strategy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.report(ref, responder.view_key))
     return found._replace(departures=log.found)
@@ -326,10 +326,14 @@ def _choose_responder(
     return responder
 
 
-def _describe_unsent(look: PreviewRequest, responder: Responder, calls: Sequence[tuple[ModelCall, BuildRecord]]) -> str:
+def _describe_unsent(
+    look: PreviewRequest, responder: Responder, calls: Sequence[tuple[ModelCall, BuildRecord]], past: Past
+) -> str:
     """Return why no prompt of a turn could be rebuilt, and what was built instead."""
     whose = "current" if look.use_recorded else "requested"
     settings = f"settings ({format_settings(responder.context)})"
+    if any(call.turn_id == look.at_turn for call, _ in past.calls):
+        return f"messages that were sent in this turn were replaced; this is what the {whose} {settings} would give now"
     sent = next((one for one in reversed(calls) if one[0].turn_id == look.at_turn), None)
     if sent is None:
         return f"no model call of this turn is recorded; this is what the {whose} {settings} would give"
@@ -445,10 +449,13 @@ def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: Depart
 
 
 def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
-    """Return the prompt of the view's last call in a turn. If it has none there, return the prompt that the turn would get now."""
+    """Return the prompt of the view's last call in a turn.
+
+    If it has none there, or the newest message of that call has left the live path, return the prompt that the turn would get now.
+    """
     before = _select_entries(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
-    if not upto or upto[-1][0].turn_id != turn_id:
+    if not upto or upto[-1][0].turn_id != turn_id or all(entry.seq != upto[-1][0].through for entry in past.entries):
         return Preview(build(request, None, (), before))
     replay = _PromptReplay(request, past, ref)
     for call, record in upto:
