@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.record import TenantRef
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.server.app import ROUTES as DECLARED
 from holdfast.stores.log import Append
@@ -37,6 +38,14 @@ BODIES: dict[tuple[str, str], Any] = {
             ("/v1/state", "app:motd"),
         )
         for method, body in (("PATCH", {key: "new"}), ("POST", {"changes": [{"op": "set", "key": key, "value": 1}]}))
+    },
+    **{
+        route: body
+        for base in ("/v1/sessions/{session_id}/records", "/v1/users/{user_id}/records", "/v1/records")
+        for route, body in (
+            (("PUT", f"{base}/record"), {"value": "new"}),
+            (("POST", base), {"changes": [{"op": "put", "namespace": ["n"], "key": "new", "value": 1}]}),
+        )
     },
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("POST", "/v1/sessions/{session_id}/move"): {"id": "moved"},
@@ -71,6 +80,14 @@ QUERIES: Final = {
     ("POST", "/v1/memories/dream"): "",
     ("GET", "/v1/memories/diary"): "?user_id=ada",
     ("DELETE", "/v1/memories"): "?source_session=s&user_id=ada",
+    **{
+        route: query
+        for base in ("/v1/sessions/{session_id}/records", "/v1/users/{user_id}/records", "/v1/records")
+        for route, query in (
+            (("GET", base), "?namespace=n"),
+            *(((method, f"{base}/record"), "?namespace=n&key=k") for method in ("GET", "PUT", "DELETE")),
+        )
+    },
 }
 """A query, likewise."""
 PERMISSIONS: Final = {(route.method, route.path): route.need for route in DECLARED}
@@ -133,6 +150,9 @@ async def create_objects(served: Served, user: str = "ada") -> None:
     await hf.artifacts.save(ref, "a.txt", b"ada's artifact", mime_type="text/plain")
     await hf.handle(await hf.store.get(ref)).state.set("topic", "ada's topic")
     await hf.user_state(user).set("user:note", "ada's note")
+    for owned in (hf.records("n", session=ref), hf.records("n", user_id=user), hf.records("n")):
+        await owned.drop()
+        await owned.put("k", "ada's record" if owned.owner != TenantRef() else "the tenant's")
     await hf.store.drop_memories(Owner("user", user))
     held = Memory(
         id=MEMORY,
@@ -194,6 +214,7 @@ async def load_everything(served: Served) -> Any:
         await served.hf.store.compactions(ref),
         (await served.hf.artifacts.page(ref)).artifacts,
         await served.hf.user_state("ada").all(),
+        (await served.hf.records("n", user_id="ada").list()).records,
     )
 
 

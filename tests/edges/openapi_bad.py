@@ -21,6 +21,7 @@ from tests.edges.openapi_kit import (
     MEMORY,
     MESSAGES,
     ONE,
+    RECORDS,
     SEARCH,
     USER_STATE,
     WORKSPACE,
@@ -45,6 +46,8 @@ BODIES = {
     "NewMemory": b'{"content":"x"}',
     "MemoryChanges": b'{"importance":1}',
     "MemoryReview": b'{"decision":"accept"}',
+    "NewRecord": b'{"value":1}',
+    "RecordChanges": b'{"changes":[{"op":"delete","namespace":["a"],"key":"k"}]}',
     "StateOperations": b'{"changes":[{"op":"increment","key":"user:n"}]}',
 }
 """For each kind of body one that is taken."""
@@ -68,22 +71,24 @@ async def send_bad_requests(walk: Walk) -> None:
         method, path = route.method, route.path
         request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
         await request(Host="elsewhere.example", Origin="https://elsewhere.example")
+        needed = "?namespace=a&key=k" if path.endswith("/record") else ""
         if route.body is not None:
-            await request("", b"{")
-            await request("", b" " * 3000)
-            await request("", b"{}", Content_Encoding="gzip")
+            await request(needed, b"{")
+            await request(needed, b" " * 3000)
+            await request(needed, b"{}", Content_Encoding="gzip")
         elif 400 in route.error_statuses:
             named = next(iter(route.query.__struct_fields__), "") if route.query else ""
             await request(f"?{named}=1&{named}=2") if "{" not in path else await request(id="%FF")
         if 404 in route.error_statuses and "{session_id}" in path and (method, path) != ("PUT", ONE):
             for name in ("gone", "twice"):
-                await request("", sample(route), id=name)
+                await request(needed, sample(route), id=name)
     for path in ("/v1/sessions", "/sessions"):
         await walk("GET", path, "?after=gone")
         await walk("GET", path, "?after=twice")
     await walk("POST", "/v1/sessions", body={"id": "s"})
     await send_bad_artifact_requests(walk)
     await send_bad_state_requests(walk)
+    await send_bad_record_requests(walk)
     secret = {"metadata": {"key": "canary-77"}}
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422
@@ -116,6 +121,24 @@ async def send_bad_state_requests(walk: Walk) -> None:
             await walk("POST", path, body={"changes": [{"op": "set", "key": key, "value": value}]}, **headers)
         if path != f"{ONE}/state":
             await walk("DELETE", path, If_Match="77")
+
+
+async def send_bad_record_requests(walk: Walk) -> None:
+    """Send invalid requests for records: missing, stale, with a secret, with wrong parameters."""
+    for base in RECORDS:
+        name = "?namespace=a&key=k"
+        await walk("GET", f"{base}/record", name)
+        await walk("DELETE", f"{base}/record", name)
+        for headers in ({"If_Match": "77"}, {"If_Match": "x"}, {"If_None_Match": "x"}):
+            await walk("PUT", f"{base}/record", name, {"value": 1}, **headers)
+        await walk("PUT", f"{base}/record", name, {"value": "canary-77"})
+        await walk("DELETE", f"{base}/record", name, If_Match="77")
+        for value, expect in ((1, 77), ("canary-77", None)):
+            put = {"op": "put", "namespace": ["a"], "key": "k", "value": value, "expect": expect}
+            await walk("POST", base, body={"changes": [put]})
+        await walk("POST", base, body={"changes": []})
+        await walk("GET", base, "?limit=0")
+        await walk("GET", f"{base}/namespaces", "?depth=0")
 
 
 async def send_bad_artifact_requests(walk: Walk) -> None:

@@ -16,6 +16,7 @@ from tests.edges.openapi_kit import (
     MEMORY,
     MESSAGES,
     ONE,
+    RECORDS,
     USER_STATE,
     WORKSPACE,
     Walk,
@@ -57,6 +58,7 @@ async def send_good_requests(walk: Walk) -> None:
     await send_voice_requests(walk)
     await store_artifacts(walk)
     await change_state(walk)
+    await write_records(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await use_facts(walk)
     await walk("DELETE", ONE)
@@ -177,6 +179,30 @@ async def change_state(walk: Walk) -> None:
     for path in (USER_STATE, APP_STATE):
         now = await walk("GET", path)
         await walk("DELETE", path, If_Match=now.headers["etag"])
+
+
+async def write_records(walk: Walk) -> None:
+    """Call the routes of records of each owner."""
+    for base in RECORDS:
+        name = "?namespace=a/b&key=k"
+        put = await walk("PUT", f"{base}/record", name, {"value": [None], "ttl": 10**6}, If_None_Match="*")
+        await walk("PUT", f"{base}/record", name, {"value": "AP8=", "encoding": "base64"}, If_Match=put.headers["etag"])
+        await walk("GET", f"{base}/record", name)
+        changes = [
+            {"op": "put", "namespace": ["a"], "key": "x", "value": None, "expect": 0},
+            {"op": "put", "namespace": ["a"], "key": "y", "value": "AA==", "encoding": "base64", "ttl": 10**6},
+            {"op": "delete", "namespace": ["a"], "key": "z"},
+        ]
+        await walk("POST", base, body={"changes": changes})
+        await walk("GET", base, "?namespace=a&limit=1&order=desc&values=false")
+        page = (await walk("GET", base, "?nested=true&limit=1")).json()
+        await walk("GET", base, f"?nested=true&after={page['last_id']}")
+        await walk("GET", base, "?namespace=a&prefix=x")
+        await walk("GET", f"{base}/namespaces")
+        await walk("GET", f"{base}/namespaces", "?namespace=a&depth=2&limit=1&after=a")
+        now = await walk("GET", f"{base}/record", name)
+        await walk("DELETE", f"{base}/record", name, If_Match=now.headers["etag"])
+        await walk("DELETE", base)
 
 
 async def use_memories(walk: Walk) -> None:

@@ -41,6 +41,7 @@ COMPACTIONS = f"{ONE}/compactions"
 ARTIFACT = f"{ONE}/artifacts/{{name}}"
 USER_STATE = "/v1/users/{user_id}/state"
 APP_STATE = "/v1/state"
+RECORDS = (f"{ONE}/records", "/v1/users/{user_id}/records", "/v1/records")
 WORKSPACE = "/v1/workspaces/{agent}"
 SEARCH = "/v1/search"
 MEMORIES = "/v1/memories"

@@ -21,6 +21,7 @@ HoldfastError
 │   ├── CompactionNotFound
 │   ├── ArtifactNotFound
 │   ├── MemoryNotFound
+│   ├── RecordNotFound
 │   ├── WorkspaceNotFound
 │   ├── UserNotFound
 │   └── KeyNotFound
@@ -128,6 +129,7 @@ from holdfast.errors.not_found import (
     KeyNotFound,
     MemoryNotFound,
     NotFound,
+    RecordNotFound,
     SessionNotFound,
     UserNotFound,
     WorkspaceNotFound,
@@ -167,6 +169,7 @@ __all__ = [
     "NoReply",
     "NotFound",
     "PythonUnavailable",
+    "RecordNotFound",
     "RerankFailed",
     "SecretBlocked",
     "SessionBusy",

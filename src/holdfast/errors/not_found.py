@@ -91,6 +91,16 @@ class ArtifactNotFound(NotFound):
         self.version = version
 
 
+class RecordNotFound(NotFound):
+    """There is no record with that key in that namespace, or it has expired."""
+
+    code = "record_not_found"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"there is no record {key!r:.80} in this namespace")
+        self.key = key
+
+
 class WorkspaceNotFound(NotFound):
     """The agent has no workspace, or workspaces are disabled."""
 

@@ -51,6 +51,7 @@ _TAGS: Final = {
     "messages": "Messages of a session, and the prompt built from them.",
     "voice": "For voice agents: records of spoken turns, interruptions, and speech from outside.",
     "state": "Key-value state of a session, a user or the app.",
+    "records": "Key-value records of a session, a user or the tenant, with versions.",
     "compactions": "Summaries that replace older messages in prompts. The log keeps all messages.",
     "facts": "Standing facts: what the user said that stays valid.",
     "artifacts": "Named, versioned files of a session, or of all sessions of a user.",

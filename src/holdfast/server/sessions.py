@@ -372,6 +372,8 @@ class ExportQuery(SessionQuery, kw_only=True):
     """True: include model calls. `retired` must be true too."""
     digests: bool = False
     """True: include the hashes of erased messages. A hash can confirm a guess of the erased text."""
+    records: bool = True
+    """False: leave out the session's records. More than 64 MiB of records cannot be exported."""
 
 
 class ImportedSession(SessionObject, kw_only=True):
@@ -389,7 +391,9 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
     calls are included. With `digests`, the hashes of erased messages are included. Artifacts are listed without their contents.
     """
     session = await call.get_session(shared=True)
-    return await call.hf.export(session.ref, retired=query.retired, calls=query.calls, digests=query.digests)
+    return await call.hf.export(
+        session.ref, retired=query.retired, calls=query.calls, digests=query.digests, records=query.records
+    )
 
 
 @routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 422, 503), body=SessionImport)

@@ -165,6 +165,10 @@ class Records:
             if not page.has_more:
                 return number
 
+    async def drop(self) -> int:
+        """Delete all records of the owner, in all namespaces, in one transaction. Return their number."""
+        return await self._engine.store.drop_records(self.owner)
+
     async def change(self, changes: Sequence[RecordChange]) -> ChangedRecords:
         """Put and delete up to 100 records of the owner, all or none. The changes may have other namespaces than this one.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -25,17 +25,27 @@ Namespace = Annotated[
     json_schema(
         description=f"the labels of the namespace, at most {NAMESPACE_LABELS} with {NAMESPACE_BYTES} bytes together",
         minItems=1,
-        maxItems=NAMESPACE_LABELS,
     ),
 ]
 RecordKey = Annotated[str, json_schema(description=f"1 to {RECORD_KEY_BYTES} bytes of any Unicode", minLength=1)]
 RecordVersion = Annotated[int, json_schema(description="grows with each write, but not always by one", minimum=1)]
 
 
+RecordPath = Annotated[
+    str,
+    json_schema(
+        description="namespace and key, separated by `/`; in each part `~1` stands for `/`, and `~0` for `~`",
+        minLength=1,
+    ),
+]
+
+
 class RecordObject(Answer, kw_only=True):
     """A record: a value under a namespace and a key."""
 
     object: Literal["record"] = "record"
+    id: RecordPath
+    """Identifies the record among those of its owner: its namespace and key as a path."""
     namespace: Namespace
     key: RecordKey
     version: RecordVersion
@@ -56,7 +66,26 @@ class RecordObject(Answer, kw_only=True):
         if isinstance(record, Record):
             encoding, value = encode_value(record.value)
             more = {"encoding": encoding, "value": value}
-        return cls.from_fields(record, namespace=list(record.namespace), **more)
+        path = format_path((*record.namespace, record.key))
+        return cls.from_fields(record, id=path, namespace=list(record.namespace), **more)
+
+
+def format_path(parts: Sequence[str]) -> str:
+    """Return labels, and possibly a key, as one path. `parse_path` reads it.
+
+    >>> format_path(("agents", "a/b", "~"))
+    'agents/a~1b/~0'
+    """
+    return "/".join(part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def parse_path(path: str) -> tuple[str, ...]:
+    """Return the parts of a path; none for an empty one.
+
+    >>> parse_path("agents/a~1b/~0"), parse_path("")
+    (('agents', 'a/b', '~'), ())
+    """
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")) if path else ()
 
 
 def encode_value(value: Any) -> tuple[Literal["json", "base64"], Any]:

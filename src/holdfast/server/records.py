@@ -1,0 +1,404 @@
+"""REST API for records of a session, a user or the tenant. The path says who owns them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from holdfast import limits
+from holdfast.domain.record import MISSING, RecordChange, RecordName
+from holdfast.errors import InvalidRequest, RecordNotFound
+from holdfast.server.http import Call
+from holdfast.server.routes import BODY, OF_SESSION, STORE, Order, PageLimit, Routes, describe_header, describe_headers
+from holdfast.sessions.records import Records
+from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Time, json_schema
+from holdfast.wire.records import (
+    Encoding,
+    Namespace,
+    RecordKey,
+    RecordObject,
+    RecordPath,
+    RecordVersion,
+    decode_value,
+    format_path,
+    parse_path,
+)
+
+routes = Routes("records")
+_SESSION: Final = "/v1/sessions/{session_id}/records"
+_USER: Final = "/v1/users/{user_id}/records"
+_TENANT: Final = "/v1/records"
+_ETAG: Final = describe_headers(ETag="version of the record")
+_MATCH: Final = describe_header("If-Match", "version that the record must have")
+_NONE_MATCH: Final = describe_header("If-None-Match", "`*`: there must be no such record")
+_OF_USER: Final = (*STORE, 404)
+
+Space = Annotated[
+    str,
+    json_schema(
+        description="labels of the namespace, separated by `/`; in a label `~1` stands for `/`, and `~0` for `~`",
+        minLength=1,
+    ),
+]
+Value = Annotated[Any, json_schema(description=f"JSON, or base64; at most {limits.MESSAGE_BYTES} bytes")]
+Lifetime = Annotated[
+    int | None, json_schema(description="milliseconds after which the record is deleted; null: never", minimum=1)
+]
+
+
+class ListQuery(Request, kw_only=True):
+    """Query parameters of a list of records."""
+
+    namespace: Space | None = None
+    """Namespace of the records; only with `nested` it may be left out."""
+    prefix: NonEmpty | None = None
+    """Only keys that begin with this text; not together with `nested`."""
+    nested: bool = False
+    """`true`: also records of namespaces below this one."""
+    values: bool = True
+    """`false`: leave out the values."""
+    limit: PageLimit = 20
+    order: Order = "asc"
+    after: RecordPath | None = None
+    """`last_id` of the previous page, after which this page begins."""
+
+
+class NamespacesQuery(Request, kw_only=True):
+    """Query parameters of a list of namespaces."""
+
+    namespace: Space | None = None
+    """Only this namespace and those below it."""
+    depth: Annotated[int | None, json_schema(minimum=1, maximum=limits.NAMESPACE_LABELS)] = None
+    """Cut namespaces to this number of labels, and list each result once."""
+    limit: PageLimit = 20
+    after: Space | None = None
+    """`last_id` of the previous page, after which this page begins."""
+
+
+class NameQuery(Request, kw_only=True):
+    """Query parameters that name a record."""
+
+    namespace: Space
+    key: RecordKey
+
+
+class DropQuery(Request, kw_only=True):
+    """No query parameters."""
+
+
+_OWNED: Final = "User of the session. Default: the key's user. Without one, the session of the user `default`, or else the only one with this id."
+
+
+class SessionListQuery(ListQuery, kw_only=True):
+    """Query parameters of a list of a session's records."""
+
+    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
+
+
+class SessionNamespacesQuery(NamespacesQuery, kw_only=True):
+    """Query parameters of a list of the namespaces of a session's records."""
+
+    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
+
+
+class SessionNameQuery(NameQuery, kw_only=True):
+    """Query parameters that name a record of a session."""
+
+    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
+
+
+class SessionDropQuery(DropQuery, kw_only=True):
+    """Query parameters of a route for all records of a session."""
+
+    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
+
+
+class NewRecord(Request, kw_only=True):
+    """The value of a record."""
+
+    value: Value
+    encoding: Encoding = "json"
+    ttl: Lifetime = None
+
+
+class PutRecordChange(Request, tag_field="op", tag="put", kw_only=True):
+    """Create a record, or replace its value."""
+
+    namespace: Namespace
+    key: RecordKey
+    value: Value
+    encoding: Encoding = "json"
+    ttl: Lifetime = None
+    expect: Count | None = None
+    """Version that the record must have; 0: there must be no such record; null: any."""
+
+
+class DeleteRecordChange(Request, tag_field="op", tag="delete", kw_only=True):
+    """Delete a record. A missing record is no error, unless a version is expected."""
+
+    namespace: Namespace
+    key: RecordKey
+    expect: Count | None = None
+    """Version that the record must have; null: any."""
+
+
+class RecordChanges(Request):
+    """Changes of records of one owner. All of them take effect, or none."""
+
+    changes: Annotated[
+        list[PutRecordChange | DeleteRecordChange],
+        json_schema(
+            minItems=1, description=f"at most {limits.RECORD_CHANGES} changes of different records; more get status 413"
+        ),
+    ]
+
+
+class RecordList(Page[RecordObject, RecordPath]):
+    """A page of records, in order of namespace and key."""
+
+
+class NamespaceObject(Answer, kw_only=True):
+    """A namespace that has records."""
+
+    object: Literal["record.namespace"] = "record.namespace"
+    id: Space
+    """The namespace as a path."""
+    namespace: Namespace
+
+
+class NamespaceList(Page[NamespaceObject, Space]):
+    """A page of namespaces, in order."""
+
+
+class RecordWritten(Answer, kw_only=True):
+    """Result of putting a record."""
+
+    object: Literal["record"] = "record"
+    id: RecordPath
+    namespace: Namespace
+    key: RecordKey
+    version: RecordVersion
+    created: bool
+    """True if there was no such record before."""
+    expires_at: Time | None
+
+
+class RecordsChanged(Answer, kw_only=True):
+    """Result of changes of records."""
+
+    object: Literal["record.change"] = "record.change"
+    version: Count
+    """New version of all records that were put."""
+    existed: list[bool]
+    """For each change, in order: true if the record existed before."""
+
+
+class DeletedRecord(Answer, kw_only=True):
+    """A deleted record."""
+
+    object: Literal["record"] = "record"
+    id: RecordPath
+    namespace: Namespace
+    key: RecordKey
+    deleted: Literal[True] = True
+
+
+class DeletedRecords(Answer, kw_only=True):
+    """Result of deleting all records of an owner."""
+
+    object: Literal["records"] = "records"
+    deleted: Literal[True] = True
+    records: Count
+    """Number of deleted records."""
+
+
+# -- one record ------------------------------------------------------------------
+
+
+@routes.add(
+    "GET", f"{_SESSION}/record", "read", query=SessionNameQuery, error_statuses=OF_SESSION, response_headers=_ETAG
+)
+@routes.add("GET", f"{_USER}/record", "read", error_statuses=_OF_USER, response_headers=_ETAG)
+@routes.add("GET", f"{_TENANT}/record", "shared", error_statuses=_OF_USER, response_headers=_ETAG)
+async def read(call: Call, query: NameQuery) -> RecordObject:
+    """Return a record of a session, a user or the tenant."""
+    found = await (await _get_records(call, query.namespace)).get(query.key)
+    if found is None:
+        raise RecordNotFound(query.key)
+    call.set_etag(found.version)
+    return RecordObject.from_record(found)
+
+
+@routes.add(
+    "PUT",
+    f"{_SESSION}/record",
+    "write",
+    query=SessionNameQuery,
+    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    request_headers=(_MATCH, _NONE_MATCH),
+    response_headers=_ETAG,
+)
+@routes.add(
+    "PUT",
+    f"{_USER}/record",
+    "write",
+    error_statuses=(*BODY, *_OF_USER, 412, 422),
+    request_headers=(_MATCH, _NONE_MATCH),
+    response_headers=_ETAG,
+)
+@routes.add(
+    "PUT",
+    f"{_TENANT}/record",
+    "shared write",
+    error_statuses=(*BODY, *STORE, 412, 422),
+    request_headers=(_MATCH, _NONE_MATCH),
+    response_headers=_ETAG,
+)
+async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
+    """Create a record of a session, a user or the tenant, or replace its value.
+
+    With `If-Match`, the record must have that version. With `If-None-Match: *`, there must be no such record.
+    """
+    records = await _get_records(call, query.namespace)
+    value = decode_value(body.encoding, body.value)
+    change = records.make_put(query.key, value, expect=_read_expected(call), ttl=_to_seconds(body.ttl))
+    changed = await records.change([change])
+    call.set_etag(changed.version)
+    return RecordWritten(
+        id=_format_name(change.name),
+        namespace=list(records.namespace),
+        key=query.key,
+        version=changed.version,
+        created=not changed.existed[0],
+        expires_at=change.expires_at,
+    )
+
+
+@routes.add(
+    "DELETE",
+    f"{_SESSION}/record",
+    "write",
+    query=SessionNameQuery,
+    error_statuses=(*OF_SESSION, 412),
+    request_headers=(_MATCH,),
+)
+@routes.add("DELETE", f"{_USER}/record", "write", error_statuses=(*_OF_USER, 412), request_headers=(_MATCH,))
+@routes.add("DELETE", f"{_TENANT}/record", "shared write", error_statuses=(*_OF_USER, 412), request_headers=(_MATCH,))
+async def delete(call: Call, query: NameQuery) -> DeletedRecord:
+    """Delete a record of a session, a user or the tenant. With `If-Match`, it must have that version."""
+    records = await _get_records(call, query.namespace)
+    if not await records.delete(query.key, expect=call.get_expected_version()):
+        raise RecordNotFound(query.key)
+    name = RecordName(records.namespace, query.key)
+    return DeletedRecord(id=_format_name(name), namespace=list(records.namespace), key=query.key)
+
+
+# -- several records ---------------------------------------------------------------
+
+
+@routes.add("GET", _SESSION, "read", query=SessionListQuery, error_statuses=OF_SESSION)
+@routes.add("GET", _USER, "read", error_statuses=_OF_USER)
+@routes.add("GET", _TENANT, "shared", error_statuses=STORE)
+async def list_records(call: Call, query: ListQuery) -> RecordList:
+    """List the records of a session, a user or the tenant in a namespace, in order of their keys.
+
+    A page ends early if its values are very large.
+    """
+    records = await _get_records(call, query.namespace)
+    page = await records.list(
+        query.prefix or "",
+        nested=query.nested,
+        after=None if query.after is None else _parse_name(query.after),
+        limit=query.limit,
+        descending=query.order == "desc",
+        values=query.values,
+    )
+    return RecordList.of([RecordObject.from_record(one) for one in page.records], has_more=page.has_more)
+
+
+@routes.add("GET", f"{_SESSION}/namespaces", "read", query=SessionNamespacesQuery, error_statuses=OF_SESSION)
+@routes.add("GET", f"{_USER}/namespaces", "read", error_statuses=_OF_USER)
+@routes.add("GET", f"{_TENANT}/namespaces", "shared", error_statuses=STORE)
+async def list_namespaces(call: Call, query: NamespacesQuery) -> NamespaceList:
+    """List the namespaces that have records of a session, a user or the tenant."""
+    records = await _get_records(call, query.namespace)
+    after = None if query.after is None else parse_path(query.after)
+    more = min(query.limit + 1, limits.PAGE)
+    found = await records.namespaces(depth=query.depth, after=after, limit=more)
+    listed = [NamespaceObject(id=format_path(one), namespace=list(one)) for one in found[: query.limit]]
+    return NamespaceList.of(listed, has_more=len(found) > query.limit or len(found) == limits.PAGE)
+
+
+@routes.add("POST", _SESSION, "write", query=SessionDropQuery, error_statuses=(*BODY, *OF_SESSION, 412, 422))
+@routes.add("POST", _USER, "write", error_statuses=(*BODY, *_OF_USER, 412, 422))
+@routes.add("POST", _TENANT, "shared write", error_statuses=(*BODY, *STORE, 412, 422))
+async def change(call: Call, query: DropQuery, body: RecordChanges) -> RecordsChanged:
+    """Put and delete records of a session, a user or the tenant. Either all changes take effect, or none."""
+    if not body.changes:
+        raise InvalidRequest("changes must contain at least one change", param="changes")
+    owned = await _get_records(call, None)
+    changes: list[RecordChange] = []
+    for at, one in enumerate(body.changes):
+        records = owned.below(*one.namespace)
+        if isinstance(one, DeleteRecordChange):
+            changes.append(records.make_delete(one.key, expect=one.expect))
+        else:
+            value = decode_value(one.encoding, one.value, f"changes[{at}].value")
+            changes.append(records.make_put(one.key, value, expect=one.expect, ttl=_to_seconds(one.ttl)))
+    changed = await owned.change(changes)
+    return RecordsChanged(version=changed.version, existed=list(changed.existed))
+
+
+@routes.add("DELETE", _SESSION, "write", query=SessionDropQuery, error_statuses=OF_SESSION)
+@routes.add("DELETE", _USER, "write", error_statuses=_OF_USER)
+@routes.add("DELETE", _TENANT, "shared write", error_statuses=STORE)
+async def drop(call: Call, query: DropQuery) -> DeletedRecords:
+    """Delete all records of a session, a user or the tenant, in all namespaces."""
+    return DeletedRecords(records=await (await _get_records(call, None)).drop())
+
+
+# -- parts -------------------------------------------------------------------------
+
+
+async def _get_records(call: Call, namespace: str | None) -> Records:
+    """Return the records of the owner in the path: a session, a user, or the tenant.
+
+    Raises:
+        SessionNotFound: there is no such session.
+        UserNotFound: the key belongs to another user.
+    """
+    labels = parse_path(namespace or "")
+    if "session_id" in call.path:
+        return call.hf.records(labels, session=(await call.get_session()).ref)
+    return call.hf.records(labels, user_id=call.get_owner(call.path["user_id"]) if "user_id" in call.path else None)
+
+
+def _parse_name(path: str) -> RecordName:
+    *labels, key = parse_path(path)
+    return RecordName(tuple(labels), key)
+
+
+def _format_name(name: RecordName) -> str:
+    return format_path((*name.namespace, name.key))
+
+
+def _to_seconds(ttl: int | None) -> float | None:
+    if ttl is not None and ttl < 1:
+        raise InvalidRequest(f"ttl must be at least 1 millisecond, or null for no limit, not {ttl}", param="ttl")
+    return None if ttl is None else ttl / 1000
+
+
+def _read_expected(call: Call) -> int | None:
+    """Return the version that the record must have, from `If-Match` and `If-None-Match`; `MISSING` for `*` in the latter.
+
+    Raises:
+        InvalidRequest: a header is not valid, or both are given.
+    """
+    none = call.get_header("if-none-match")
+    if none is None:
+        return call.get_expected_version()
+    if none.strip() != "*" or call.get_header("if-match") is not None:
+        raise InvalidRequest(
+            "use either If-None-Match: * (there must be no such record) or If-Match with a version",
+            param="If-None-Match",
+        )
+    return MISSING

@@ -1,0 +1,137 @@
+"""Records over REST: values, versions, lists, changes, owners."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.clocks import Clock
+from tests.edges.server import Served, gateway
+
+BASES = ("/v1/sessions/s/records", "/v1/users/ada/records", "/v1/records")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that a test moves."""
+    return Clock()
+
+
+@pytest.fixture
+async def served(clock: Clock) -> AsyncIterator[Served]:
+    """A server with ada's session `s`."""
+    async with gateway(lambda _: "ok", clock=clock) as (served, _):
+        await served.hf.session("s", user_id="ada")
+        yield served
+
+
+def at(base: str, namespace: str = "a", key: str = "k") -> str:
+    """The path of a record."""
+    return f"{base}/record?namespace={quote(namespace, safe='')}&key={quote(key, safe='')}"
+
+
+async def put(served: Served, url: str, value: Any, **headers: str) -> Any:
+    """Put a JSON value, or bytes in base64."""
+    body = value if isinstance(value, dict) and "encoding" in value else {"value": value}
+    return await served.http.put(url, json=body, headers={name.replace("_", "-"): one for name, one in headers.items()})
+
+
+@pytest.mark.parametrize("base", BASES)
+async def test_records_are_put_read_and_deleted(served: Served, base: str, clock: Clock) -> None:
+    made = await put(served, at(base), {"x": [None]})
+    version = made.json()["version"]
+    assert (made.status_code, made.json()["created"], made.headers["etag"]) == (200, True, f'"{version}"')
+    found = (await served.http.get(at(base))).json()
+    assert found == {
+        "object": "record",
+        "id": "a/k",
+        "namespace": ["a"],
+        "key": "k",
+        "version": version,
+        "created_at": clock.now,
+        "updated_at": clock.now,
+        "expires_at": None,
+        "size": 12,
+        "encoding": "json",
+        "value": {"x": [None]},
+    }
+    again = await put(served, at(base), {"value": "AP8=", "encoding": "base64", "ttl": 1_000}, If_Match=str(version))
+    assert (again.json()["created"], again.json()["expires_at"]) == (False, clock.now + 1_000)
+    read = await served.http.get(at(base))
+    assert (read.json()["encoding"], read.json()["value"]) == ("base64", "AP8=")
+    for headers in ({"If_Match": str(version)}, {"If_None_Match": "*"}):
+        stale = await put(served, at(base), 1, **headers)
+        assert (stale.status_code, stale.json()["error"]["code"]) == (412, "stale_record")
+    assert (await served.http.delete(at(base), headers={"if-match": str(version)})).status_code == 412
+    clock.now += 1_000
+    assert (await served.http.get(at(base))).json()["error"]["code"] == "record_not_found"
+    assert (await put(served, at(base), 1, If_None_Match="*")).status_code == 200
+    assert (await served.http.delete(at(base))).json()["deleted"] is True
+    assert (await served.http.delete(at(base))).status_code == 404
+
+
+@pytest.mark.parametrize("base", BASES)
+async def test_records_are_listed_in_pages(served: Served, base: str) -> None:
+    names = [("a", "1"), ("a", "2/~x"), ("a", "3"), ("a/b~1c", "1"), ("b", "1")]
+    for namespace, key in names:
+        await put(served, at(base, namespace, key), key)
+    page = (await served.http.get(f"{base}?namespace=a&limit=2")).json()
+    assert ([one["id"] for one in page["data"]], page["has_more"]) == (["a/1", "a/2~1~0x"], True)
+    rest = (await served.http.get(f"{base}?namespace=a&after={quote(page['last_id'], safe='')}")).json()
+    assert ([one["key"] for one in rest["data"]], rest["has_more"]) == (["3"], False)
+    down = (await served.http.get(f"{base}?namespace=a&order=desc&values=false")).json()
+    assert ([one["key"] for one in down["data"]], "value" in down["data"][0]) == (["3", "2/~x", "1"], False)
+    assert len((await served.http.get(f"{base}?nested=true")).json()["data"]) == 5
+    assert len((await served.http.get(f"{base}?namespace=a&prefix=2/")).json()["data"]) == 1
+    found = (await served.http.get(f"{base}/namespaces?limit=2")).json()
+    assert ([one["namespace"] for one in found["data"]], found["has_more"]) == ([["a"], ["a", "b/c"]], True)
+    rest = (await served.http.get(f"{base}/namespaces?after={quote(found['last_id'], safe='')}")).json()
+    assert [one["id"] for one in rest["data"]] == ["b"]
+    assert (await served.http.delete(base)).json()["records"] == 5
+
+
+@pytest.mark.parametrize("base", BASES)
+async def test_changes_take_effect_together(served: Served, base: str) -> None:
+    changes: list[dict[str, Any]] = [
+        {"op": "put", "namespace": ["a", "b"], "key": "x", "value": None, "expect": 0},
+        {"op": "put", "namespace": ["c"], "key": "y", "value": "AA==", "encoding": "base64"},
+        {"op": "delete", "namespace": ["c"], "key": "z"},
+    ]
+    done = (await served.http.post(base, json={"changes": changes})).json()
+    assert done["existed"] == [False, False, False]
+    assert (await served.http.get(at(base, "c", "y"))).json()["version"] == done["version"]
+    again = await served.http.post(base, json={"changes": [changes[1] | {"value": "AQ=="}, changes[0]]})
+    assert again.status_code == 412
+    assert (await served.http.get(at(base, "c", "y"))).json()["value"] == "AA=="
+    wrong: dict[str, Any]
+    for wrong in (
+        {"changes": []},
+        {"changes": [{**changes[1], "value": "!"}]},
+        {"changes": [{**changes[0], "ttl": 0}]},
+        {"changes": [{**changes[0], "namespace": []}]},
+        {"changes": [changes[2], changes[2]]},
+        {"changes": [{**changes[0], "op": "set"}]},
+    ):
+        assert (await served.http.post(base, json=wrong)).status_code == 400, wrong
+    many = [{"op": "delete", "namespace": ["a"], "key": str(one)} for one in range(101)]
+    assert (await served.http.post(base, json={"changes": many})).status_code == 413
+
+
+async def test_owners_are_separate(served: Served) -> None:
+    for at_, base in enumerate((*BASES, "/v1/users/bob/records")):
+        await put(served, at(base), at_)
+    found = [(await served.http.get(at(base))).json()["value"] for base in (*BASES, "/v1/users/bob/records")]
+    assert found == [0, 1, 2, 3]
+    assert (await served.http.get(at("/v1/sessions/none/records"))).json()["error"]["code"] == "session_not_found"
+
+
+async def test_a_deleted_session_and_user_report_their_records(served: Served, tmp_path: Path) -> None:
+    for base in BASES:
+        await put(served, at(base), "12")
+    gone = (await served.http.delete("/v1/sessions/s?user_id=ada")).json()
+    assert (gone["receipt"]["records"], gone["receipt"]["record_bytes"]) == (1, 4)
+    assert (await served.http.delete("/v1/users/ada")).json()["receipt"]["records"] == 1
