@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -57,11 +58,22 @@ def told() -> list[tuple[str, str, str]]:
     ]
 
 
+def list_public_names(module: str) -> tuple[str, ...]:
+    """Return `__all__` of a module. Adapters are not imported, because their frameworks are not installed here."""
+    if not module.startswith("holdfast.adapters."):
+        return tuple(getattr(import_module(module), "__all__", ()))
+    path = ROOT / "src" / module.replace(".", "/")
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    found = re.search(r"^__all__ = (\[.*?\])", source, re.MULTILINE | re.DOTALL)
+    assert found, f"{module} has __all__"
+    return tuple(ast.literal_eval(found[1]))
+
+
 def test_what_documentation_imports_is_public() -> None:
     """Users are sent to names that stay: those of a package's `__all__`."""
     found = told()
     assert len(found) > 20
     for page, module, name in found:
-        public = getattr(import_module(module), "__all__", ())
+        public = list_public_names(module)
         package = module == "holdfast" and name not in public
         assert name in public or (package and import_module(f"holdfast.{name}").__all__), (page, module, name)

@@ -14,6 +14,8 @@ from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryT
 import holdfast
 from holdfast.errors import Conflict, UsageError
 
+__all__ = ["HoldfastMemoryTool", "HoldfastSyncMemoryTool"]
+
 FILES: Final = "memory_files"
 """Namespace of the records."""
 

@@ -24,6 +24,8 @@ from langgraph.config import get_config
 import holdfast
 from holdfast.errors import BudgetTooSmall
 
+__all__ = ["HoldfastMiddleware"]
+
 Json = dict[str, Any]
 Handled = TypeVar("Handled")
 STEP: Final = 0.7

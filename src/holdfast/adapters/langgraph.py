@@ -48,6 +48,8 @@ from langgraph.store.base import (
 
 import holdfast
 
+__all__ = ["HoldfastSaver", "HoldfastStore"]
+
 T = TypeVar("T")
 CHECKPOINTS: Final = ("langgraph", "checkpoints")
 STORE: Final = ("langgraph", "store")
