@@ -55,7 +55,7 @@ _Limit = Annotated[int, Meta(ge=16, description="maximum bytes of text")]
 
 
 class _Page(NamedTuple):
-    """A part of a content, with the offset of its first byte and of the byte after its last."""
+    """A part of an artifact's content. It begins at the byte offset `start` and ends before the byte offset `stop`."""
 
     data: bytes
     start: int
@@ -214,9 +214,9 @@ def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> l
 
 
 async def _load_result(context: ToolContext, seq: int) -> str | None:
-    """Return the text of the tool result with a `seq`.
+    """Return the text of the tool result in the entry `seq`.
 
-    Return None if the live log has no tool result there, if it was erased, or if the caller may not see it.
+    Return None in three cases: the entry is not live or not a tool result, the result was erased, or the caller may not see it.
     """
     found = await context.call.entries(seq, seq + 1)
     entry = next((one for one in found if one.seq == seq), None)
@@ -301,7 +301,7 @@ def _make_page(data: bytes, offset: int) -> _Page:
 
 
 def _format_text(name: str, text: str, page: _Page, size: int) -> str:
-    """Return the text of a page. If the page is only a part of the content, its byte range follows."""
+    """Return the text of a page. If the page is only a part of the content, the page's byte range follows the text."""
     if not size:
         return f"[{name} is empty]"
     if (page.start, page.stop) == (0, size):

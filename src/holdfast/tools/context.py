@@ -64,7 +64,11 @@ class TurnState:
         self._shared = None
 
     def add_shared(self, values: Mapping[str, Any]) -> None:
-        """Replace values of shared keys by newer ones, given by key with prefix. The value None means that the key was deleted."""
+        """Replace values of keys in the shared scopes.
+
+        Args:
+            values: the new values, by key with prefix. None means that the key was deleted.
+        """
         self._later = {**self._later, **values}
 
     def get(self, key: str) -> Any:
@@ -259,7 +263,7 @@ def _allow_all(entry: Entry) -> bool:
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call and its position in the session.
 
-    The ids are for tools that store data of a session elsewhere. The functions are for built-in tools.
+    The ids let a tool store data of the session outside the session. The functions are for built-in tools.
     """
 
     id: str = ""
@@ -270,11 +274,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     unit: int = 0
     """`seq` of the message that contains the call."""
     entries: Callable[[int, int], Awaitable[Sequence[Entry]]] = _load_nothing
-    """Returns the live entries of the log from one `seq` to before another."""
+    """Returns the live entries of the log whose `seq` is at least the first argument and less than the second."""
     sees: Callable[[Entry], bool] = _allow_all
-    """Returns True if the caller may see an entry. It may not see entries of another parallel branch."""
+    """Returns True if the caller may see an entry. The caller may not see entries of other parallel branches."""
     transfer: Callable[[str], Awaitable[None]] | None = None
-    """Lets the named agent answer from the next model call on; None: no agent can take over."""
+    """Hands the conversation to the agent with this name, which answers from the next model call. None: no agent can take over."""
     delegate: Callable[[ToolContext, str, str], Awaitable[str]] | None = None
     """Calls an agent and returns its reply. The arguments are the context, the agent's name and the request. None: no agent can be called."""
     search: Callable[[SearchRequest], Awaitable[Sequence[FoundMessage]]] | None = None

@@ -242,7 +242,7 @@ def _make_schema(arguments: type[msgspec.Struct], name: str, fields: list[_Field
 
 
 def _encode_default(default: Any) -> Any:
-    """Return a default value as JSON data. Return UNSET if it is missing, None, or not JSON."""
+    """Return a parameter's default value as JSON data. Return UNSET if there is no default, or if the default is None or not JSON."""
     if default is inspect.Parameter.empty or default is None:
         return UNSET
     try:

@@ -1,12 +1,12 @@
 """Define the built-in tool `memory`. With it, the model remembers, recalls and forgets facts of its user, across conversations.
 
 A new memory is trusted only as far as the source of its words (see `holdfast.memory.provenance`). If its words come from a tool, a page or
-another person, it is held for review. So each new memory is compared with the words of each speaker in the session.
+another person, the memory is held for review. To find the source, a new memory is compared with the words of each speaker in the session.
 
 A new memory is also compared with content from outside: texts that tools, the provider or attachments brought into the session. After the model
 has read such content in a turn, everything that it says in that turn is treated as content from outside too, because it may be a paraphrase.
-Content that was read in another parallel branch is included, even if the caller cannot see it. The caller may see a reply that was made from
-that content.
+Content that was read in another parallel branch is included, even if the caller cannot see that content. The reason is that the caller may see
+a reply that was made from it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MEMORY: Final = RECALLERS["memory"]
 _OWN_TOOLS: Final = frozenset({_MEMORY, _SEARCH, TRANSFER, HAND_OVER, "save_artifact", "list_artifacts", "checkpoint"})
 """Built-in tools that bring no content from outside into the session. Their results are still compared, because they may quote such content."""
 _CITED: Final = ("annotations", "citations")
-"""Fields in which a provider names the pages that a reply is based on."""
+"""Fields of a reply in which the provider names the pages that the reply is based on."""
 _ANALYSED_TOTAL: Final = 400_000
 """Maximum characters of all texts together that are split into words for the comparison; see `make_heard`. The newest texts come first. The
 user's own texts are not limited."""
@@ -137,7 +137,7 @@ def _collect_texts(
 def _read_user_entry(entry: Entry, ref: SessionRef) -> list[_SessionText]:
     """Return the text and the attachments of a message with the role user.
 
-    Its author is the user, another participant, or the agent that called this session's agent.
+    The author of the message is the user, another participant, or the agent that called this session's agent.
     """
     if entry.erased:
         return []
@@ -176,7 +176,11 @@ def _read_own_result(entry: Entry, name: str, ref: SessionRef) -> _SessionText:
 
 
 def _list_authors(found: str) -> list[str]:
-    """Return the speaker of each message in a result of `search_conversations`. Return one empty name if the text is no such result."""
+    """Return the speaker of each message that `search_conversations` found.
+
+    Args:
+        found: the tool's result. If it does not have the tool's format, return one empty name.
+    """
     if found == NOTHING:
         return []
     first, *lines = found.splitlines() or [""]
@@ -256,7 +260,11 @@ async def run_memory_action(
     mode: Annotated[SearchMode, Meta(description="how to look")] | None = None,
     id: Annotated[str, Meta(description="from recall")] | None = None,  # noqa: A002 - the name of the parameter for the model
 ) -> Any:
-    """Remember, recall or forget, as `action` says, and return the result for the model. Raise `InvalidRequest` if the arguments do not fit."""
+    """Remember, recall or forget, as `action` says, and return the result for the model.
+
+    Raises:
+        InvalidRequest: an argument is missing or does not belong to the action, or memories are not available.
+    """
     arguments: dict[str, Any] = {"content": content, "tags": tags, "type": type, "importance": importance}
     arguments |= {"query": query, "limit": limit, "mode": mode, "id": id}
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -312,9 +320,10 @@ async def _remember(context: ToolContext, memories: SessionMemories, given: dict
 
 
 async def _has_earlier_outside(call: Call, memories: SessionMemories, before: int) -> bool:
-    """Return True if entries before the `seq` `before` contain content from outside, or may contain it.
+    """Return True if content from outside is, or may be, in the session's entries whose `seq` is lower than `before`.
 
-    At most `LOOKED_OVER` entries are checked. If there are older ones, the result is True, because they may contain such content.
+    Only the newest `LOOKED_OVER` of these entries are checked. If there are older entries, the result is True, because they may contain such
+    content.
     """
     least = max(0, before - LOOKED_OVER)
     while before > least:

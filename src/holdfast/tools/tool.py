@@ -143,7 +143,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
     def add(self, tool: Tool) -> Toolset:
         """Return a toolset with one more tool. It replaces a tool of an MCP server that has the same name.
 
-        If `limits.rounds` is 0, no tools run here, so none is added.
+        If `limits.rounds` is 0, no tools run in this process, so the tool is not added.
 
         Raises:
             InvalidRequest: a tool of the program has the same name.
@@ -180,7 +180,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("n must be 1 if tools run here: only one reply can be continued", param="n")
 
     def add_to_request(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the request with these tools before its own tools. A tool of the request with the name of one of these is dropped."""
+        """Return the request with these tools added before its own tools. A tool of the request that has the name of one of these tools is dropped."""
         if not self.tools:
             return body
         own = [tool for tool in body.get("tools") or () if get_tool_name(tool) not in self.tools]
@@ -284,7 +284,7 @@ async def _call_tool(tool: Tool, context: ToolContext, arguments: dict[str, Any]
 
 
 async def _stop(work: asyncio.Task[Any], *, grace: float = 0) -> None:
-    """Cancel `work` and wait up to `grace` seconds until it ends. A later result is ignored."""
+    """Cancel `work` and wait up to `grace` seconds until it ends. If it ends later, its result is ignored."""
     work.cancel()
     work.add_done_callback(lambda done: done.cancelled() or done.exception())
     if grace:
@@ -343,14 +343,14 @@ def _limit_content(result: Any, most: int) -> str | tuple[Part, ...]:
 
 
 def _to_text(result: Any) -> str:
-    """Return a string unchanged, and other values as JSON. Exceptions of the JSON encoder are passed on."""
+    """Return a string unchanged, and other values as JSON. Exceptions of the JSON encoder are not caught."""
     if isinstance(result, str):
         return result.encode("utf-8", "replace").decode()
     return msgspec.json.encode(result, enc_hook=_encode_other).decode()
 
 
 def _encode_other(value: Any) -> Any:
-    """Return the JSON data of an object that msgspec does not know: a pydantic model, as SDKs use them too.
+    """Return the JSON data of a pydantic model, which msgspec cannot encode. Objects of many SDKs are pydantic models.
 
     Raises:
         TypeError: the object has another type.
@@ -384,7 +384,7 @@ def _format_error(error: Exception) -> str:
 
 
 def _log_failure(call: ToolCall, error: Exception) -> None:
-    """Log the type and place of an error. Its text is not logged because it may quote a secret."""
+    """Log the type of an error and the line that raised it. The error's text is not logged because it may quote a secret."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     _log.warning("a tool failed", extra={"fields": {"tool": call.name, "error": type(error).__name__, "place": place}})

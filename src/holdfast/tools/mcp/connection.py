@@ -1,8 +1,8 @@
 """Connect to one MCP server (a program or a URL), reconnect when the connection is lost, and call its tools.
 
 A program is started in its own process group, and is ended together with everything that it started. Each message is one line.
-The SDK's own transport for programs is not used. It accepts lines of unlimited length, in time that grows with the square of the length.
-It also leaves child processes alive if their parent ended by itself.
+The SDK's own transport for programs is not used, for two reasons. It accepts lines of unlimited length, and the time to read a line grows with
+the square of the line's length. And if a program ends by itself, its child processes stay alive.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Lines:
 
 
 async def _end_shielded(process: Process) -> None:
-    """End the program, even if the caller is cancelled. A shield of anyio alone does not protect from asyncio's own cancellation."""
+    """End the program, even if the caller is cancelled. A task is used because anyio's shield does not protect from asyncio's cancellation."""
     ending = asyncio.create_task(_end(process))
     with anyio.CancelScope(shield=True):
         try:
@@ -215,7 +215,7 @@ class McpConnection:
         self._lost = asyncio.Event()
         """Set when the current connection is unusable."""
         self._attempted = asyncio.Event()
-        """Set when the attempt to connect that is running, or else the next one, has succeeded or failed."""
+        """Set when an attempt to connect has succeeded or failed: the running attempt or, if none is running, the next one."""
         self._wanted = asyncio.Event()
         """Set by a tool call to start the next attempt to connect at once."""
         self._stale = asyncio.Event()
@@ -312,7 +312,7 @@ class McpConnection:
             pause = 0.0 if clock() - began > _LONGEST_PAUSE else min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
 
     async def _connect(self) -> None:
-        """Connect, and return when the connection is lost. If it cannot be established, raise the error."""
+        """Connect, and return when the connection is lost. Raise an error if the connection cannot be established."""
         self._lost = lost = asyncio.Event()
         async with self._open_client(lost) as client:
             self._client, self.error = client, None
@@ -410,7 +410,7 @@ class McpConnection:
 
 
 def _import_client() -> type[Client]:
-    """Return the SDK's client class. Raise `MissingExtra`."""
+    """Return the SDK's client class. Raise `MissingExtra` if the SDK is not installed."""
     try:
         from mcp import Client
     except ImportError as exc:
@@ -482,7 +482,7 @@ def _quote(errors: _StandardError | None) -> str:
 
 
 def _describe(error: BaseException) -> str:
-    """Return the message of an error; of an exception group, the message of its first error. If it is empty, return the error's type."""
+    """Return the message of an error, or the name of its type if the message is empty. For an exception group, use its first error."""
     error = _unwrap(error)
     return str(error) or type(error).__name__
 

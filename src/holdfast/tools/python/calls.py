@@ -44,7 +44,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None = None
     """`repr` of the last expression. None: the last statement is not an expression, or its value is None."""
     exception: str | None = None
-    """Traceback of the exception, from the first frame of the code on; None: no exception was raised."""
+    """Traceback of the exception, without the frames of Holdfast's own program; None: no exception was raised."""
     files: tuple[str, ...] = ()
     """Paths of created and changed files, relative to the work folder, sorted. A path may contain newlines, and surrogates for bytes that are
     not UTF-8. Open the files with `holdfast.tools.python.contents.open_file`, which follows no links.

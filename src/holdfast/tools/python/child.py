@@ -77,7 +77,8 @@ class _Bytes(io.RawIOBase):
 class Output(io.TextIOBase):
     """The code's `sys.stdout` or `sys.stderr`.
 
-    It writes the first bytes of a call's output to a file, which outlives this process. Of the other bytes, it keeps only the last in memory.
+    The first bytes of a call's output are written to a file, which outlives this process. Of the bytes after them, only the last ones are kept,
+    in memory.
     """
 
     def __init__(self, number: int, saved: int, most: int) -> None:
@@ -89,7 +90,7 @@ class Output(io.TextIOBase):
         self.begin()
 
     def begin(self) -> None:
-        """Forget the output of the last call, before a new call."""
+        """Forget the output of the previous call, before a new call."""
         self._left = self._head
         self._tail = bytearray()
         self._seen = 0
@@ -107,9 +108,10 @@ class Output(io.TextIOBase):
             del self._tail[: -self._room]
 
     def describe(self) -> list[Any]:
-        """Return the last bytes that are not in the file, in Base64, and the number of all bytes that are not in the file.
+        """Describe the part of the output that is not in the file.
 
-        The last bytes may begin inside a character.
+        Returns:
+            The last bytes of this part in base64, which may begin inside a character, and the number of all bytes in this part.
         """
         return [base64.b64encode(self._tail[-self._room :]).decode(), self._seen]
 
@@ -310,7 +312,7 @@ class Interpreter:
 
 
 def _format_traceback(exc: BaseException) -> str:
-    """Format an exception as Python does, from the first frame of the code on. Frames of this program are left out."""
+    """Format an exception as Python does, but leave out the frames of this program and all frames before the first frame of the code."""
     try:
         formatted = traceback.TracebackException(type(exc), exc, exc.__traceback__)
         frames = list(formatted.stack)
@@ -338,7 +340,7 @@ class Channel:
         self._outgoing = outgoing
 
     def receive(self) -> Any:
-        """Wait for the next frame and return its content. Raise `EOFError` if the server has closed its end."""
+        """Wait for the next frame and return its content. Raise `EOFError` if the server has closed the pipe."""
         _reset_flags(self._incoming)
         (size,) = struct.unpack(">I", self._read_exactly(4))
         return json.loads(self._read_exactly(size))
@@ -414,7 +416,7 @@ class StandardStreams:
 
 
 def _apply_sandbox(channel: Channel, settings: dict[str, Any]) -> None:
-    """Apply the sandbox to this process, and report the restrictions to the server. If this fails, the server ends the process."""
+    """Apply the sandbox to this process, and report the restrictions to the server. The server ends the process if the sandbox fails."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is slow to import
     import sandbox  # type: ignore[import-not-found] # a file in the same directory, which is not in a package here
 
@@ -438,7 +440,7 @@ def _prepare(settings: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Answer frames until the server closes its end."""
+    """Answer frames until the server closes the pipe."""
     if sys.version_info < (3, 9):  # noqa: UP036 - it is another Python than the one that Holdfast asks for
         raise RuntimeError(f"this is Python {sys.version_info[0]}.{sys.version_info[1]}: 3.9 or later is needed")
     stdout = int(sys.argv[1])

@@ -38,7 +38,7 @@ class Contents(msgspec.Struct, frozen=True):
     files: Mapping[str, Mark] = {}
     """`Mark` of each regular file, by path relative to the folder. Files in `HIDDEN` are not included."""
     size: int = 0
-    """Bytes on disk of all files, including those in `HIDDEN`. Each file has at least one byte in this sum."""
+    """Bytes on disk of all files, including those in `HIDDEN`. A file that takes no space on disk is counted as one byte."""
     entries: int = 0
     """Number of files, folders and other entries."""
     too_many: bool = False

@@ -149,7 +149,7 @@ async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
     """Yield the content of a file in a work folder in chunks, without following links.
 
     Raises:
-        InvalidRequest: the path is not that of a regular file which can be read.
+        InvalidRequest: the path does not lead to a regular file that can be read.
         OSError: reading failed.
     """
     file = await anyio.to_thread.run_sync(open_file, folder, path)

@@ -59,7 +59,7 @@ class WorkFolders:
         self._root.chmod(0o711)
 
     def make(self) -> Path:
-        """Create an empty work folder and return its path. Raise `OSError`."""
+        """Create an empty work folder and return its path. Raise `OSError` if the folder cannot be created."""
         if self._root is None or self._lock is None:
             raise RuntimeError("open() was not called")
         try:

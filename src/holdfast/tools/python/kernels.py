@@ -142,8 +142,8 @@ class Kernel:
 class Kernels:
     """The kernels of all sessions of all tenants in this server process.
 
-    A kernel is created when its session first needs it. It ends in three cases: its session ends, it has been idle too long, or another session
-    needs a kernel and the maximum number is reached.
+    A kernel is created when its session first needs it. A kernel is ended in three cases: its session ends, the kernel has been idle too long,
+    or another session needs a kernel and the maximum number is reached.
 
     Args:
         settings: maximum number of kernels, and limits of each.
@@ -294,7 +294,7 @@ class Kernels:
         return 0
 
     async def wait_until_ended(self) -> None:
-        """Wait until all kernels that are being ended are gone."""
+        """Wait until the processes of all ended kernels have been killed and their work folders removed."""
         while self._closing:
             await asyncio.wait(self._closing)
 

@@ -24,11 +24,12 @@ from holdfast.tools.python.worker import Answer, Sandbox, Worker, detect_sandbox
 __all__ = ["CallResult", "ProcessLimits", "PythonProcess", "Sandbox", "detect_sandbox"]
 
 _BUSY_SECONDS: Final = 0.25
+"""Seconds between two checks of the limits during a call."""
 _IDLE_SECONDS: Final = 2.0
-"""Seconds between two checks of the limits: the first during a call, the second between calls."""
+"""Seconds between two checks of the limits while no call is running."""
 _PAUSE_FACTOR: Final = 10
-"""During a call, the pause between two checks is at least this many times as long as a check. So a slow folder does not slow down the
-server."""
+"""During a call, the pause between two checks is at least this many times as long as the last check took. So checks of a slow folder do not
+slow down the server."""
 
 
 def _find_program(name: str) -> str:
@@ -42,7 +43,7 @@ def _find_program(name: str) -> str:
 class PythonProcess:
     """A separate Python process that keeps its variables from call to call.
 
-    The process ends when the thread ends whose event loop started it, for whatever reason.
+    If the thread that started the process ends, for whatever reason, the process ends too.
 
     Args:
         folder: work folder, created if missing. Code can write only there.
@@ -235,7 +236,8 @@ class PythonProcess:
         """Clean up after a process that died or must be killed.
 
         Returns:
-            The reason for its end, as words that continue a sentence after `the process`; and True if the work folder was emptied.
+            Two values. The first is the reason why the process ended, as words that continue a sentence after `the process`. The second is
+            True if the work folder was emptied.
         """
         worker.kill()
         why = self._exceeded or await worker.wait_until_dead()

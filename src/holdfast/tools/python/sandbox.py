@@ -80,7 +80,7 @@ def _load_libc() -> Any:
 
 
 def _syscall(number: int, *arguments: Any) -> int:
-    """Make a system call by number. Raise `OSError`."""
+    """Make a system call by number and return its result. Raise `OSError` if the call fails."""
     passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
     result = int(_load_libc().syscall(ctypes.c_long(number), *passed))
     if result < 0:

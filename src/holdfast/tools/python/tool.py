@@ -102,9 +102,9 @@ async def _prepare_notes(kernel: Kernel, context: ToolContext) -> list[str]:
 
 
 async def _has_run_since(call: Call, start: int) -> bool:
-    """Return True if other calls of the tool ran, or may have run, from the entry `start` to before this call's message.
+    """Return True if other calls of the tool `python` ran, or may have run, before this call.
 
-    Only the newest `PYTHON_LOOKED_BACK` entries are checked.
+    The entries from `start` up to the message that contains this call are checked, but only the newest `PYTHON_LOOKED_BACK` of them.
     """
     start = max(start, call.unit - PYTHON_LOOKED_BACK)
     if start >= call.unit:
@@ -167,9 +167,10 @@ def add_python_tool(
 
 
 def get_max_seconds(settings: PythonSettings) -> float:
-    """Return the time limit for a call of the tool in seconds, including the time for all calls that may wait before it.
+    """Return the time limit, in seconds, that the tool has in the toolset.
 
-    The limits of each single call end it much earlier.
+    It covers the time of all calls of the session that may run first while this call waits. The limits of a single call end the call much
+    earlier.
     """
     one = settings.timeout + ProcessLimits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
     return one * (PYTHON_CALLS_WAITING + 1)

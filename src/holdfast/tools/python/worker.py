@@ -187,7 +187,7 @@ class Worker:
         self.sandbox = msgspec.convert(restrictions, Sandbox)
 
     def _quote_errors(self) -> str:
-        """Return the end of the process's standard error, for an error message."""
+        """Return the last part of the process's standard error, for an error message."""
         data = os.pread(self._outputs[1], 4096, max(0, os.fstat(self._outputs[1]).st_size - 2000))
         text = data.decode("utf-8", "replace").strip()
         return f": {text}" if text else ""
@@ -230,7 +230,7 @@ class Worker:
         return answer.to_answer(self._limits)
 
     async def _handle_closed_pipes(self) -> None:
-        """Wait for a process to end that has closed its pipes. If it does not end, kill it."""
+        """Wait for the end of the process, which has closed its pipes. If it does not end, kill it."""
         try:
             async with asyncio.timeout(_CLOSED_SECONDS):
                 await self._process.wait()
@@ -420,7 +420,7 @@ def _join_output(output: int, tail: bytes, seen: int, most: int) -> str:
 
     Args:
         output: descriptor of the file with the first bytes.
-        tail: the last of the bytes that are not in the file.
+        tail: the last bytes of the output that is not in the file.
         seen: number of all bytes that are not in the file.
         most: maximum number of bytes, without the marker for missing bytes.
     """
