@@ -391,6 +391,8 @@ MCP_RESULTS: Final = 20
 """Memories or hits that one call of the MCP server returns."""
 MCP_SNIPPET_CHARS: Final = 600
 """The part of a message that a search over MCP shows."""
+MCP_NOTE_CHARS: Final = 8_000
+"""Characters of a note that an assistant appends over MCP."""
 MCP_PAGE: Final = 50
 """Sessions or resources on one page of the MCP server."""
 PATTERN_CHARS: Final = 10_000

@@ -72,6 +72,20 @@ async def test_results_have_a_short_text_that_is_marked_as_data() -> None:
         assert more == ["For earlier messages, pass before=1", "For later messages, pass after=1"]
 
 
+async def test_a_note_is_in_the_log_but_in_no_prompt() -> None:
+    async with gateway(["fine"]) as (served, _), connected(served.url) as client:
+        await store_log(served)
+        assert (await call(client, "append_note", session_id="s", text="Escalated to Bo"))["seq"] == 4
+        read = await call(client, "read_session", session_id="s", after=3)
+        assert [(one["role"], one["text"]) for one in read["messages"]] == [("note", "Escalated to Bo")]
+        session = await served.hf.get("s")
+        assert "Escalated" not in str((await session.context()).messages)
+        assert (await session.info()).messages == 4
+        assert await fail(client, "append_note", session_id="gone", text="x") == "no session 'gone'"
+        assert "length <= 8000" in await fail(client, "append_note", session_id="s", text="x" * 8001)
+        assert len((await served.hf.sessions()).sessions) == 1
+
+
 async def test_words_from_elsewhere_are_held_for_review_and_nobody_speaks_as_the_user() -> None:
     async with gateway() as (served, _), connected(served.url) as client:
         for origin in ("tool", "web", "import"):
@@ -107,6 +121,7 @@ async def test_a_user_gets_nothing_of_another_user(tmp_path: Path) -> None:
                 assert (await call(client, "recall", query="Ada's cat"))["memories"] == []
                 assert await fail(client, "read_session", session_id="s") == "no session 's'"
                 assert await fail(client, "explain", session_id="s", seq=0) == "no session 's'"
+                assert await fail(client, "append_note", session_id="s", text="x") == "no session 's'"
                 assert "there is no memory" in await fail(client, "forget", id=memory.id)
                 for uri in ("holdfast://sessions/s", f"holdfast://memories/{memory.id}"):
                     with pytest.raises(MCPError, match=r"no (session|memory)"):
@@ -139,7 +154,11 @@ async def test_a_key_that_may_only_read_gets_only_the_tools_that_read(tmp_path: 
             assert [tool.name for tool in tools] == READING
             assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
             assert (await call(client, "read_session", session_id="s"))["total"] == 4
-            for name, arguments in (("remember", {"content": "x"}), ("forget", {"id": "mem_1"})):
+            for name, arguments in (
+                ("remember", {"content": "x"}),
+                ("forget", {"id": "mem_1"}),
+                ("append_note", {"session_id": "s", "text": "x"}),
+            ):
                 assert "needs a key with the role 'write'" in await fail(client, name, **arguments)
         assert (await served.hf.memories.page(Owner("user", "ada"))).memories == ()
 

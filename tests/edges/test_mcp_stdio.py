@@ -43,13 +43,14 @@ async def test_a_client_starts_the_command_and_uses_every_tool(store: str, tmp_p
         )
         await hf.import_({"messages": [{"role": "user", "content": "Nothing for ada"}]}, session_id="t", user_id="bob")
     async with started(store, "--user", "ada", mode=mode) as client:
-        assert len((await client.list_tools()).tools) == 7
+        assert len((await client.list_tools()).tools) == 8
         stored = await call(client, "remember", content="Ada deploys on Fridays")
         assert (await call(client, "recall", query="when are deploys?"))["memories"][0]["id"] == stored["id"]
         assert (await call(client, "search", query="Redis"))["hits"][0]["session_id"] == "s"
         assert [one["id"] for one in (await call(client, "list_sessions"))["sessions"]] == ["s"]
         assert (await call(client, "read_session", session_id="s"))["messages"][0]["text"] == "Redis runs on 7001"
         assert (await call(client, "explain", session_id="s", text="redis"))["messages"][0]["in_prompt"] == "whole"
+        assert (await call(client, "append_note", session_id="s", text="Checked"))["seq"] == 1
         assert await fail(client, "read_session", session_id="t") == "no session 't'"
         with pytest.raises(MCPError, match="no session 't'"):
             await client.read_resource("holdfast://sessions/t")

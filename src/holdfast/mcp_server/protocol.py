@@ -150,7 +150,7 @@ def _describe_tool(name: str) -> types.Tool:
         title=kind.title,
         read_only_hint=not kind.writes,
         destructive_hint=kind.destroys,
-        idempotent_hint=True,
+        idempotent_hint=not kind.repeats,
         open_world_hint=False,
     )
     return types.Tool(

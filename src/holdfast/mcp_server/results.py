@@ -177,7 +177,7 @@ class SessionList(Result, frozen=True, kw_only=True):
 
 
 class TranscriptMessage(Result, frozen=True, kw_only=True):
-    """A message of a session."""
+    """A message or a note of a session. A note has the role `note`."""
 
     seq: int
     time: str
@@ -215,6 +215,18 @@ class Transcript(Result, frozen=True, kw_only=True):
         has_cut = any(one.cut for one in self.messages)
         cut = "To read more of a cut message, pass its seq and a larger max_tokens" if has_cut else ""
         return quote(f"messages of {name}, which has {self.total}", self.messages, earlier, later, cut)
+
+
+class NoteAppended(Result, frozen=True, kw_only=True):
+    """The result of `append_note`."""
+
+    session_id: str
+    seq: int
+    """Number of the note in the log of the session."""
+
+    def to_text(self) -> str:
+        """Return the result as text for the model."""
+        return f"Appended as number {self.seq}."
 
 
 # -- explanations ----------------------------------------------------------------

@@ -18,6 +18,7 @@ from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import (
     EXPLAIN_QUERY_CHARS,
     ID_BYTES,
+    MCP_NOTE_CHARS,
     MCP_PAGE,
     MCP_READ_TOKENS,
     MCP_RESULTS,
@@ -35,6 +36,7 @@ from holdfast.mcp_server.results import (
     Hit,
     Hits,
     MemoryItem,
+    NoteAppended,
     RecalledMemories,
     Remembered,
     Result,
@@ -43,7 +45,7 @@ from holdfast.mcp_server.results import (
     Transcript,
     make_output_schema,
 )
-from holdfast.mcp_server.transcript import read_transcript
+from holdfast.mcp_server.transcript import NOTE_AUTHOR, read_transcript
 from holdfast.memory.checks import find_owners
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchHit, SearchOptions
@@ -237,6 +239,19 @@ class McpTools:
         ref = self._caller.refer_to(session_id)
         return await read_transcript(self._hf, ref, max_tokens, seq=seq, before=before, after=after)
 
+    async def append_note(
+        self, session_id: SessionId, text: Annotated[str, Meta(min_length=1, max_length=MCP_NOTE_CHARS)]
+    ) -> NoteAppended:
+        """Append a note to the log of a session, for those who read the log later. No model receives it, and it changes no prompt.
+
+        Args:
+            session_id: id of the session.
+            text: the note.
+        """
+        session = await self._hf.get(session_id, user_id=self._caller.user_id)
+        appended = await session.append(note={"text": text, "by": NOTE_AUTHOR})
+        return NoteAppended(session_id=session_id, seq=appended.entries[-1].seq)
+
     async def explain(
         self,
         session_id: SessionId,
@@ -304,6 +319,8 @@ class ToolKind(NamedTuple):
     writes: bool = False
     destroys: bool = False
     """True if the tool deletes data."""
+    repeats: bool = False
+    """True if a repeated call has a further effect."""
 
 
 KINDS: Final[Mapping[str, ToolKind]] = {
@@ -313,6 +330,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
     "search": ToolKind("Search conversations"),
     "list_sessions": ToolKind("List sessions"),
     "read_session": ToolKind("Read a session"),
+    "append_note": ToolKind("Append a note", writes=True, repeats=True),
     "explain": ToolKind("Explain a prompt"),
 }
 """All tools, in the order in which they are listed."""
@@ -344,5 +362,6 @@ _RESULTS: Final[Mapping[str, type[Result]]] = {
     "search": Hits,
     "list_sessions": SessionList,
     "read_session": Transcript,
+    "append_note": NoteAppended,
     "explain": Explained,
 }

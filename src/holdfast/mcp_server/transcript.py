@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,8 @@ from holdfast.holdfast import Holdfast
 from holdfast.mcp_server.results import Transcript, TranscriptMessage
 from holdfast.tokens import STORED
 
+NOTE_AUTHOR: Final = "assistant over MCP"
+"""Author in the payload of notes that assistants append."""
 _PAGE: Final = 20
 """Messages that are read from the store at a time."""
 _SHARE: Final = 3
@@ -35,7 +37,7 @@ async def read_transcript(
     before: int | None = None,
     after: int | None = None,
 ) -> Transcript:
-    """Return messages of a session in order, as many as fit into `max_tokens`. Nothing is created, and the session does not count as used.
+    """Return messages and notes of a session in order, as many as fit into `max_tokens`. Nothing is created, and the session does not count as used.
 
     Args:
         hf: the `Holdfast` of the tenant.
@@ -54,7 +56,7 @@ async def read_transcript(
     budget = _Budget(max_tokens, max_tokens if seq is not None else max_tokens // _SHARE)
     has_more = True
     while has_more and not budget.is_full:
-        page = await hf.store.entries(ref, start=start, stop=stop, limit=_PAGE, descending=not forward)
+        page = await hf.store.entries(ref, start=start, stop=stop, limit=_PAGE, descending=not forward, notes=True)
         await run_cpu(budget.take, page, long=is_long([entry.message for entry in page]))
         has_more = len(page) == _PAGE
         if page:
@@ -120,7 +122,7 @@ def _count(one: TranscriptMessage) -> int:
 def _convert(entry: Entry, chars: int) -> TranscriptMessage:
     """Return the message of an entry with at most `chars` characters of its text."""
     message = entry.message
-    text = ERASED if entry.erased else message.text
+    text = ERASED if entry.erased else _get_note_text(message.origin) if entry.is_note else message.text
     parts = "".join(f"[{part.type}]" for part in message.media)
     calls = tuple(f"{call.name} {call.arguments[:_ARGUMENT_CHARS]}" for call in message.tool_calls)
     return TranscriptMessage(
@@ -132,3 +134,10 @@ def _convert(entry: Entry, chars: int) -> TranscriptMessage:
         calls=calls,
         cut=len(text) > chars or any(len(call.arguments) > _ARGUMENT_CHARS for call in message.tool_calls),
     )
+
+
+def _get_note_text(payload: Any) -> str:
+    """Return the text of a note that an assistant appended, or the payload of any other note as JSON."""
+    if isinstance(payload, dict) and payload.keys() == {"text", "by"} and payload["by"] == NOTE_AUTHOR:
+        return str(payload["text"])
+    return msgspec.json.encode(payload).decode()

@@ -78,7 +78,7 @@ class McpError(Answer, kw_only=True):
 async def answer_mcp(call: Call, query: McpQuery) -> Reply:
     """Answer a message of the Model Context Protocol (streamable HTTP, without sessions).
 
-    A key with the role `read` can use the tools that read; `remember` and `forget` need the role `write`. Needs the extra `mcp`.
+    A key with the role `read` can use the tools that read; `remember`, `forget` and `append_note` need the role `write`. Needs the extra `mcp`.
     """
     await run_in_thread(_load_protocol, long="holdfast.mcp_server.protocol" not in sys.modules)
     from holdfast.mcp_server.protocol import McpService
