@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ import holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.mcp_server.results import Transcript
-from holdfast.mcp_server.transcript import read_transcript
+from holdfast.mcp_server.transcript import NOTE_AUTHOR, read_transcript
 from holdfast.tokens import STORED
 
 REF = SessionRef("default", "s")
@@ -28,13 +29,22 @@ async def read_all(hf: holdfast.Holdfast, budget: int, *, forward: bool) -> list
     return pages
 
 
-@given(texts, st.integers(LEAST, 3000), st.booleans())
-def test_pages_within_the_budget_have_every_message_once(contents: list[str], budget: int, forward: bool) -> None:
-    messages = [{"role": "user", "content": text} for text in contents]
+def make_entry(text: str, is_note: bool) -> dict[str, Any]:
+    if is_note:
+        return {"role": "note", "origin": {"text": text, "by": NOTE_AUTHOR}}
+    return {"role": "user", "content": text}
+
+
+@given(texts, st.integers(LEAST, 3000), st.booleans(), st.sampled_from([1, 2, 5, 100]))
+def test_pages_within_the_budget_have_every_message_and_note_once(
+    contents: list[str], budget: int, forward: bool, notes: int
+) -> None:
+    """Every second, fifth or no entry is a note, or all of them are."""
+    entries = [make_entry(text, at % notes == notes - 1) for at, text in enumerate(contents)]
 
     async def check() -> None:
         async with holdfast.open("sqlite://:memory:", index=None) as hf:
-            await hf.import_({"messages": messages}, session_id="s", user_id="default")
+            await (await hf.session("s")).append(entries)
             pages = await read_all(hf, budget, forward=forward)
             ordered = pages if forward else pages[::-1]
             found = [one for page in ordered for one in page.messages]
