@@ -1,1 +1,1 @@
-"""Memories across sessions: store, merge, find and review them, and determine the origin of their words."""
+"""Store, merge, find and review memories, which are kept across sessions, and determine who said the words of a memory."""

@@ -50,7 +50,7 @@ def choose_owner(user_id: str | None, agent: str | None, *, app: bool = False) -
 
 
 def find_owners(user_id: str | None, agent: str | None) -> tuple[Owner, ...]:
-    """Return the owners whose memories are recalled in a conversation: the user and the agent, if given, and the app."""
+    """Return the owners whose memories are recalled in a conversation: the user if given, the agent if given, and always the app."""
     for name, value in (("user_id", user_id), ("agent", agent)):
         check_text(value, name, none=True)
     user = () if user_id is None else (Owner("user", user_id),)
@@ -143,7 +143,7 @@ def make_origin_fields(
     """Return the fields of a new memory that depend on the origin of its words: origin, trust, status, sources and times.
 
     Args:
-        origin: the origin that the caller gives. The memory gets the least trusted origin among this one and those of `sources`.
+        origin: the origin that the caller gives. If a source in `sources` has a less trusted origin, the memory gets that origin.
         sources: the entries that the memory was made from.
         now: the current time, in milliseconds since the epoch.
         held: True: hold the memory for review, regardless of its origin.

@@ -1,6 +1,6 @@
 """Find out which words of a user's message are asserted, and which are only reported, asked, denied or wished. Pure functions.
 
-The result is evidence for a memory that a model wants to make: is it really the user's statement?
+The result helps to decide if a memory that a model wants to make really is the user's statement.
 
     "The mail claims that I owe 900 EUR. Sounds like fraud to me."   reported, and doubted
     "Is my account at risk"                                          asked, without a question mark
@@ -157,13 +157,13 @@ _DOUBT: Final = re.compile(
     r"|estafa|no me lo creo|no lo creo|es verdad|es cierto|golpe|não acredito|é verdade|será verdade)\b|诈骗|骗局|不相信|是真的|詐欺|信じられ|本当(?:です)?か",
     _I,
 )
-"""Matches an expression of doubt about the preceding sentences."""
+"""Matches an expression of doubt, which concerns the sentences before it."""
 
 
 class Clause(NamedTuple):
     """A clause of a user's message that the user does not simply assert.
 
-    `claimed` means that somebody else says it, that it is quoted or doubted, or that the user is not sure.
+    The kind `claimed` means that another person says the clause, that it is quoted or doubted, or that the user is not sure.
     """
 
     text: str
@@ -281,10 +281,10 @@ class MessageTerms(NamedTuple):
     denied: frozenset[str]
     """Terms in denials."""
     unasserted: frozenset[str] = frozenset()
-    """Terms that occur only in clauses that are reported, quoted, asked or hedged. They do not count as said by the user, except
-    perhaps those in `questioned`."""
+    """Terms that occur only in clauses that are reported, quoted, asked or hedged. They are treated as not said by the user, except for
+    the terms in `questioned` under the condition given there."""
     questioned: frozenset[str] = frozenset()
-    """Terms in `unasserted` that occur only in questions. They count as said by the user if the user states most of the memory."""
+    """Terms in `unasserted` that occur only in questions. They are treated as said by the user if the user states most of the memory."""
     negative: frozenset[str] = frozenset()
     """Terms, not in `unasserted`, that occur only in denials or in reported, quoted, asked or hedged clauses."""
     wished: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ from holdfast.stores.memories import MemoryStore
 
 _log = logging.getLogger("holdfast.memories")
 _READ: Final = 100
-"""Number of memories that are read from the store at once. Matches are read, best first, until enough of them pass the filters."""
+"""Number of memories that are read from the store at once. The best matches are read first, until enough memories have passed the filters."""
 _ROUNDS: Final = 8
 """Maximum number of times that a search for similar memories is repeated because another process has changed the memories."""
 UNASKED: Final = 0.1
@@ -49,7 +49,7 @@ class IndexService(Protocol):
 
     @property
     def floor(self) -> float:
-        """The similarity below which texts are unrelated, for the embedder's model; 0: not known."""
+        """The similarity below which texts are unrelated, measured for the embedder's model; 0 if it is not known."""
 
     async def index_memories(self, owner: Owner) -> int:
         """Bring an owner's memories up to date in the index. Return the owner's version that the index then has."""
@@ -194,8 +194,8 @@ class Recaller:
             patience: seconds to wait for the question's vector.
 
         Raises:
-            InvalidRequest: `strict`, and no embedder is configured.
-            EmbeddingFailed: `strict`, and the embedder fails or takes too long.
+            InvalidRequest: `strict` is True, and no embedder is configured.
+            EmbeddingFailed: `strict` is True, and the embedder fails or takes too long.
         """
         query = await self._prepare_query(text, mode, now, patience, strict=strict)
         try:
@@ -210,9 +210,12 @@ class Recaller:
         return RecalledMemories(tuple(found[: filters.limit]), query.mode, query.note)
 
     async def find_similar(self, owner: Owner, text: str, limit: int) -> tuple[int, list[Memory]]:
-        """Return an owner's version, and the memories that share most words with a text at that version.
+        """Return the memories of an owner that have the most words in common with a text.
 
-        For a text without searchable words, return the newest memories.
+        If the text has no searchable words, return the newest memories.
+
+        Returns:
+            The owner's version at which the memories were read, and the memories.
         """
         question = parse_question(text, now=0, narrow=False)
         if not question.terms:
@@ -257,7 +260,7 @@ class Recaller:
     async def _recall_owner(self, owner: Owner, query: _Query, filters: MemoryFilters, now: int) -> list[Recalled]:
         """Return the memories of an owner that answer a question and pass the filters.
 
-        It stops when `filters.limit` memories are found, but may return more than that.
+        Memories are read in groups of `_READ` until at least `filters.limit` are found. So the result may have more than `filters.limit`.
         """
         ranked = await self._rank_matches(owner, query)
         if not query.question.terms and not ranked:

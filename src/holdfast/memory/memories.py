@@ -4,7 +4,7 @@
     recall   -> search the memories of each visible owner -> one signal per hit, written later
 
 Each change is one call of the store's `change_memories`, with the owner's version on which the change is based. If another process
-has changed the memories in the meantime, the change is computed again. A recall right after a change sees it.
+has changed the memories in the meantime, the change is computed again. A recall right after a change already returns the new state.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ from holdfast.wire.sendable import check_text
 ReviewDecision = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
 AT_ONCE: Final = 200
-"""Number of rejected memories that are read, and compared with a new statement in a thread, at once."""
+"""Number of rejected memories that are read at once, and then compared with a new statement in one run of a thread."""
 
 
 def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
-    """Return the memories to write when a memory is accepted or rejected: this memory first, then the memories that it merges.
+    """Return the memories to write when a memory is accepted or rejected: the memory `old` first, then the memories that it merges.
 
-    A memory that merges others replaces them when it is accepted. It is promoted if any of them was promoted. If it is rejected
+    When a memory that merges others is accepted, it replaces them, and it is promoted if any of them was promoted. If it is rejected
     later, the others become active again.
 
     Args:
         old: the memory to accept or reject.
-        merged: the memories that `old` merges, as far as they still exist.
+        merged: those memories merged by `old` that still exist.
         decision: `accept` or `reject`.
         now: the current time, in milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: the memory is not held for review, or one of the memories that it merges is not active any more.
+        InvalidRequest: `old` is not held for review, or one of the memories that it merges is no longer active.
     """
     status = "active" if decision == "accept" else "rejected"
     if old.status == status and old.reviewed_at is not None:
@@ -98,7 +98,8 @@ async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection
 async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
     """Return rejected memories of an owner that say the same as a new statement.
 
-    Memories are read in pages, newest first, until a page contains such memories. Proposals are ignored.
+    The rejected memories are read in pages, newest first. The search stops at the first page with memories that match, so older matches
+    are not returned. Proposals are ignored.
 
     Args:
         store: the store of memories.
@@ -196,10 +197,10 @@ class ForgettableMemories(MemoryReader):
     async def forget_source(
         self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
     ) -> tuple[str, ...]:
-        """Delete the memories whose only source is a session, or whose only source are some of its entries.
+        """Delete the memories that were made only from a session, or only from some entries of a session.
 
         A memory that has other sources too loses only this source and keeps its trust. All memories of the user, the agents and the
-        app are read, so the cost grows with their number.
+        app are read, so the cost grows with the number of memories.
 
         Args:
             user_id: the user of the session.
@@ -247,7 +248,8 @@ class ForgettableMemories(MemoryReader):
         """Return the changes that remove a source from an owner's memories.
 
         Returns:
-            The owner's version; the changed memories, which have other sources; and the ids of the memories to delete.
+            Three values: the owner's version; the memories that have other sources too, without this one; and the ids of the memories to
+            delete.
         """
         left, lost = list[Memory](), list[str]()
         first = page = await self.store.memories(owner, limit=PAGE)
@@ -265,7 +267,7 @@ class ForgettableMemories(MemoryReader):
         return first.version, [one for one in left if one.id not in also], list(dict.fromkeys((*lost, *sorted(also))))
 
     async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
-        """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the version has changed."""
+        """Delete the memories `lost`, then write the memories `put`. Raises `StaleMemories` if the owner's version is no longer `version`."""
         most = MEMORIES_AT_ONCE
         deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
         deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
@@ -273,7 +275,7 @@ class ForgettableMemories(MemoryReader):
             version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
 
     async def handle_forgotten_owner(self, owner: Owner) -> None:
-        """Update caches and notify listeners after all memories of an owner were deleted in another way."""
+        """Update caches and notify listeners after all memories of an owner were deleted directly in the store."""
         self._recaller.local.evict(owner)
         await self._notify(owner)
 
@@ -301,7 +303,7 @@ class ForgettableMemories(MemoryReader):
     # -- after every change ------------------------------------------------------
 
     def _get_lock(self, owner: Owner) -> asyncio.Lock:
-        """Return the lock for changes of an owner's memories in this process. Without it, changes would often be computed again."""
+        """Return the lock for changes of an owner's memories in this process. Without the lock, changes would often be computed twice."""
         return self._changing.setdefault(owner, asyncio.Lock())
 
     async def _handle_change(self, owner: Owner) -> None:
@@ -405,7 +407,7 @@ class Memories(ForgettableMemories):
             tags: additional words by which the memory is found.
             importance: 0 to 1.
             valid_from, valid_until: the time during which the memory is valid, in milliseconds since the epoch; None: no bound.
-            origin: the origin of the words. The memory gets the least trusted origin among this one and those of `sources`.
+            origin: the origin of the words. If a source in `sources` has a less trusted origin, the memory gets that origin.
             sources: the entries that the memory was made from.
             supersedes: ids of memories of the same owner that the new memory replaces. A memory is not replaced if the new one is
                 held for review or trusted less.
@@ -457,7 +459,8 @@ class Memories(ForgettableMemories):
     async def _read_similar(self, new: Memory) -> tuple[int, list[Memory]]:
         """Return the owner's version, and the memories with which a new memory is compared.
 
-        Raises `MemoryNotFound` if a memory in its `supersedes` does not exist.
+        Raises:
+            MemoryNotFound: a memory in `new.supersedes` does not exist.
         """
         version, known = await self._recaller.find_similar(new.owner, new.content, LIKE)
         found = {one.id: one for one in known}
@@ -489,8 +492,9 @@ class Memories(ForgettableMemories):
     ) -> Remembered:
         """Change a memory. Arguments that are not given leave their field unchanged.
 
-        If the content changes, a new memory replaces the old one, which is kept as history. The new memory becomes a separate one
-        instead if it is held for review or trusted less than the old one, or if the old one is rejected.
+        If the content changes, a new memory replaces the old one, which is kept as history. But in three cases the old memory stays
+        unchanged, and the new one is stored as a separate memory: the new memory is held for review, it is trusted less than the old one,
+        or the old one is rejected.
 
         Args:
             memory_id: the memory's id.
@@ -537,9 +541,10 @@ class Memories(ForgettableMemories):
         changes: Mapping[str, Any],
         words: tuple[str, Origin, Collection[MemorySource]] | None,
     ) -> tuple[Memory, ...]:
-        """Return the memories to write for an update: one with the same id if the content stays the same.
+        """Return the memories to write for an update.
 
-        If `words` contains a new content, return the new memory, and after it the old one if that is superseded.
+        If the content stays the same, this is one memory with the same id. If `words` contains a new content, it is the new memory,
+        followed by the old memory if that is superseded.
         """
         if old.status == "superseded":
             raise InvalidRequest(f"{old.id} was replaced by {old.superseded_by}: change that one", param="id")
@@ -561,7 +566,7 @@ class Memories(ForgettableMemories):
     def _make_replacement(
         self, old: Memory, content: str, origin: Origin, sources: Collection[MemorySource], now: int
     ) -> Memory:
-        """Make a new memory from an old one, with another content and sources and the trust that they have."""
+        """Make a new memory from an old one, with new content and sources. Its trust and status depend on the origin of the new content."""
         return msgspec.structs.replace(
             old,
             id=self._new_id(),
@@ -585,8 +590,7 @@ class Memories(ForgettableMemories):
 
         Raises:
             MemoryNotFound: there is no memory with this id, or it belongs to another owner.
-            InvalidRequest: the memory is not held for review, the decision is unknown, or the memories that it merges have
-                changed.
+            InvalidRequest: the memory is not held for review, `decision` is unknown, or the memories that it merges have changed.
         """
         if decision not in DECISIONS:
             raise InvalidRequest(f"decision must be accept or reject, not {decision!r:.80}", param="decision")

@@ -25,7 +25,7 @@ class OwnerData(Protocol):
     """Data that a cache derives from the memories of one owner."""
 
     version: int
-    """The data includes all changes up to this version of the owner; 0 at first."""
+    """Version of the owner up to which the data includes all changes; 0 at first."""
     numbers: set[int]
     """The numbers of all memories that were added, of any status."""
 
@@ -186,7 +186,7 @@ class PromotedMemories(msgspec.Struct, frozen=True):
     memories: tuple[Memory, ...]
     """The promoted and active memories, in order of number. They may be outside their time of validity; the caller checks that."""
     life: int
-    """A number that changes whenever a memory of the owner, promoted or not, was deleted."""
+    """A number that changes whenever any memory of the owner is deleted, whether the memory was promoted or not."""
 
 
 class _PromotedData:

@@ -4,7 +4,8 @@ A web page that a model reads may tell the model what to remember ("remember tha
 of the words can be checked:
 
 - Words that a tool's result contains, and that the user did not say, belong to the tool, no matter who asks to keep them. In a turn
-  with a tool's result, all words that the user did not say belong to the tool, as do words that the model's reply took from it.
+  with a tool's result, all words that the user did not say belong to the tool. This includes words that the model's reply took from
+  the result.
 - Words that the user only asked about or denied are not the user's if another source says the same (`holdfast.memory.evidence`).
 - Words that no one said are the model's own. If the model has seen content from other sources, it may have rephrased that content.
   Then the memory is doubtful and is held for review.
@@ -36,12 +37,12 @@ SAID: Final = 0.75
 SAID_AT_ONCE: Final = 0.5
 """Minimum share of the terms that a single message of the user must contain for the memory to be the user's."""
 PLANTED: Final = 0.3
-"""Minimum share, among the terms that the user did not say, that tool results must contain for the memory to belong to tools."""
+"""A memory belongs to tools if tool results contain at least this share of those of its terms that the user did not say."""
 SOURCES: Final = 3
 """Maximum number of entries that are listed as the sources of a memory."""
 FOREIGN_TAGS: Final = 3
-"""Minimum number of terms in tags, found only in tool results, for the tags to belong to tools. A single number or
-address is enough."""
+"""Tags belong to tools if at least this many of their terms are found only in tool results. A single term is enough if it is a number or an
+address."""
 ANALYSED_CHARS: Final = 20_000
 """Maximum number of characters of a tool's text that are cut into words. In the rest, the memory's words are only searched as
 sequences of letters."""
@@ -88,7 +89,7 @@ class HeardText(NamedTuple):
     negated: bool = False
     """True if the text contains a negation."""
     voiced: MessageTerms | None = None
-    """For a user's message, its terms grouped by how they are used; None: not known, so all terms are treated as stated."""
+    """For a user's message: its terms, grouped by how the user uses them. None: not known, so all terms are treated as stated."""
     outside: bool = False
     """True if the text may contain content that is neither the user's nor the model's own, and that the model may rephrase."""
 
@@ -187,10 +188,10 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
 
 
 def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others: Sequence[HeardText]) -> HeardText:
-    """Remove the terms of a user's message that the user only reported, quoted, asked about or hedged, or denied or wished.
+    """Remove the terms of a user's message that the user did not assert: those reported, quoted, asked about, hedged, denied or wished.
 
-    If the user states most of the memory, terms in the user's questions are kept, unless other sources contain them. Terms of
-    denials and wishes are kept if the memory itself is a denial or a wish.
+    If the user states most of the memory, terms in the user's questions are kept, unless other sources contain them. Terms in
+    denials are kept if the memory itself is a denial. Terms in wishes are kept if the memory itself is a wish.
     """
     if one.voiced is None:
         return one
@@ -205,7 +206,7 @@ def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others
 
 
 def _find_other_sense(message: MessageTerms, content: str, terms: frozenset[str]) -> frozenset[str]:
-    """Return the terms that a message only denies or wishes, if they are most of a memory that states them as facts."""
+    """Return the terms that a message only denies or wishes, if the memory states them as facts and they are most of its terms."""
     found: frozenset[str] = frozenset()
     if len(terms & message.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
         found |= message.negative
@@ -217,7 +218,14 @@ def _find_other_sense(message: MessageTerms, content: str, terms: frozenset[str]
 def _keep_vouched(
     content: str, terms: frozenset[str], users: Sequence[HeardText], others: Sequence[HeardText]
 ) -> list[HeardText]:
-    """Remove terms that the user only asked about or denied, if other sources say as much or contain the same names."""
+    """Remove terms that the user only asked about or denied, if other sources contain most of the memory or the same names and numbers.
+
+    Args:
+        content: the text of the memory.
+        terms: the memory's terms.
+        users: the user's messages.
+        others: the texts from tools and other sources.
+    """
     elsewhere = max((_compute_share(one, terms) for one in others), default=0.0)
     named = not (_find_distinctive(content) - {"not"}).isdisjoint(_unite_terms(others))
     asked = not others or not (named or elsewhere >= SAID_AT_ONCE or terms - _unite_terms(users))
@@ -262,7 +270,7 @@ def _is_said_by_user(
 def _find_foreign_tags(tags: str, known: frozenset[str], others: Sequence[HeardText]) -> frozenset[str]:
     """Return the terms of tags that only tool results contain.
 
-    Return none if there are so few of them that they may be the model's own words.
+    Return an empty set if there are so few such terms that they may be the model's own words.
 
     Args:
         tags: the tags, as one text.
@@ -345,7 +353,7 @@ def _append_spelt_words(text: str) -> str:
 def list_hidden_forms(content: str) -> Forms:
     """Return, for each term of a memory, the spellings in which the word may be hidden in a text.
 
-    These are the word and its stem: unchanged, backwards and in ROT13, without anything but letters and digits.
+    Both the word and its stem are included, each unchanged, backwards and in ROT13. Only letters and digits are kept.
     """
     found: dict[str, set[str]] = {}
     for word in to_plain_text(content).split():

@@ -1,8 +1,8 @@
 """Score how well memories answer a question, by relevance, age, importance and trust. Pure functions.
 
-- The relevance by words is the share of the question that the memory answers. Rare concepts of the question have more weight; the
-  rarity among the owner's memories is smoothed, because some owners have few memories. Repeated words add less and less, as in
-  BM25 (Robertson and Zaragoza, 2009).
+- The relevance by words is the share of the question that the memory answers. Concepts that are rare among the owner's memories have
+  more weight. Their rarity is smoothed, because some owners have few memories. Each repetition of a word adds less than the one
+  before, as in BM25 (Robertson and Zaragoza, 2009).
 - The relevance by vectors is the similarity. If both are used, the two rankings are combined by reciprocal ranks (Cormack, Clarke
   and Büttcher, 2009).
 - The score is halved once per half-life, which depends on the type of the memory. Importance and trust have a small weight.
@@ -33,8 +33,8 @@ HALF_LIVES: Final[Mapping[str, float]] = {
     "project": 90.0,
     "episodic": 90.0,
 }
-"""Half-life, in days, of each type of memory. Age is counted from the last statement of a memory; consolidation counts it from the
-last recall."""
+"""Half-life, in days, of each type of memory. For recalls, age is counted from the time when a memory was last stated. Consolidation
+counts age from the last recall."""
 K1: Final = 1.2
 """BM25's `k1`."""
 B: Final = 0.3
@@ -58,8 +58,8 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     vector: float | None = None
     """Similarity of the vectors of memory and question, 0 to 1; None: not computed."""
     sure: bool = True
-    """True if the memory surely answers: its similarity reaches the floor, or it contains enough of the question. Always True without
-    a floor."""
+    """True if the memory surely answers the question: its similarity is at least the embedder's minimum (`floor`), or its words answer
+    enough of the question. Always True if there is no minimum."""
 
 
 def rank_matches(
@@ -101,7 +101,7 @@ def _is_sure(match: Match, floor: float) -> bool:
 
 
 def _score_words(question: Question, found: Candidates) -> dict[int, float]:
-    """Return, by number of the memory, the share of the question that it answers. It may slightly exceed 1."""
+    """Return the share of the question that each memory answers, by number of the memory. A share may be slightly more than 1."""
     average = found.length / found.documents if found.documents and found.length else 1.0
     rarities = []
     for concept in question.concepts:
@@ -156,6 +156,6 @@ def compute_standing(memory: Memory) -> float:
 
 
 def digest_question(text: str, question: Question) -> bytes:
-    """Return a 16-byte digest of a question's terms, which does not depend on their order; without terms, of the question's words."""
+    """Return a 16-byte digest of a question's terms. It does not depend on their order. Without terms, the question's words are used."""
     terms = sorted({concept.variants[0][0] for concept in question.concepts}) or text.casefold().split()
     return hashlib.blake2b("\0".join(terms).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,8 +1,8 @@
 """Read memories: one by its id, a page of an owner's memories, or those that answer a question. Record which ones were recalled.
 
-Each recall writes one signal per memory that it returns; consolidation uses the signals. They are written in the background, several
-at once. If a write fails, it is retried when the next signals are written and at shutdown. A killed process loses its latest
-signals, which consolidation can tolerate.
+Each recall writes one signal (a record of the recall) per memory that it returns. Consolidation uses the signals. They are written in
+the background, several at once. If a write fails, it is retried when the next signals are written and at shutdown. A killed process
+loses its latest signals, which consolidation can tolerate.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class MemoryReader:
         return self._index()
 
     async def get(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> Memory:
-        """Return the memory with an id.
+        """Return a memory.
 
         Args:
             memory_id: the memory's id.

@@ -20,10 +20,11 @@ from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode
 
 USUAL: Final = 5
 _ELSEWHERE: Final = 8
-"""Maximum number of earlier entries of each channel with which a new memory is compared, in addition to the texts in view."""
+"""Maximum number of entries from the index, per channel, with which a new memory is compared. They are compared in addition to the texts that
+the caller passes."""
 Reading = Callable[[str, str, int], Awaitable[str | None]]
-"""Called with a session's id, the session's identity and `seq`. Returns the text of that entry, which is in a session of the user;
-None if it no longer exists."""
+"""Type of functions that return the text of an entry in a session of the user, or None if the entry no longer exists. The arguments are
+the session's id, the session's identity and the entry's `seq`."""
 
 
 async def _read_nothing(session: str, identity: str, seq: int) -> str | None:
@@ -47,9 +48,10 @@ class SessionMemories:
         most: the default limit of a recall; None: `USUAL`.
         is_in_prompt: returns True if the prompt contains a memory's content already.
         shared: True if other users may read the session.
-        quotes: returns True if the prompt contains recalled words that are not the user's.
+        quotes: returns True if the prompt contains recalled words that are not the user's own.
         read: reads an entry; see `Reading`.
-        root: id of the session to name in signals of recalls, if this session works on behalf of it; None: this session.
+        root: id of the session that signals of recalls name. It differs from this session's id if this session works on behalf of another
+            one. None: this session.
     """
 
     def __init__(
@@ -93,14 +95,14 @@ class SessionMemories:
         tags: Collection[str] = (),
         **fields: Any,
     ) -> Remembered:
-        """Remember a statement for the user. The origin of its words, which decides on the trust, is determined first.
+        """Remember a statement for the user. First determine who said its words (the origin), because the memory's trust depends on it.
 
         Args:
             content: the text of the memory.
             known: the texts that the model has seen in the session.
             own: the model's entry that requests the memory.
-            before: `seq` from which on `known` contains the entries of the session.
-            earlier: returns True if the session has content from other sources before a `seq`.
+            before: the lowest `seq` of this session's entries in `known`. Earlier entries are searched in the index.
+            earlier: returns True if the session's entries before this `seq` have content from other sources.
             tags: as in `Memories.remember`.
             fields: `type` and `importance`, as in `Memories.remember`.
         """
@@ -127,7 +129,7 @@ class SessionMemories:
         types: Collection[MemoryType] = (),
         **more: Any,
     ) -> RecalledMemories:
-        """Return the visible memories that answer a question, best first. The arguments are those of `Memories.recall`."""
+        """Return the visible memories that answer a question, best first. The arguments are the same as those of `MemoryReader.recall`."""
         return await self._service.recall(
             query, owners=self.owners, limit=limit or self._most, mode=mode, types=types, session=self._root, **more
         )
@@ -136,8 +138,8 @@ class SessionMemories:
         """Delete a memory of the user and its history; return the ids of all deleted memories.
 
         Raises:
-            MemoryNotFound: the user has no memory with this id, or it is rejected or a model's proposal. A rejected memory must stay, so
-                that the rejection is not forgotten.
+            MemoryNotFound: the user has no memory with this id, or the memory is rejected or a model's proposal. A rejected memory must be
+                kept, because otherwise the rejection would be forgotten.
             InvalidRequest: the session has several users.
         """
         if self.shared:
@@ -149,7 +151,10 @@ class SessionMemories:
         return await self._service.forget(memory_id, owners=owners)
 
     async def _find_elsewhere(self, content: str, before: int) -> list[HeardText]:
-        """Search the index for entries related to a new memory: in the user's other sessions, and in this one before a `seq`."""
+        """Search the index for entries that have words in common with a new memory.
+
+        The user's other sessions are searched, and the entries of this session whose `seq` is lower than `before`.
+        """
         service = self._service.index
         terms = tuple(sorted(extract_origin_terms(content)))
         if service is None or not terms:

@@ -5,8 +5,9 @@ they have the same words in the same order. Inflection, case, punctuation, artic
 are ignored. Numbers, negations, names, prepositions and identifiers are not ignored: "room 12" is not "room 13", and "from Rome to
 Paris" is not "to Rome from Paris". Texts that share half of their terms are similar; they are reported, but not changed.
 
-**Trust.** Nothing here raises trust. A memory has the trust of its least trusted source. If a less trusted source repeats a memory,
-the memory does not change. If a more trusted source repeats it, a new memory that has only the new sources replaces it.
+**Trust.** No function here raises the trust of a memory. A memory has the trust of its least trusted source. If a less trusted source
+repeats a memory, the memory does not change. If a more trusted source repeats it, it is replaced by a new memory that has only the new
+sources.
 
 **Review.** Only the user can end a review. Memories that are held for review stay held, and rejected memories stay rejected, even if
 the model, a program or a tool repeats them. Such memories cannot replace an active memory.
@@ -52,7 +53,7 @@ _NOTS: Final = {
     "werent": "were", "hasnt": "has", "havent": "have", "hadnt": "had", "wouldnt": "would", "couldnt": "could",
     "shouldnt": "should", "wont": "will", "shant": "shall", "mustnt": "must", "neednt": "need", "aint": "",
 }  # fmt: skip
-"""English contractions of "not", written without the apostrophe, and the word that precedes "not" in each (empty: ignored)."""
+"""English contractions of "not" without their apostrophe, each with the word before "not". An empty string: that word is ignored."""
 _MARKS: Final = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]"
 )
@@ -106,7 +107,7 @@ class Fact(NamedTuple):
     subject: tuple[str, ...]
     value: tuple[str, ...]
     personal: bool
-    """True if the attribute is one of the speaker ("my name")."""
+    """True if the attribute belongs to the speaker ("my name")."""
 
 
 def remove_invisible(text: str) -> str:
@@ -329,9 +330,10 @@ def can_replace(new: Memory, one: Memory) -> bool:
 
 
 def _is_twin(new: Memory, one: Memory, now: int) -> bool:
-    """Return True if an existing memory says the same as the new one, for the same time of validity.
+    """Return True if an existing memory says the same as the new one and has a matching time of validity.
 
-    For a rejected memory, the time of validity does not matter.
+    The time of validity matches if the existing memory is valid now, and the new memory has the same bounds or none. If the existing
+    memory is rejected, its time of validity does not matter.
     """
     if one.status == "superseded" or one.is_proposal:
         return False
@@ -391,7 +393,7 @@ def _find_similar(new: Memory, known: Sequence[Memory], without: Sequence[Memory
 
 
 def unite_sources(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
-    """Return all sources of two lists, with sources of the same session and origin united. Only the last `MEMORY_SOURCES` are kept."""
+    """Return all sources of two lists. Sources of the same session and origin become one. Only the last `MEMORY_SOURCES` are kept."""
     found = {(one.session_id, one.user_id, one.identity, one.origin): one for one in sources}
     for one in others:
         key = (one.session_id, one.user_id, one.identity, one.origin)
