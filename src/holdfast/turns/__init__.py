@@ -1,18 +1,22 @@
 """One turn, from the request to the reply. `respond` is the entry point; each step has its own module.
 
+A *log* is the stored list of a session's messages. Each stored message is an *entry* with a number, its `seq`. A
+*responder* is an agent, or a model without an agent, that answers a request. An *upstream* is a provider's endpoint
+that a model is called at. A *working set* is the list of messages that one model call receives.
+
 turn             the state and the writes of a turn
 scope            the lock and other resources of a running turn
-turn_start       opening a turn, also for a retry
-placement        how a request was matched to a session
-handover         which agent answers
-workflow         agents that answer in another agent's place
+turn_start       begin a turn, also for a request that is sent again
+placement        the session that a request was matched to
+handover         the choice of the agent that answers
+workflow         agents that run in sequence or in parallel to answer one request
 delegation       agents that are called like tools
-library_turn     turns in which the library's user calls the model
+library_turn     turns of programs that use the library and call the model themselves
 prompt           the prompt of the next call
-recall           what a prompt recalls
+recall           text from earlier conversations and memories for a prompt
 model_call       one call of a model, with failover
 tool_loop        running the tools of a turn
 reply_assembler  the reply as the client receives it
 replies          writing replies and failure messages
-interruptions    replies of which only a part was heard
+interruptions    replies that the user heard only in part
 """

@@ -38,18 +38,19 @@ _NOTHING: Final = "the agent said nothing"
 
 
 async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
-    """Run a task with another agent in a separate session, and return the agent's reply.
+    """Let another agent do a task in a separate session, and return that agent's reply.
 
     Args:
         turn: the calling turn.
-        context: the context of the tool call. Its state receives the agent's changes of session state. The id of the
-            created session is recorded in it.
-        agent: the agent's name.
+        context: the context of the tool call. `context.state` receives the called agent's changes of session state. The
+            id of the created session is recorded in the context.
+        agent: the name of the agent to call.
         request: the task.
 
     Raises:
-        InvalidRequest: the agent cannot be called from here, or its failure message replaced the reply.
-        HoldfastError: the agent's turn failed.
+        InvalidRequest: the turn may not call the agent, or the agent's model failed and a failure message replaced its
+            reply.
+        HoldfastError: the called agent's turn failed.
     """
     responder = turn.roster.find_responder(agent=agent)
     if turn.depth >= AGENT_DEPTH:
@@ -83,10 +84,7 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
 
 
 async def _create_child(turn: Turn, context: ToolContext, responder: Responder, agent: str) -> Session:
-    """Create the session in which a called agent works.
-
-    It contains a copy of the calling session's own state, and a reference to the call.
-    """
+    """Create the session of a called agent, with a copy of the calling session's own state and a reference to the call."""
     engine = turn.engine
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
     parent |= {SHARED: True} if is_shared(turn) else {}
@@ -115,9 +113,10 @@ async def _run_turn(turn: Turn) -> str:
 
 
 async def _end_child(turn: Turn, ref: SessionRef) -> None:
-    """End the session in which a called agent worked. If that fails, the session expires by itself.
+    """End the session of a called agent. If ending fails, the session expires by itself.
 
-    If the calling session was deleted meanwhile, this session is deleted too, because no log refers to it.
+    If the calling session was deleted meanwhile, the called agent's session is deleted too, because no log refers to
+    it.
     """
     engine = turn.engine
     try:

@@ -1,12 +1,12 @@
-"""Decide which agent answers.
+"""Decide which agent answers a request.
 
-It is one of three: the requested agent, the agent that answered last in its place, or an agent that takes over during
-the turn.
+The requested agent answers, unless the conversation was transferred to another agent of its team. That happens in an
+earlier turn or during this turn.
 
     resume -> build_call -> call_model -> run_tools (transfer) -> hand_over -> build_call …
 
-The agent that answered last is read from the end of the live log, and is stored nowhere else. So it is correct even
-after an edit, a rewind, a fork, or a crash during a turn.
+The agent that answered last is read from the end of the session's log, and is stored nowhere else. So the result is
+correct even after an edit, a rewind, a fork, or a crash during a turn.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
 
 _PAGE: Final = 16
-"""Number of entries that are read first if the session is not cached."""
+"""Number of entries in the first read of the store, if the session is not cached."""
 _SPEECHES: Final = frozenset({"greeting", "command", "silence"})
-"""Sources of messages that agents say outside of turns. Such a message never transfers the conversation."""
+"""Values of `metadata.source` in messages that agents say outside of turns. Such a message never transfers the
+conversation.
+"""
 
 
 # -- the next turn ---------------------------------------------------------------
@@ -39,15 +41,15 @@ _SPEECHES: Final = frozenset({"greeting", "command", "silence"})
 async def resume(turn: Turn, session: Session, plan: Plan) -> None:
     """Let the agent that answered last answer again, if it belongs to the team of the requested agent.
 
-    Called before the turn writes anything.
+    This is called before the turn writes anything.
 
     Args:
-        turn: the turn, which is about to open.
-        session: its session as last read.
-        plan: the changes that the turn's messages make to the log.
+        turn: the turn.
+        session: the turn's session as last read.
+        plan: the changes that the request's messages make to the log.
 
     Raises:
-        InvalidRequest: that agent cannot answer the request; see `check_body`.
+        InvalidRequest: the agent that answered last cannot answer this request; see `check_body`.
     """
     asked = turn.handover.asked
     if asked.team is None or asked.agent is None or asked.agent.workflow:
@@ -66,7 +68,7 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
 
 
 async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
-    """Return the name of the agent that answers, according to the log before the turn's own messages."""
+    """Return the name of the agent that answers, according to the part of the log before the request's messages."""
     newest, unfinished = [*plan.restore[::-1]], not any(message.role == "user" for message in plan.append)
     found = _find_speaker(team, newest, unfinished=unfinished)
     if found is None:
@@ -80,9 +82,9 @@ async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session,
 
 
 async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
-    """Yield the live entries before the turn's own messages, newest first.
+    """Yield the entries before the request's messages, newest first, without replaced ones.
 
-    They come from the cache, and after that from the store, but only a bounded number.
+    The entries come from the cache first, then from the store. The number of entries read from the store is bounded.
     """
     stop, warm = plan.retire_from, turn.engine.warm.get(turn.request.ref)
     if stop is None and warm is not None and warm.is_at(session) and warm.last:
@@ -101,13 +103,12 @@ async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator
 
 
 def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
-    """Return the name of the agent that has the conversation, according to some entries; None if they do not show it.
+    """Return the name of the agent that has the conversation, or None if the given entries do not show it.
 
     Args:
         team: the agents of the session.
-        newest: live entries, newest first.
-        unfinished: True if the request belongs to the last turn of the log, because it contains a tool result or is
-            repeated.
+        newest: entries of the log, newest first, without replaced ones.
+        unfinished: True if the request continues the log's last turn, because it contains a tool result or is repeated.
     """
     for entry in newest:
         metadata = entry.metadata or {}
@@ -130,14 +131,14 @@ def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: boo
 
 
 async def transfer(turn: Turn, name: str) -> None:
-    """Register another agent to answer after the results of the current tool calls.
+    """Let another agent answer as soon as the results of the current tool calls are written.
 
     Args:
         turn: the turn of the agent that transfers the conversation.
-        name: the name of the other agent. The agent of the turn may transfer to it.
+        name: the name of the other agent. The caller must have checked that the turn's agent may transfer to it.
 
     Raises:
-        InvalidRequest: that agent cannot take over. The message is written for the model.
+        InvalidRequest: the other agent cannot take over. The error message is written for the model.
     """
     team = turn.request.responder.team
     assert team is not None, "only an agent of a team can transfer the conversation"
@@ -160,7 +161,7 @@ async def transfer(turn: Turn, name: str) -> None:
 
 
 def hand_over(turn: Turn) -> bool:
-    """Let the registered agent answer from now on. Return False if none is registered.
+    """Let the agent that `transfer` registered answer from now on. Return False if no agent is registered.
 
     The results of the transfer are already in the log.
     """
@@ -181,7 +182,7 @@ def _make_responder(turn: Turn, team: Team[Agent], name: str) -> Responder:
 
 
 def may_share_key(turn: Turn, responder: Responder) -> bool:
-    """Return True if the caller's own key may be sent with an agent's calls.
+    """Return True if the caller's own API key may be sent with the calls of `responder`.
 
     The key may be sent only to the provider that it was meant for.
     """

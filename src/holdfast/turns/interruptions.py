@@ -1,10 +1,11 @@
-"""Find the last reply of a log, and cut it if only a part of it was heard.
+"""Cut the last reply of a log if the user heard only a part of it.
 
-A chat request can report that only a part was heard: by a voice record of the reply with `interrupted`, or by the
-request's field `interrupt`. The reply is then corrected in the same write that adds the user's new message.
+A chat request reports an interruption in one of two ways: it repeats the reply as a voice record with `interrupted`, or
+it has the field `interrupt`. The reply is then corrected in the same write that adds the user's new message.
 
-Only upstreams of `vendor: custom` receive voice records, in addition to the fields of Chat Completions. The hash of a
-prompt never includes the fields of voice records, because they are added when the request is sent.
+A *voice record* is a message with additional fields of voice agents: turn, time and metadata. Only upstreams of
+`vendor: custom` receive voice records. The hash of a prompt never includes these fields, because they are added when
+the request is sent.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from holdfast.wire.voice import INTERRUPTABLE, make_metadata
 
 
 class LastReply(msgspec.Struct, frozen=True):
-    """The last reply of a log, and the entries after the reply, in order."""
+    """The last reply of a log, and the entries after this reply, in order."""
 
     rounds: Sequence[ReplyRound]
     later: Sequence[Entry]
@@ -49,13 +50,13 @@ class LastReply(msgspec.Struct, frozen=True):
 async def find_last_reply(
     store: Store, session: Session, *, unsaid: bool = False, stop: int | None = None
 ) -> LastReply:
-    """Return the last reply of a log. Only the reply and the entries after it are read.
+    """Return the last reply of a log. Only this reply and the entries after it are read.
 
     Args:
         store: the store.
         session: the session as last read.
-        unsaid: True if a turn was stopped. If that turn has not said anything, the result contains no reply.
-        stop: only a reply before this `seq` is returned; None: the last reply of the log.
+        unsaid: True if a turn was stopped. If the stopped turn has not said anything, the result contains no reply.
+        stop: `seq` before which the reply is searched; None: search from the end of the log.
 
     Raises:
         NoReply: there are too many entries after the last reply.
@@ -81,12 +82,12 @@ async def find_last_reply(
 
 
 def _is_part_of_reply(entry: Entry, following: Entry) -> bool:
-    """Return True if `entry` belongs to the reply that contains the next entry: a call or result of the same turn."""
+    """Return True if `entry` is a call or result of the same turn as `following`, the next entry of a reply."""
     return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
 def find_cut(session: Session, last_reply: LastReply, heard: HeardReport, now: int) -> Cut | None:
-    """Return the change that cuts the last reply to its heard part; None if the reply stays unchanged, or there is none.
+    """Return the change that cuts the last reply to its heard part; None if there is no reply, or the reply stays unchanged.
 
     Raises:
         NoReply: the content of the reply was erased, so the heard part cannot be determined.
@@ -109,15 +110,20 @@ class SentMessages(msgspec.Struct, frozen=True):
     """The messages of a request in the form in which they are compared with the log."""
 
     messages: tuple[Message, ...]
-    """The messages. Interrupted replies contain their whole generated text, because the log may still contain it.
-    Replies of which nothing was heard are left out."""
+    """The messages. Interrupted replies contain their whole generated text, because the log may still contain that
+    text.
+    Replies of which the user heard nothing are left out.
+    """
     own: tuple[Mapping[str, object], ...]
     heard: Mapping[int, Message]
-    """The heard part of each interrupted reply, by its index in `messages`. The heard part is written if the log does
-    not contain the reply."""
+    """The heard part of each interrupted reply, by the reply's index in `messages`. The heard part is written if the
+    log does not contain the reply.
+    """
     mode: Mode
     interruption: HeardReport | None = None
-    """The request's report about a last reply that is not among its messages; None: no such report."""
+    """The request's report of how much was heard of the last reply, if `messages` does not contain that reply; None: no
+    such report.
+    """
 
 
 def separate_heard(
@@ -126,13 +132,14 @@ def separate_heard(
     mode: Mode,
     interruption: HeardReport | None = None,
 ) -> SentMessages:
-    """Separate the heard text from the generated text in voice records of interrupted replies.
+    """Return a request's messages with the heard part of interrupted replies separated from their whole generated text.
 
     Args:
         messages: the messages of a request, without leading system messages.
-        own: Holdfast's own fields of each message; empty if no message has any.
+        own: the fields of Holdfast in each message, such as `metadata`; empty if no message has any.
         mode: the `session_mode` of the request.
-        interruption: the report about the last reply in a separate field of the request; None: no such report.
+        interruption: the value of the request's field `interrupt`: how much of the last reply was heard; None: no such
+            field.
     """
     if interruption is not None and mode == "auto" and not any(message.role == "assistant" for message in messages):
         mode = "delta"  # it refers to a reply that it does not send, so its messages follow that reply
@@ -180,7 +187,7 @@ def _find_last_reply_in(request: TurnRequest) -> int:
 
 
 async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
-    """Return the plan, extended by a cut of the last reply if the request reports how much of that reply was heard.
+    """Return the plan, with a cut of the last reply added if the request reports how much of that reply was heard.
 
     Args:
         turn: the turn of the request.
@@ -216,7 +223,10 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
 
 
 def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
-    """Return the report of a voice record about the last reply; None if there is no report, or the log lacks the reply."""
+    """Return the heard part of the last reply, as reported by a voice record.
+
+    Return None if no voice record reports it, or if the log does not contain the reply.
+    """
     if not request.heard:  # the usual case, and a request may have 100,000 messages
         return None
     at = _find_last_reply_in(request)
@@ -227,7 +237,7 @@ def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
 
 
 def _check_reply(last_reply: LastReply, heard: HeardReport, session: Session) -> None:
-    """Check that there is a reply, and that it belongs to the reported turn.
+    """Check that `last_reply` contains a reply, and that the reply belongs to the reported turn.
 
     Raises:
         NoReply: there is no reply, or it belongs to another turn.
@@ -247,7 +257,7 @@ def check_interruptable(body: Mapping[str, Any]) -> None:
     """Check that `interruptable` in a request is true or false, if it is present.
 
     Raises:
-        InvalidRequest: it has another value.
+        InvalidRequest: `interruptable` has another value.
     """
     value = body.get(INTERRUPTABLE)
     if value is not None and not isinstance(value, bool):
@@ -264,7 +274,7 @@ def address_model(
         llm: the model.
         built: the working set.
         turn_id: the turn that the reply belongs to.
-        now: function that returns milliseconds since the epoch. It is called only for voice records.
+        now: function that returns milliseconds since the epoch. It is called only if the model receives voice records.
     """
     plain = {name: value for name, value in body.items() if name not in REQUEST_FIELDS}
     if not llm.records:
@@ -279,9 +289,9 @@ def address_model(
 
 
 def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
-    """Return the fields that a voice record has in addition to its message.
+    """Return the fields that turn an entry's message into a voice record.
 
-    A message of another agent that is shown in the user's role has no source.
+    If a message of another agent is shown in the user's role, its metadata name only that agent, and no source.
     """
     is_other_agent = entry.message.role == "assistant" and role != "assistant"
     metadata = {"agent": entry.agent} if is_other_agent else make_metadata(entry)
@@ -291,7 +301,7 @@ def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
 def _is_interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
     """Return the request's own value for `interruptable`.
 
-    If it has none, return False if the last reply in the prompt must not be interrupted, else True.
+    If the request has no value, return False if the last reply in the prompt must not be interrupted, else True.
     """
     requested = body.get(INTERRUPTABLE)
     if requested is not None:

@@ -1,4 +1,4 @@
-"""Turns of users of the library, who call the model themselves."""
+"""Turns of programs that use the library and call the model themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.wire.sendable import Sendable, to_message
 
 
 class LibraryTurn:
-    """A turn as a block: `async with session.turn("…") as turn`.
+    """A turn as a context manager: `async with session.turn("…") as turn`.
 
     The messages of the turn are in the log before the block begins.
     """
@@ -65,10 +65,10 @@ class LibraryTurn:
 
 
 class OpenTurn:
-    """A turn in progress.
+    """A turn in progress, for a program that calls the model itself.
 
     Attributes:
-        messages: the working set, ready to send. `next` builds it again.
+        messages: the working set, ready to send to the model. `next` builds it again.
         state: the session's state as a mapping. Changes are written together with added messages, by `next` and at the
             end of the turn. Await `load_state` before reading `user:` and `app:` keys. Writing these keys needs no
             preparation.
@@ -111,17 +111,20 @@ class OpenTurn:
 
     @property
     def sources(self) -> list[MessageSource]:
-        """For each of `messages`: the log entries that it comes from. Read it before the next `next`."""
+        """For each of `messages`, the log entries that the message comes from. `next` replaces this list."""
         return join_sources(list_message_sources(self.working_set), list_moved_media(self.messages))
 
     def add(self, message: Sendable, *, usage: Any = None, origin: Any = None) -> None:
-        """Add a reply, a tool result or a note. It is written by `next`, or at the end of the turn.
+        """Add a message to the turn: a reply, a tool result or a note.
+
+        The message is written by `next`, or at the end of the turn.
 
         Args:
             message: a dict, a message of an SDK, or a text, which becomes an assistant's message.
-            origin: the message in your framework's own format, any JSON value. It is stored with the message and never sent.
+            origin: the message in your framework's own format, any JSON value. The value is stored with the message and
+                never sent.
             usage: for a reply, the usage that the provider reported, in Chat Completions format, as a dict or the SDK's
-                object. It is added to the session's usage, and calibrates token counts.
+                object. The usage is added to the session's usage, and calibrates token counts.
 
         Raises:
             InvalidMessage: the message is not valid.
@@ -150,13 +153,13 @@ class OpenTurn:
     async def load_state(self) -> State:
         """Read the state that the session shares with other sessions into `state`, and return `state`.
 
-        From then on, `next` also reads the shared state again.
+        After this call, `next` also reads the shared state again.
         """
         await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)
         return self.state
 
     async def next(self) -> list[dict[str, Any]]:
-        """Write the added messages, and return the working set for the next call. For turns with tools.
+        """Write the added messages, and return the working set for the next call. Only turns with tools need this.
 
         Raises:
             TurnInterrupted: another turn interrupted this one, as in `add`.
@@ -175,8 +178,8 @@ class OpenTurn:
     async def end(self) -> None:
         """Write the added messages, even if the caller is cancelled, and end the turn.
 
-        A block calls this at its end; after `begin_turn`, the program must. It may be called in another task than the one that
-        began the turn. A second call does nothing.
+        The end of an `async with` block calls this. After `begin_turn`, the program must call it, from any task. A
+        second call does nothing.
 
         Raises:
             InvalidRequest: the store refuses the changes of `state`. The messages are in the log without them.
@@ -185,10 +188,12 @@ class OpenTurn:
         await self.abort(None)
 
     async def abort(self, error: BaseException | None = None) -> None:
-        """End the turn because of an error, as if it was raised in a block: messages that were added are written.
+        """End the turn because of an error, as if the error was raised in an `async with` block.
+
+        Messages that were added are written.
 
         Args:
-            error: the reason; it is not raised here. A turn whose task was cancelled does not wait for its last write.
+            error: the reason; it is not raised here. If the turn's task was cancelled, the last write is not awaited.
 
         Raises the errors of `end`.
         """
@@ -207,13 +212,13 @@ class OpenTurn:
         await self._scope.__aexit__(None if error is None else type(error), error, None)
 
     def watch(self) -> None:
-        """If this object is garbage-collected before the turn has ended, end the turn with a warning."""
+        """End the turn with a warning if this object is garbage-collected before the turn has ended."""
         self._watch = weakref.finalize(self, _end_abandoned, self._scope, asyncio.get_running_loop(), repr(self))
         self._watch.atexit = False
 
     @property
     def interrupted(self) -> bool:
-        """True if another turn waits for this one to stop. From then on, `add` and `next` raise errors."""
+        """True if another turn waits for this one to stop. As soon as this is True, `add` and `next` raise errors."""
         return self._turn.lock.interrupted
 
     async def flush(self, *, last: bool = False) -> None:
@@ -266,7 +271,7 @@ class OpenTurn:
     def _make_calls(self, added: Sequence[Message]) -> list[ModelCall]:
         """Return the record of the model call that a reply in `added` came from; an empty list if there is no such reply.
 
-        For each working set, a call is recorded only for the first reply after it.
+        A call is recorded only for the first reply after each working set.
         """
         built = self._turn.working_set
         if built is None or built is self._called:
@@ -278,7 +283,10 @@ class OpenTurn:
         return []
 
     def explain(self) -> str:
-        """Return a text about the last working set: what it contains and leaves out, and why. One line per run of messages."""
+        """Return a text about the last working set: which messages it contains and leaves out, and why.
+
+        One line describes several messages in a row.
+        """
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         used = f"strategy {built.request.strategy.name}, {built.tokens:,} of {built.budget:,} tokens"
@@ -310,7 +318,7 @@ class OpenTurn:
         )
 
     def explanation(self) -> dict[str, Any]:
-        """Return how the last working set was built, as JSON data.
+        """Return JSON data that explain the last working set.
 
         The data contain strategy, budget arithmetic, compactions, prefix, hash, decisions, and the frontier: the `seq`
         before which messages are no longer sent verbatim.
@@ -322,7 +330,10 @@ class OpenTurn:
 
 
 def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str) -> None:
-    """Release the session of a turn that nothing can end any more. Messages that were added and not written are lost."""
+    """Release the session of a turn whose object was garbage-collected.
+
+    Messages that were added and not written are lost.
+    """
     scope.disown()
     if not loop.is_closed():
         loop.call_soon_threadsafe(lambda: loop.create_task(scope.__aexit__(None, None, None)))

@@ -1,16 +1,16 @@
-"""Make one model call: send the prompt, again if that helps, and record the call with the prompt's hash.
+"""Make one model call: send the prompt, repeat the call if that helps, and record the call with the prompt's hash.
 
     build_call -> (settle -> call -> recover)*
 
 **Failover.** Before any part of a reply was received, a prompt that is too long is built smaller, and a model that does
-not answer is replaced by a fallback. Each model has a view of its own, with its window, its token counter and its
-dialect. The prompt for a fallback is built from the log as for any turn, so the view of the usual model is neither used
-nor changed.
+not answer is replaced by a fallback. A prompt is built with a cached state (a view), which depends on the model's
+context window, token counter and API. So each model has a separate view, and the prompt for a fallback neither uses nor
+changes the view of the usual model.
 
 **Refused messages.** A provider may answer 400 to a whole prompt because of one message, for example a broken image or
 an unknown part. Holdfast finds the message if the error names it, or if one call without the most likely message
-succeeds. The message is then left out of prompts for this upstream. The log records that, until a caller includes the
-message again. The current user message is never left out: the client gets the error instead.
+succeeds. The message is then left out of prompts for this upstream. The log records the refusal, until a caller
+includes the message again. The current user message is never left out: the client gets the error instead.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"
 """Option in a request's `stream_options` that asks for reports on the progress of tools. It is not sent upstream."""
 _MODEL_NAME = 100
-"""Maximum length in characters of the model's name in a record. The provider reports the name."""
+"""Maximum length in characters of the model's name, as the provider reports it, in a call's record."""
 
 
 async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """Call the model and yield its chunks as they arrive.
 
     A prompt that the model finds too long is built smaller and sent again. If the model does not answer, its fallbacks
-    are called. Neither is done after part of the reply was received.
+    are called. After part of the reply was received, no other call is made.
 
     Raises:
         ContextTooLong: every prompt was too long for the model. The error says which sizes were tried.
@@ -104,7 +104,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 
 async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the first chunks of a reply, up to the first one with content; an empty list if the stream has no chunks.
+    """Read the chunks of a reply up to the first chunk with content. Return an empty list if the stream has no chunks.
 
     Some upstreams send a role, or a filter's verdict, before they find that a prompt is too long.
     """
@@ -117,7 +117,7 @@ async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> li
 
 
 def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
-    """Log a failure, and record it for the upstream.
+    """Log the failure of a call, and count it for the upstream.
 
     The upstream's message is not logged, because it may quote the conversation.
     """
@@ -182,11 +182,11 @@ def make_cache_key(session: Session) -> str:
 
 
 STEPS_DOWN = 3
-"""Maximum number of times that a prompt is built smaller because the provider found it too long."""
+"""Maximum number of times that the prompt of one call is built smaller because the provider found it too long."""
 PASSED_OVER: Final = "passed_over"
 """Code for an upstream that was not called because it is cooling down."""
 OF_KEY: Final = frozenset({401, 402, 403})
-"""HTTP statuses with which a provider refuses a key, because of its permissions or payment."""
+"""HTTP statuses with which a provider refuses a key, because of the key's permissions or payment."""
 OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
 """HTTP statuses that only the server's owner can fix, by correcting the configuration of an upstream."""
 
@@ -194,7 +194,7 @@ OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
 def fails_over(error: HoldfastError) -> bool:
     """Return True if another model may be called after `error`, because the request itself is not at fault.
 
-    If the caller's own key was refused, the result is False, because the caller must fix that.
+    The result is False if the caller's own key was refused, because only the caller can fix that.
     """
     if isinstance(error, ModelUnavailable | ModelProtocolError | ContextTooLong):
         return True
@@ -203,7 +203,7 @@ def fails_over(error: HoldfastError) -> bool:
 
 
 async def build_call(turn: Turn) -> None:
-    """Build the prompt of the turn's next call. If the model's upstream is cooling down, build it for a fallback."""
+    """Build the prompt of the turn's next call, for a fallback if the model's upstream is cooling down."""
     own = turn.request.responder
     if len(turn.responders) > 1 and not _is_available(turn, own):
         if await _switch_to_stand_in(turn, own, ()):
@@ -213,7 +213,10 @@ async def build_call(turn: Turn) -> None:
 
 
 async def _switch_to_stand_in(turn: Turn, own: Responder, tried: Sequence[Responder]) -> bool:
-    """Build the prompt for another model, because the upstream of `own` is cooling down. Return False if there is none."""
+    """Build the prompt for a fallback, because the upstream of `own` is cooling down.
+
+    Return False if there is no fallback.
+    """
     for responder in _find_stand_ins(turn, [*tried, own]):
         if _is_available(turn, responder) and await _build_for(turn, responder) is None:
             turn.roster.find_upstream(own.llm).failovers += 1
@@ -231,7 +234,7 @@ class _Failed(NamedTuple):
 
 
 class Recovery:
-    """The attempts of one call, across failures, until a model answers."""
+    """Repeats one model call after failures, with a smaller prompt or with fallbacks, until a model answers."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -242,7 +245,7 @@ class Recovery:
         self.refusals = Refusals(turn)
 
     async def settle(self) -> None:
-        """Decide which model is called next: the current one, or a fallback if its upstream is cooling down by now."""
+        """Decide which model is called next: the current one, or a fallback if the current model's upstream is cooling down."""
         turn, own = self._turn, self._turn.request.responder
         if len(turn.responders) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
             return
@@ -254,9 +257,9 @@ class Recovery:
         """Prepare another attempt after an error.
 
         Returns:
-            None if another attempt is prepared, else the error that ends the call. That is the error of the usual model
-            if that model failed, else the error of the first model that failed. The message also names the errors of
-            the other models.
+            None if another attempt is prepared, else the error that ends the call. This is the error of the usual model
+            if the usual model failed, else the error of the first model that failed. The message also names the errors
+            of the other models.
         """
         final: HoldfastError = error
         if isinstance(error, ModelError) and await self.refusals.leave_out_refused(error):
@@ -269,7 +272,6 @@ class Recovery:
         return None if await self._ask_next(final) else self._explain_failure(final)
 
     async def _make_smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
-        """Build a smaller prompt and return None. If that is impossible, return the error."""
         turn = self._turn
         assert turn.working_set is not None, "a prompt was refused"
         self._refused.append(turn.working_set.total_tokens)
@@ -282,7 +284,7 @@ class Recovery:
         return None
 
     async def _ask_next(self, error: HoldfastError) -> bool:
-        """Build the prompt for the next model. Return False if there is none.
+        """Build the prompt for the next fallback. Return False if there is none.
 
         Models whose upstreams are cooling down come last.
         """
@@ -324,7 +326,7 @@ class Recovery:
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
     """Build the prompt again, at least a tenth smaller than the refused one.
 
-    The model's calibration first learns from the refusal.
+    The refusal first corrects the calibration of the model's token counts.
     """
     refused, llm = turn.working_set, turn.request.responder.llm
     assert refused is not None, "a prompt was refused"
@@ -339,7 +341,7 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 
 
 def _find_stand_ins(turn: Turn, tried: Sequence[Responder]) -> list[Responder]:
-    """Return the other models that may be called, in order.
+    """Return the models that were not tried yet and may be called, in order.
 
     A caller's own key is sent only to the provider that it was meant for.
     """
@@ -358,13 +360,12 @@ def _is_available(turn: Turn, responder: Responder) -> bool:
 
 
 async def _has_more_room(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
-    """Return True if a model has a larger context window than `own`, which refused every prompt as too long."""
+    """Return True if the model of `responder` has a larger context window than `own`, which refused every prompt as too long."""
     window = refusal.context_limit or own.llm.compute_budget().context_window
     return responder.llm.compute_budget(learned=await turn.engine.learning.get(responder.llm)).context_window > window
 
 
 async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
-    """Build the prompt for another model and return None. If that is impossible, return the error."""
     await _speak_as(turn, responder)
     try:
         check_body(responder, turn.request.body, turn.learned)
@@ -379,7 +380,7 @@ async def _speak_as(turn: Turn, responder: Responder) -> None:
 
 
 def _note_failed(turn: Turn, responder: Responder, code: str, status: int | None) -> None:
-    """Record in the turn, for the response, that a model did not answer: once per model, code and status."""
+    """Add a model that did not answer to the failures that the response reports, once per model, code and status."""
     failure = {"model": responder.llm.name, "code": code, "status": status}
     if failure not in turn.failed:
         turn.failed.append(failure)
@@ -396,8 +397,9 @@ _STATUS: Final = frozenset({400, 415, 422})
 _SCANNED: Final = 4_000
 """Number of characters of an error that are searched for the position of a message."""
 _NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+content(?:\.?\[|\.|', ?)(\d{1,6}))?")
-"""Pattern for the position of a message in an error. The forms are `messages[3]` and `messages.[3].content.[0]`
-(OpenAI), `messages.3.content.0` (Anthropic), and `'messages', 3, 'content'` (vLLM)."""
+"""Pattern for the position of a message in an error text: `messages[3]` and `messages.[3].content.[0]` (OpenAI),
+`messages.3.content.0` (Anthropic), and `'messages', 3, 'content'` (vLLM).
+"""
 _OF_MESSAGES: Final = re.compile(
     r"message|content|image|audio|video|media|document|pdf|\bfile|base64|mime|decod|\burl\b|\bparts?\b|\brole\b|filter|moderat",
     re.IGNORECASE,
@@ -411,16 +413,18 @@ _CODE: Final = re.compile(r"[a-z0-9_.-]{3,60}", re.IGNORECASE)
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A message that is left out of a call because the upstream may have refused it."""
+    """A message that is left out of a call because it may be the reason why the provider refused the prompt."""
 
     seq: int
     reason: str
     named: bool
-    """True if the error named the message. False if the call is a probe; a turn makes at most one probe."""
+    """True if the error named the message. False if the call without the message is a guess; a turn makes at most one
+    such call.
+    """
 
 
 class Refusals:
-    """The messages of one turn's prompts that upstreams refused."""
+    """Finds the messages because of which providers refused a turn's prompts, and leaves them out."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -431,8 +435,8 @@ class Refusals:
     async def leave_out_refused(self, error: ModelError) -> bool:
         """Build the prompt again without the message that caused the error. Return True if that was done.
 
-        Return False if the error is about something else or about the current user message, or if a probe was made
-        already.
+        Return False if the error is about something else or about the current user message, or if the turn has already
+        called a model without a message that the error did not name.
         """
         turn = self._turn
         probed, self._suspect = self._suspect, None
@@ -455,7 +459,7 @@ class Refusals:
         return True
 
     async def confirm(self) -> None:
-        """Record the refused messages in the log, because the call without them was answered. Never fails."""
+        """Record in the log which messages were refused, because the call without them was answered. Never fails."""
         suspect, self._suspect = self._suspect, None
         if suspect is None:
             return
@@ -498,12 +502,12 @@ class Refusals:
         return await self._guess_suspect(error)
 
     async def _guess_suspect(self, error: ModelRejected) -> Suspect | None:
-        """Return the message that a probe leaves out; None if the error is not about a message."""
+        """Return the message that most likely caused the error; None if the error is not about a message."""
         seq = await self._find_likeliest() if _is_about_messages(error, _read_words(error)) else None
         return None if seq is None else Suspect(seq, _read_reason(error), named=False)
 
     async def _find_places(self, at: int, block: int | None) -> Sequence[int]:
-        """Return which messages of the working set were sent as the upstream's message number `at`, as indexes."""
+        """Return the indexes of the messages in the working set that were sent as the upstream's message number `at`."""
         turn = self._turn
         built, llm = turn.working_set, turn.request.responder.llm
         assert built is not None, "a prompt was refused"
@@ -522,9 +526,10 @@ class Refusals:
     async def _find_likeliest(self) -> int | None:
         """Return the `seq` of the message that the provider most likely refused; None if there is no suspicious message.
 
-        Suspicious are messages that are newer than the last answered prompt. Those with media or unknown parts come
-        first. The oldest one is returned, unless user messages follow. Each of these means that the probe of an earlier
-        turn did not help, so the next suspicious message is returned instead.
+        A message is suspicious if it is newer than the last answered prompt. Messages with media or unknown parts come
+        first. The oldest suspicious message is returned, unless user messages follow. Each user message that follows
+        means that an earlier turn left out a message without success, so the next suspicious message is returned
+        instead.
         """
         turn = self._turn
         built = turn.working_set
@@ -548,7 +553,7 @@ def _is_odd(entry: Entry) -> bool:
 
 
 def _is_moved(message: dict[str, Any]) -> bool:
-    """Return True if a message contains only media of tool results, which are sent as a separate message."""
+    """Return True if a sent message contains only media from tool results, which are sent as a separate message."""
     content = message.get("content")
     first = content[0] if message["role"] == "user" and isinstance(content, list) and content else {}
     return str(first.get("text", "")).startswith(FROM_RESULT.partition("{")[0])

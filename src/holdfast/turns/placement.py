@@ -20,7 +20,7 @@ class MatchLost(Exception):
 
 
 class Placement:
-    """The session to which a request was matched.
+    """The session to which a request without a session id was matched.
 
     The arguments `session`, `kind`, `attempt`, `several` and `may_edit` become attributes.
 
@@ -28,11 +28,13 @@ class Placement:
         session: the session as it was when the request was matched.
         kind: the kind of match.
         reservation: reserves the session for the request until the turn begins.
-        find_again: function that matches the request again. If its argument is True, it uses a new session or a fork: the log of this
+        find_again: function that matches the request again. If its argument is True, it uses a new session or a fork:
+            the log of this
             session is unchanged, so the same match would fail again.
-        attempt: the attempt at answering the request; None if a repetition of the request cannot be recognised.
+        attempt: the first attempt at answering the request; None if a repetition of the request cannot be recognised.
         several: True if other sessions matched as well.
-        may_edit: True if the request may retire messages of the session, as long as no other client has written to it.
+        may_edit: True if the request may replace messages of the session, as long as no other client has written to the
+            session.
     """
 
     def __init__(
@@ -58,15 +60,16 @@ class Placement:
     def check(self, session: Session, retire_from: int | None) -> None:
         """Check that the request may still use the session.
 
-        Any change loses the match of an unidentified client. A turn that ran meanwhile may belong to another client
-        that sent the same words, and the log now contains the results of that client's tools.
+        A request of an unidentified client may not use the session after any change. A turn that ran meanwhile may
+        belong to another client that sent the same words, and the log now contains the results of that client's tools.
 
         Args:
             session: the session now.
-            retire_from: the first `seq` that the request would retire; None if it retires nothing.
+            retire_from: the first `seq` of the entries that the request would replace; None if the request replaces
+                nothing.
 
         Raises:
-            MatchLost: the session has changed, or the request would retire messages without being allowed to.
+            MatchLost: the session has changed, or the request would replace messages without being allowed to.
         """
         if self._find_again is None or self.kind == "retry":
             return
@@ -86,6 +89,6 @@ class Placement:
         return placed
 
     def release(self) -> None:
-        """Release the reservation, so that other requests can use the session. It may be called twice."""
+        """Release the reservation, so that other requests can use the session. A second call does nothing."""
         if self._reservation is not None:
             self._reservation.release()

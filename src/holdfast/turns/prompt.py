@@ -1,8 +1,11 @@
 """Build the prompt of a turn's next call, from the cached session or from the store.
 
-The agent's instruction is a template, filled with values of the session's state and with artifacts. A template without
-placeholders costs nothing. Any other template costs one read of exactly the shared keys and artifacts that it names.
-Prompts of agents that recall memories also contain promoted memories from before the session.
+The agent's instruction is a template, filled with values of the session's state and with artifacts. A template with
+placeholders costs one read of exactly the shared keys and artifacts that it names; without placeholders, nothing is
+read. Prompts of agents that recall memories also contain promoted memories from before the session.
+
+A *view* is the cached state of the prompt builder for one model and agent. It keeps the beginnings of successive
+prompts equal.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ budget."""
 
 
 async def build_prompt(turn: Turn) -> WorkingSet:
-    """Build the instruction from the state, and the working set for the next call from the current log.
+    """Build the working set for the next call from the current log, with the agent's instruction filled in.
 
     Raises:
         MissingState: the instruction needs state, or an artifact, that does not exist.
@@ -66,7 +69,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
-    """Write a summary because the prompt fits only with a digest of older entries. Return True if one was written."""
+    """Write a summary if the prompt fits only with a digest of older entries. Return True if a summary was written."""
     if built.request.strategy.summarizer is None:
         return False
     if not await turn.engine.compactor.compact_inline(turn.request.ref, turn.request.responder, built.request):
@@ -97,7 +100,7 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
 
 
 async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
-    """Add recalled passages of the session itself to a prompt."""
+    """Finish a prompt with recalled passages from older parts of the same session."""
     prepare_recall(turn.engine, session, drafted)
     if not drafted.needs_recall:
         return drafted.finish((), ())
@@ -106,7 +109,7 @@ async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSe
 
 
 async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
-    """Build from the cached view; return None if there is none, or if only a build from the store may fit."""
+    """Build from the cached view. Return None if no view is cached, or if only a build from the store may fit."""
     warm = turn.engine.warm.get(turn.request.ref)
     view = None if warm is None or turn.branched or not warm.is_at(session) else warm.find_view(key)
     if view is None:
@@ -143,7 +146,7 @@ async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> 
 
 
 def draft_from(made: Request, read: ReadView) -> Draft:
-    """Return the working set for `made`, without its block of recalled text, from a view as it was read from the store."""
+    """Return the working set for `made`, without its block of recalled text, from a view that was read from the store."""
     return draft(made, read.state, read.head, read.entries, live=read.live, anchor=read.session.tail.anchor)
 
 
@@ -162,7 +165,7 @@ async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
 
 
 async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
-    """Return the tokens of a prompt according to its provider; None if the provider is not asked, or does not answer."""
+    """Return the prompt's tokens as counted by its provider; None if the provider cannot count, or does not answer."""
     if llm.count is None:
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
@@ -209,9 +212,9 @@ def make_request(
     recall: Recall | None = None,
     introduction: Introduction | None = None,
 ) -> Request:
-    """Return the request for a turn's working set.
+    """Return the input for building a turn's working set: messages, settings, budget and recall.
 
-    Its system messages are the agent's instruction, followed by the system messages of the turn's request, or those of
+    The system messages are the agent's instruction, followed by the system messages of the turn's request, or those of
     the session if the request has none.
 
     Args:
@@ -221,7 +224,8 @@ def make_request(
         marker: the session's marker; see `holdfast.engine.engine`.
         learned: the calibration of the model.
         input_budget: maximum tokens of the whole prompt; None: as many as fit into the model's window.
-        recall: what the prompt may recall. None: nothing was searched, and the tokens for recalled text are kept free.
+        recall: the items that the prompt may recall. None: nothing was searched, and the tokens for recalled text are
+            kept free.
         introduction: promoted memories, from `introduce_memories`.
     """
     responder, body = request.responder, request.body
@@ -250,9 +254,9 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
     """Check, before anything is written, that a working set can be built for a request.
 
     Raises:
-        InvalidRequest: one of these is true: `tools` is not a list of tools, `interruptable` is not a boolean, the
-            agent refers to agents that do not exist, the tools that Holdfast runs do not fit the request, or
-            `max_tokens` leaves no tokens for a prompt.
+        InvalidRequest: `tools` is not a list of tools, `interruptable` is not a boolean, the agent refers to agents
+            that do not exist, the tools that Holdfast runs do not fit the request, or `max_tokens` leaves no tokens for
+            a prompt.
     """
     tools = _read_tools(body)
     check_interruptable(body)
@@ -269,7 +273,7 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
 
 
 def _check_steps(responder: Responder, body: Mapping[str, Any]) -> None:
-    """Check the request for each agent that answers in the place of `responder`.
+    """Check the request for each agent of the workflow `responder`.
 
     Raises:
         InvalidRequest: the request does not fit one of these agents, or asks for more than one reply.
@@ -308,14 +312,14 @@ async def build_instruction(
 ) -> tuple[Message, ...]:
     """Return the system messages of the agent's model, followed by the agent's instruction.
 
-    The instruction is one system message. It contains the `global_instruction` of the agents above the agent and of the
-    agent itself, and the agent's `instruction`.
+    The instruction is one system message. It contains the `global_instruction` of each agent from the root of the agent
+    tree down to this agent, and this agent's `instruction`.
 
     Args:
         engine: the engine of the store.
         session: the session as last read.
-        responder: the responder with the instruction.
-        temp: values of the turn's `temp:` keys. None: there is no turn, and these keys are empty.
+        responder: the responder whose agent has the instruction.
+        temp: values of the turn's `temp:` keys. None: the call belongs to no turn, and these keys are empty.
 
     Returns:
         The messages; empty if there are none.
@@ -350,7 +354,7 @@ async def fill_template(
 
     Args:
         engine: the engine of the store.
-        session: the session. For a new session, its own values for shared scopes are used too.
+        session: the session. If it is a new session, its own initial values for shared scopes are used too.
         text: the template.
         agent: the agent.
         temp: values of the turn's `temp:` keys.
@@ -381,7 +385,7 @@ async def _read_values(
 def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
     """Return a value without secrets.
 
-    Only `temp:` keys and artifacts are redacted here. Stored state was redacted when it was written.
+    Only `temp:` keys and artifacts are redacted here, because stored state was redacted when it was written.
     """
     if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
         return value
@@ -394,7 +398,8 @@ def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
 async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
     """Return the text of an artifact; None if the artifact does not exist.
 
-    If it cannot be part of an instruction, raise the error of `_read_artifact_text` if `strict`, else return None.
+    If the artifact cannot be part of an instruction, raise the error of `_read_artifact_text` if `strict`, else return
+    None.
     """
     try:
         return await _read_artifact_text(engine, ref, name)
@@ -431,7 +436,7 @@ _log: Final = logging.getLogger("holdfast.dreams")
 async def introduce_memories(engine: Engine, session: Session, responder: Responder) -> Introduction | None:
     """Return the promoted memories of the session's user, the agent and the app for a prompt; None if there are none.
 
-    If memories are not injected into the prompts of the responder, the result is also None.
+    The result is also None if the prompts of `responder` do not contain memories.
 
     Args:
         engine: the engine of the store.

@@ -1,13 +1,13 @@
-"""Recall for a turn: search once, before its first call, and use the same result in all of its prompts.
+"""Recall for a turn: search once, before the first call of the model, and use the same result in all prompts of the turn.
 
 Past conversations and memories are searched concurrently, for a limited time. If a search is late or fails, its results
-are left out. The record of the call says so, and the turn continues. Recalled text is data: `holdfast.context.recalled`
-puts it into the prompt.
+are left out. The record of the call says so, and the turn continues. Recalled text is data, not instructions:
+`holdfast.context.recalled` puts it into the prompt.
 
-Passages of the session itself that are no longer in the prompt come from a table in memory
-(`holdfast.overlays.passage_tables`). They are found by words alone, unless there are vectors. Passages that are older
-than the table, or are not analysed yet, come from the index. Each passage is read from the log again, so erased or
-edited text is not recalled.
+Messages of the session itself that are no longer in the prompt are recalled as *passages*. These come from a table in
+memory, the *passage table* (`holdfast.overlays.passage_tables`), which is searched by words, and by vectors if the
+index has any. Passages that are older than the table, or are not analysed yet, come from the index. Each passage is
+read from the log again, so erased or edited text is not recalled.
 """
 
 from __future__ import annotations
@@ -61,13 +61,16 @@ from holdfast.wire.strict_json import parse_time
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]
-"""Function that returns the items of one kind that answer the turn's message; see `Engine.recalling`."""
+"""Function that returns the items of one kind that match the turn's message; see `Engine.recalling`."""
 _LOOKED_BACK: Final = 64
 """Number of log entries that are searched for the user's message if the request has none."""
 
 
 async def recall_other_sessions(turn: Turn) -> None:
-    """Search past conversations and memories for the turn's prompts, unless the results for this agent are known already."""
+    """Search past conversations and memories for the turn's prompts.
+
+    Do nothing if the results for this agent are known already.
+    """
     name, budgets = turn.request.responder.agent_name, turn.request.responder.recall_budgets
     if not budgets or name in turn.recalls:
         return
@@ -92,10 +95,10 @@ async def _recall_kind(
 
     Args:
         turn: the turn.
-        kind: the kind.
+        kind: the kind of items.
         recalling: the function that searches.
-        found: receives the items.
-        missed: receives the reason if the search is late or fails.
+        found: a mapping to which the items are added.
+        missed: a list to which the reason is added if the search is late or fails.
     """
     try:
         with anyio.fail_after(RECALL_SECONDS):
@@ -109,7 +112,7 @@ async def _recall_kind(
 
 
 def keep_recalled(turn: Turn, built: WorkingSet) -> None:
-    """Keep the recalled text of the turn's first prompt for its other prompts."""
+    """Store the recalled text of the turn's first prompt, so that all later prompts of the turn contain the same text."""
     recall = built.request.recall
     turn.recalls[turn.request.responder.agent_name] = msgspec.structs.replace(
         recall, items=(), block=built.recalled, searched=True, spare=False
@@ -136,30 +139,34 @@ def is_shared(turn: Turn) -> bool:
 LATE: Final = "recall: late"
 FAILED: Final = "recall: failed"
 ERASED: Final = "(erased)"
-"""Text in a rebuilt prompt for a passage whose words are no longer in the log."""
+"""Text in a rebuilt prompt for a passage that was erased from the log."""
 _AT_ONCE: Final = 16
-"""Number of new entries from which on they are analysed in advance: half as many as a prompt would wait for."""
+"""Minimum number of new entries that are analysed in advance. It is half of the number that a prompt would wait for."""
 _GAP: Final = 4
-"""Entries that are at most this far apart are read together with the entries between them."""
+"""Maximum distance of two entries that are read together with the entries between them."""
 _HITS: Final = 12
 """Number of entries that are requested from the index."""
 _COVERED: Final = 0.6
-"""Fraction of a question's terms that a passage in the table must contain to count as an answer. The index is then not
-searched."""
+"""Minimum fraction of a question's terms that a passage in the table must contain to count as an answer. If there is
+such a passage, the index is not searched.
+"""
 _STRETCH: Final = 12
-"""Length in characters of the stretches of text that are compared. A common text of this length is hardly accidental."""
+"""Length in characters of the pieces of text that are compared. Two texts hardly have a piece of this length in common
+by accident.
+"""
 _SAID: Final = 0.75
-"""Fraction of a text's stretches that must be in the prompt for the text to count as included. It is below 1 because a
-digest shortens and reformats text."""
+"""Minimum fraction of a text's pieces that must be in the prompt for the text to count as included. It is below 1
+because a digest shortens and reformats text.
+"""
 _WORDS: Final = re.compile(r"\w+")
 
 
 Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
-"""Function that searches the table for the current message. Its argument is a bonus per entry, by `seq`."""
+"""Function that searches the passage table for the current message. Its argument is a bonus per entry, by `seq`."""
 
 
 class Recollection(NamedTuple):
-    """The passages found in the session itself, and the reasons why some may be missing."""
+    """The passages found in the session itself, and the reasons why the result may be incomplete."""
 
     items: Sequence[RecalledItem] = ()
     missed: tuple[str, ...] = ()
@@ -174,7 +181,7 @@ async def recall_session(
         engine: the engine of the session.
         session: the session of the prompt.
         drafted: the prompt before recalled passages of the session are added.
-        seconds: seconds to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
+        seconds: seconds to wait; None: `SESSION_RECALL_SECONDS`, as in a turn.
     """
     if not drafted.needs_recall:
         return Recollection()
@@ -226,13 +233,19 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
-    """Return the table's results if one of them covers the question so well that the index is not needed, else none."""
+    """Search the passage table by words.
+
+    Return no results unless one covers the question so well that the index is not needed.
+    """
     found = await search({})
     return found if any(one.passage.covered >= _COVERED for one in found) else []
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
-    """Start to analyse in the background the entries that will leave the prompt soon, if the prompt is more than half full."""
+    """Start to analyse, in the background, entries that will leave the prompt soon.
+
+    Do nothing unless the prompt is more than half full.
+    """
     window = drafted.fitted.window
     if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
         passages = engine.passages.get_table(engine.store, session.ref, session.identity)
@@ -241,7 +254,6 @@ def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
 
 
 def _find_current_text(window: Window) -> str:
-    """Return the text of the current user message."""
     units = (unit for unit in (*window.head, *window.units) if unit.first == window.current)
     return next((unit.entries[0].message.text for unit in units), "")
 
@@ -256,11 +268,11 @@ async def _catch_up(
     search: Search,
     seconds: float,
 ) -> tuple[dict[int, float], list[Finding]]:
-    """Analyse the entries that are no longer in the prompt and not in the table yet.
+    """Add entries that are no longer in the prompt to the passage table, or find answers among them with the index.
 
     Returns:
-        The vector similarity of entries, by `seq`; and the table's results, if the table was searched in its current
-        state.
+        The vector similarity of entries, by `seq`; and the results of the passage table, if the table did not change
+        after it was searched.
     """
     missing = _find_first_whole(window) - passages.table.through
     task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
@@ -291,17 +303,17 @@ def _find_first_whole(window: Window) -> int:
 async def _look_up(
     engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
 ) -> dict[int, float]:
-    """Search the index, and add the entries it finds to the table.
+    """Search the index, and add the entries found to the passage table.
 
     Args:
         engine: the engine of the session.
         ref: the session.
-        passages: the table.
+        passages: the session's passage table.
         query: the text to search for.
-        patience: seconds to wait for the vectors.
+        patience: maximum number of seconds to wait for the vector of the query.
 
     Returns:
-        A score per entry, by `seq`; it decreases with the rank.
+        A score per entry, by `seq`. The best entry has the score 1, and each later one a lower score.
     """
     options = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
     try:
@@ -315,7 +327,10 @@ async def _look_up(
 
 
 async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
-    """Return live entries by `seq`. Entries that are close to each other are read together."""
+    """Return entries of the log by `seq`, without replaced ones.
+
+    Entries that are close to each other are read together.
+    """
     ranges = group_ranges(sorted(seqs), gap=_GAP)
     read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
     return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
@@ -325,7 +340,7 @@ async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[
 
 
 class _SentText:
-    """The text that a prompt contains in changed form: in compactions, and in messages that are cut."""
+    """The text that a prompt contains in changed form: digests and summaries of older messages, and messages that are cut."""
 
     def __init__(self, window: Window) -> None:
         pairs = zip(window.list_messages(), window.list_seqs(), strict=True)
@@ -335,7 +350,7 @@ class _SentText:
         self._text = _fold_words("\n".join(texts))
 
     def has(self, text: str) -> bool:
-        """Return True if the prompt contains nearly all of a text, compared in stretches of `_STRETCH` characters."""
+        """Return True if the prompt contains nearly all of a text, compared in pieces of `_STRETCH` characters."""
         text = _fold_words(text)
         starts = range(0, len(text) - _STRETCH + 1, _STRETCH // 2)
         return bool(starts) and sum(text[at : at + _STRETCH] in self._text for at in starts) >= _SAID * len(starts)
@@ -378,13 +393,15 @@ def _has_overlap(one: Passage, taken: Sequence[Passage]) -> bool:
 def make_item(
     ref: SessionRef, entry: Entry | None, passage: Passage, *, size: int = -1, score: float = 0.0
 ) -> RecalledItem:
-    """Return the recalled item of a passage. The same entry and passage always give the same item.
+    """Return a passage in the form in which a prompt shows recalled text.
+
+    The same entry and passage always give the same item.
 
     Args:
         ref: the session.
-        entry: the entry in the log; None: it is no longer there.
+        entry: the passage's entry in the log; None: the entry was deleted from the log.
         passage: the part of the entry's text.
-        size: number of characters to show; -1: all.
+        size: maximum number of characters of the text; -1: the whole passage.
         score: see `RecalledItem.score`.
     """
     words = "" if entry is None else extract_words(entry)
@@ -412,12 +429,12 @@ _MANY: Final = 20
 _MANY_CHARS: Final = 400
 """Maximum length of each hit in characters if a message asks for a list or a count."""
 LEAST_SHARE: Final = 0.5
-"""Minimum score of a hit as a fraction of the best hit's score. Other hits are not relevant enough to be injected."""
+"""Minimum score of a hit as a fraction of the best hit's score. Hits with lower scores are not put into the prompt."""
 _DEFAULT: Final = RecallSettings()
 
 
 async def recall_conversations(turn: Turn) -> list[RecalledItem]:
-    """Return what was said about the turn's message in past conversations, and earlier in this one."""
+    """Return messages of past conversations, and of earlier parts of this one, that match the turn's message."""
     settings, query = _search_settings(turn), (await find_user_text(turn))[:QUERY_CHARS]
     if turn.engine.index is None or not query.strip():
         return []
@@ -454,7 +471,10 @@ def _search_settings(turn: Turn) -> RecallSettings:
 
 
 def _find_first_sent(turn: Turn) -> int | None:
-    """Return the first `seq` from which on the session is in the prompt and need not be searched; None if it is unknown."""
+    """Return the `seq` of the first entry that the prompt contains together with all later ones; None if it is unknown.
+
+    Entries from this one on need not be searched.
+    """
     if turn.plan is not None and turn.session.messages == len(turn.plan.append):
         return 0
     warm = turn.engine.warm.get(turn.request.ref)
@@ -490,7 +510,7 @@ def has_foreign_quotes(turn: Turn) -> bool:
 
 
 async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
-    """Return the text of an entry in one of the user's sessions; None if the entry or the session was deleted."""
+    """Return the text of an entry in a session of the turn's user; None if the entry or the session was deleted."""
     ref = SessionRef(turn.request.ref.user_id, session_id)
     try:
         if (await turn.engine.store.get(ref)).identity != identity:
@@ -505,7 +525,7 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
 
 
 async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessage]:
-    """Return the results of the tool `search_conversations` for the turn's user. Text that the prompt contains is left out.
+    """Return the results of the tool `search_conversations` for the turn's user, without text that the prompt already contains.
 
     Raises:
         InvalidRequest: the search request is invalid.
@@ -550,15 +570,15 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
 
 
 LEAST_SCORE: Final = 0.12
-"""Minimum score of a memory that is relevant enough for the message. It is above `holdfast.memory.lookup.UNASKED`."""
+"""Minimum score of a memory that is put into the prompt. It is above `holdfast.memory.lookup.UNASKED`."""
 USUAL: Final = 5
 
 
 async def recall_memories(turn: Turn) -> list[RecalledItem]:
     """Return the memories of the user, the agent and the app that match the turn's message.
 
-    Memories in quarantine are excluded. If several users take part, the owner's memories are excluded too, like past
-    conversations.
+    Memories in quarantine are excluded. If several users take part in the session, the owner's memories are excluded
+    too.
     """
     query = (await find_user_text(turn))[:QUERY_CHARS]
     if not query.strip():

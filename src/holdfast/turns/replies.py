@@ -1,8 +1,8 @@
 """Write what an agent says: the model's reply, or the agent's failure message.
 
 The text of the reply is also stored in the state under the agent's `output_key`, in the same write. A failure message
-replaces the reply if no model answers and nothing was said yet. A voice agent cannot show an error, so its user would
-hear silence otherwise. The failure message is in the log like any reply, but marked.
+replaces the reply if no model answers and nothing was said yet. Without it, the user of a voice agent would hear
+silence, because a voice agent cannot show an error. The failure message is in the log like any reply, but marked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def append_reply(
         messages: the reply, and other messages to write with it.
         text: the text of the whole reply; None or empty: no text is stored in the state.
         state_delta: other changes of the state.
-        how: other arguments of `Turn.append`.
+        **how: other arguments of `Turn.append`.
 
     Raises:
         InvalidRequest: the store refuses the messages, or the other changes.
@@ -71,21 +71,21 @@ async def append_reply(
 
 
 def read_reply_text(messages: Sequence[Message]) -> str | None:
-    """Return the text of the last assistant message; None if there is none, or it has tool calls."""
+    """Return the text of the last assistant message; None if there is no assistant message, or the last one has tool calls."""
     last = next((one for one in reversed(messages) if one.role == "assistant"), None)
     return None if last is None or last.tool_calls else last.text
 
 
 SOURCE: Final = "llm_failure"
-"""Value of `metadata.source` in a failure message."""
+"""Value of `metadata.source` of a failure message."""
 _AGAIN: Final = "no model answered when this was asked first"
 
 
 async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
-    """Return the failure message of the turn's agent after `error`; None if no failure message is to be said.
+    """Return the failure message that the turn's agent says after `error`, or None.
 
-    The agent must have a failure message, and nothing may have been said yet. If a provider refuses the caller's own
-    key, the result is None: the caller gets the error, because only the caller can fix it.
+    The result is None if the agent has no failure message, if something was said already, or if a provider refused the
+    caller's own key: the caller gets the error in this case, because only the caller can fix it.
     """
     agent = turn.request.responder.agent
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
@@ -96,7 +96,7 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
 
 
 async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: tuple[str, str]) -> list[dict[str, Any]]:
-    """Record the failure message as the end of the reply, and return its chunks.
+    """Write the failure message to the log as the end of the reply, and return its chunks.
 
     Args:
         turn: the turn of an agent with a failure message.
@@ -121,7 +121,10 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
 
 
 def read_failure(entry: Entry) -> dict[str, str] | None:
-    """Return the failure that a response reports for a repeated reply; None if the reply is not a failure message."""
+    """Return the `code` of the error that a failure message replaced, and a fixed `message`; None if `entry` is no failure message.
+
+    The response reports these values if it repeats a stored failure message.
+    """
     metadata = entry.metadata or {}
     if metadata.get("source") != SOURCE:
         return None

@@ -1,7 +1,7 @@
 """Assemble a turn's reply as the client receives it: one message over all rounds, without the calls that Holdfast runs.
 
-A round is one reply of the model and the tools that it calls. The end of a reply also names artifacts: those that the
-turn's tools saved, and those that the text mentions as `artifact:NAME`.
+A *round* is one reply of the model together with the tools that this reply calls. The end of a turn's reply also names
+artifacts: those that the turn's tools saved, and those that the text mentions as `artifact:NAME`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from holdfast.wire.openai import to_chat_message
 STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
 )
-"""Text of the reply if the model calls tools in the last allowed round, and says nothing; see `ToolLimits.rounds`."""
+"""Text of the reply if the model says nothing and still calls tools in the last allowed round; see `ToolLimits.rounds`."""
 _NUMBERED: Final = ("thinking_blocks", "content_blocks")
-"""Fields of a delta that are lists of items with an `index`. The index starts again in each round."""
+"""Fields of a delta that are lists of items with an `index`, which begins at 0 in each round."""
 _ROUND: Final = 10_000
-"""Number that is added to the index for each round."""
+"""Number that is added to each `index` for each earlier round."""
 _HEAD: Final = ("id", "object", "created", "model")
 """Fields that have the same values in all chunks of a reply."""
 _UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
@@ -41,7 +41,7 @@ _UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning
 
 
 class Progress(dict[str, Any]):
-    """A chunk that reports what a tool, or an agent of a workflow, is doing.
+    """A chunk that reports the status of a tool, or of an agent of a workflow.
 
     Only clients that ask for such chunks receive them (`Turn.progress`).
     """
@@ -57,15 +57,17 @@ class ReplyAssembler:
     """A turn's reply as the client receives it: one message over all its rounds, without the calls that Holdfast runs.
 
     Attributes:
-        calls: calls of the last message that Holdfast runs.
-        returned: calls of the last message that the client runs.
-        preface: text that the client received before the last message, next to earlier tool calls.
-        has_spoken: True if the client received anything of the last message.
+        calls: those calls in the model's last message that Holdfast runs.
+        returned: those calls in the model's last message that the client runs.
+        preface: text that the client received before the model's last message: the texts of earlier messages with tool
+            calls.
+        has_spoken: True if the client received any part of the model's last message.
 
     Args:
         turn: the turn of the reply.
         used: usage of the agents that answered earlier in the same turn.
-        before: the reply so far, of an agent that transferred the conversation.
+        before: the reply of an agent that transferred the conversation, which this reply continues; None: no such
+            agent.
     """
 
     def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: ReplyAssembler | None = None) -> None:
@@ -90,11 +92,11 @@ class ReplyAssembler:
 
     @property
     def tool_choice(self) -> Any:
-        """The `tool_choice` of the next call; None: the request's own applies.
+        """The `tool_choice` of the next call; None: the request's own value applies.
 
         A forced choice applies once. After the last allowed round, no tool may be called. If another agent takes over,
-        a choice that the client forced does not apply to that agent; a choice in the configuration of that agent's
-        model does.
+        a choice that the client forced does not apply to that agent. A choice in the configuration of that agent's
+        model applies.
         """
         if self._at_bound:
             return "none"
@@ -114,10 +116,7 @@ class ReplyAssembler:
     # -- replies of the model ------------------------------------------------
 
     def record_reply(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
-        """Return the model's complete reply in the form of the log, with its metadata.
-
-        This also sets `calls` and `returned`.
-        """
+        """Return the model's complete reply as the log stores it, and its metadata. Set `calls` and `returned`."""
         if self._alone:
             return message, None
         self._first = False
@@ -136,14 +135,14 @@ class ReplyAssembler:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """Metadata of the message that ends the reply: the text that the client received before that message."""
+        """Metadata of the message that ends the reply: the text that the client received before this message."""
         too_long = len(self.preface) > METADATA_BYTES // 8  # a character takes at most six bytes in JSON
         return {"preface": self.preface} if self.preface and not too_long else None
 
     def _remove_calls(self, message: Message) -> Message:
         """Return a reply without its calls, because the model must not call tools in this round.
 
-        If the reply has no text, a note that the model was stopped becomes its text.
+        If the reply has no text, the text `STOPPED` is added.
         """
         self._reason = "length"
         if not message.text.strip():
@@ -155,7 +154,7 @@ class ReplyAssembler:
     # -- chunks for the client -----------------------------------------------
 
     def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
-        """Add a chunk of the model, and return the chunks that can be sent now.
+        """Add a chunk of the model, and return the chunks that can be sent to the client now.
 
         The chunk with the finish reason and all later ones are held back.
         """
@@ -171,10 +170,9 @@ class ReplyAssembler:
         return (shown,)
 
     def start_round(self) -> Iterator[dict[str, Any]]:
-        """Begin the next round, after a message that does not end the reply.
+        """Begin the next round, and yield those chunks of the last message, which has tool calls, that were held back.
 
-        Yields:
-            The chunks of that message that were held back, without its finish reason.
+        The finish reason is left out, because the reply continues.
         """
         held, self._held = self._held, []
         self.preface += self._text
@@ -208,15 +206,17 @@ class ReplyAssembler:
 
     @property
     def used(self) -> dict[str, Any] | None:
-        """Usage of all rounds whose usage the provider reported; None if it reported none."""
+        """Sum of the usage that the provider reported in all rounds; None if it reported none."""
         return self._usage
 
     def end_with_calls(self, used: dict[str, Any] | None, before: ReplyAssembler) -> Iterator[dict[str, Any]]:
-        """Yield the end of a reply that consists of calls for the client. The client has received nothing else of the message.
+        """Yield the last chunks of a reply that consists only of calls for the client.
+
+        The client has received no other part of the message with the calls.
 
         Args:
             used: usage of all agents of the turn together.
-            before: the part of the reply that the client received already; usually empty.
+            before: the part of the turn's reply that the client received from other agents; usually empty.
         """
         self._head = before._head or self._head
         begun = {} if before._rounds else {"role": "assistant", "content": None}
@@ -226,14 +226,14 @@ class ReplyAssembler:
             yield {**self._head, "choices": [], "usage": used}
 
     def separate_text(self, text: str) -> str:
-        """Return `text`, which replaces the last message, with a separator from earlier text.
+        """Return `text`, which replaces the model's last message, with a separator before it if the client already received text.
 
         The separator is also added to `preface`.
         """
         return self._separate(text)
 
     def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the end of a reply that consists of `text`, with the finish reason and the usage of earlier rounds.
+        """Yield the last chunks of a reply: `text`, the finish reason, and the usage of earlier rounds.
 
         Args:
             text: the text, from `separate_text`.
@@ -246,7 +246,10 @@ class ReplyAssembler:
         yield {**self._head, "choices": [], "usage": self._usage or unused}
 
     def report_progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
-        """Yield a report of a tool's status. Yield nothing for a tool that does not exist, because its name may be anything."""
+        """Yield a report of a tool's status.
+
+        Yield nothing if the tool does not exist, because the model may have made up the name.
+        """
         if call.name in self._tools.tools:
             fields = {"tool": call.name, "call_id": call.id, "status": status}
             yield Progress({**self._head, "choices": [], "holdfast": fields})
@@ -255,7 +258,7 @@ class ReplyAssembler:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
     def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a chunk without calls and usage, with the common fields of the reply; None if nothing is left of it."""
+        """Return a chunk without calls and usage, with the common fields of the reply; None if the result would be empty."""
         before = chunk.get("choices") or ()
         if before and not self._head:  # some upstreams first send chunks that do not belong to the reply
             self._head = {key: chunk[key] for key in _HEAD if key in chunk}
@@ -282,7 +285,7 @@ class ReplyAssembler:
         return None if dropped and not _has_words(shown) and shown.get("finish_reason") is None else shown
 
     def _separate_delta(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """Return a delta; if it is the first text of a later round, with a separator from the text before it."""
+        """Return a delta, with a separator before its text if this is the first text of a later round."""
         content = delta.get("content")
         if self._said or not isinstance(content, str) or not content:
             return delta
@@ -300,7 +303,7 @@ class ReplyAssembler:
 
 
 def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with distinct ids, because results refer to calls by id, in any order."""
+    """Return the calls with a distinct id each, because results refer to calls by id, in any order."""
     used: set[str] = set()
     return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
 
@@ -311,7 +314,7 @@ def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:
-    """Return the blocks of a later round with new indexes, so that clients do not merge them into earlier blocks."""
+    """Return the blocks of a later round with higher indexes, so that clients do not merge them into earlier blocks."""
     if not isinstance(blocks, list):
         return blocks
     return [
@@ -329,7 +332,7 @@ def _has_words(choice: Mapping[str, Any], *, ignored: Collection[str] = ()) -> b
 
 
 def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a choice with `reason` as its finish reason; unchanged if `reason` is None, or the choice has no finish reason."""
+    """Return a choice with `reason` in place of its finish reason. A choice without a finish reason stays unchanged."""
     return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
 
 
@@ -352,11 +355,11 @@ def _add_numbers(one: Any, other: Any) -> Any:
 
 _MENTION: Final = re.compile(r"\bartifact:((?:user:)?[^\s\"'`<>\[\]{}|\\^*]+)")
 _BEHIND: Final = ".,;:!?)"
-"""Characters at the end of a name that do not belong to it, unless an artifact's name contains them."""
+"""Punctuation marks that are removed from the end of a mentioned name, unless they belong to an artifact's name."""
 
 
 async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the metadata of the end of a reply, with the artifacts that the turn's tools saved or its text names.
+    """Return a reply's metadata with the artifacts that the turn's tools saved or that the text names.
 
     Args:
         turn: the turn of the reply.
@@ -364,7 +367,7 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
         metadata: the metadata so far.
 
     Returns:
-        The metadata; unchanged if there are no artifacts.
+        The metadata with the field `artifacts`; unchanged if there are no artifacts.
     """
     for candidates in _find_mentions(text or ""):
         await _note_artifact(turn, candidates)
@@ -372,18 +375,18 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
 
 
 def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the metadata with the turn's artifacts that are known so far; unchanged if there are none."""
+    """Return a reply's metadata with the artifacts that are recorded in the turn; unchanged if there are none."""
     return {**(metadata or {}), "artifacts": format_versions(turn.artifacts)} if turn.artifacts else metadata
 
 
 def take_artifacts(turn: Turn, entry: Entry) -> None:
-    """Add the artifacts of a stored reply, which is repeated, to the turn."""
+    """Add the artifacts that a stored reply names to the turn, because the turn repeats this reply."""
     for one in (entry.metadata or {}).get("artifacts", ()):
         turn.artifacts[one["name"]] = one["version"]
 
 
 def _find_mentions(text: str) -> Iterator[list[str]]:
-    """Yield, for each mention in a text, the names of artifacts that it may mean, the longest first."""
+    """Yield a list for each mention of an artifact in a text: the possible names of the artifact, the longest first."""
     if "artifact:" not in text:
         return
     seen: dict[str, None] = {}
@@ -397,7 +400,7 @@ def _find_mentions(text: str) -> Iterator[list[str]]:
 
 
 async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
-    """Record the first of the candidates that exists.
+    """Record the first of the possible names for which an artifact exists.
 
     An artifact that the store cannot read is skipped, because the reply is more important.
     """

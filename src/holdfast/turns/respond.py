@@ -3,8 +3,8 @@
     respond: TurnScope (lock, open) -> speak -> end of the reply
     speak:   build_call -> call_model -> ModelRound.record -> run_tools -> build_call ...
 
-Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. These data
-are written before the next step:
+Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. Each of
+these is written before the next step:
 
 - the user's message, before the model is called;
 - a message with calls, before they run;
@@ -46,7 +46,9 @@ from holdfast.wire.openai import parse_message, to_chat_message
 
 
 async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
-    """Answer a turn: yield the reply as Chat Completions chunks. The last chunks are sent when the reply is in the log.
+    """Answer a turn: yield the reply as Chat Completions chunks.
+
+    The last chunks are yielded after the reply was stored in the log.
 
     Raises:
         SessionNotFound: the session does not exist.
@@ -57,7 +59,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         MissingState: the agent's instruction needs state, or an artifact, that does not exist. The user's message is in
             the log.
         ModelError: the model did not answer, or its reply broke off. The received part is in the log. If nothing was
-            received and the agent has a failure message, that message is the reply instead, and no error is raised.
+            received and the agent has a failure message, no error is raised: the failure message is the reply.
     """
     async with TurnScope(turn):
         if turn.on_open is not None:
@@ -84,10 +86,10 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 
 
 async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Call the model, run the tools that it calls, and call it again until it answers. Tools of the client are not run.
+    """Yield the reply of the turn's agent, except the chunks that end it: call the model and run its tools until it answers.
 
-    Yields everything but the end of the reply. If the model fails before it says anything, and the agent has a failure
-    message, that message is the reply.
+    Tools of the client are not run. If the model fails before it says anything, and the agent has a failure message,
+    that message is the reply.
     """
     while True:
         await turn.lock.run_interruptibly(lambda: build_call(turn))
@@ -111,14 +113,15 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
 
 
 class ModelRound:
-    """One reply of the model: sent as it arrives, and stored at its end; if it is cut off, the received part is stored.
+    """One reply of the model. Its chunks can be sent as they arrive; the reply is stored at its end.
 
-    The chunk with the finish reason and all later ones are held back until the reply is stored.
+    If the reply is cut off, the received part is stored. The chunk with the finish reason and all later ones are held
+    back until the reply is stored.
 
     Attributes:
         chunks: the model's chunks.
         is_over: True if no more chunks are read.
-        is_whole: True if the reply came to its end.
+        is_whole: True if the reply is complete.
         failure_message: chunks of the agent's failure message, if the model failed without saying anything.
     """
 
@@ -152,9 +155,9 @@ class ModelRound:
         return isinstance(error, ModelError) and await self._say_instead(error)
 
     async def _say_instead(self, error: ModelError) -> bool:
-        """Record the agent's failure message as the reply.
+        """Store the agent's failure message as the reply.
 
-        Return False if there is no failure message to say, or part of the reply is in the log.
+        Return False if the agent has no failure message for this error, or part of the reply is already in the log.
         """
         turn, assembler = self._turn, self._assembler
         wrote = turn.session is not self._session
@@ -178,8 +181,8 @@ class ModelRound:
     async def _record_to_end(self) -> None:
         """Store the reply, even if the caller is cancelled.
 
-        The caller may disconnect while the chunks after the end of the text are still arriving. The reply is complete
-        nevertheless.
+        The caller may disconnect after the end of the text, while the last chunks are still arriving. The reply is
+        complete in this case, too.
         """
         recording = self._turn.begin(self._record())
         try:
@@ -190,10 +193,10 @@ class ModelRound:
             raise
 
     async def _record_calls_not_run(self, recording: asyncio.Task[None]) -> None:
-        """Record that calls were not run because the caller has disconnected.
+        """Write for each tool call of the reply that it did not run, because the caller has disconnected.
 
         Args:
-            recording: the write of the reply with the calls.
+            recording: the task that writes the reply with the calls.
         """
         await asyncio.wait((recording,))
         if not recording.exception() and self._assembler.calls:
@@ -216,7 +219,10 @@ class ModelRound:
             await record_calls_not_run(turn, assembler)
 
     async def _record_part(self, completion: dict[str, Any]) -> None:
-        """Store the received text of a reply that was cut off, if there is any. Incomplete tool calls are dropped."""
+        """Store the received text of a reply that was cut off, if any text was received.
+
+        Incomplete tool calls are dropped.
+        """
         turn, choices = self._turn, completion.get("choices") or [{}]
         if not (choices[0].get("message") or {}).get("content"):
             return
@@ -228,7 +234,7 @@ class ModelRound:
 
 
 def _make_reply(completion: Mapping[str, Any]) -> Message:
-    """Return the message of the first choice.
+    """Return the message of a completion's first choice.
 
     Raises:
         ModelProtocolError: the message is not valid.
@@ -252,7 +258,7 @@ def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict
 def _make_keyed_id(turn: Turn) -> str | None:
     """Return the completion id for a request with an idempotency key; None if the request has no key.
 
-    The id is derived from the key, so it is the same for each answer to the request. It need not be stored, and it is
+    The id is derived from the key, so each response to the request has the same id without storing it, and the id is
     known before the first chunk.
     """
     key = turn.request.idempotency_key

@@ -1,7 +1,7 @@
-"""Hold a turn's session while the turn runs, and start the steps after the turn.
+"""Hold a session while a turn runs, and start the steps after the turn.
 
-A turn holds its session's lock, and keeps its session from expiring. These steps follow the turn, whether it was
-answered, failed, was interrupted, or was abandoned by its caller:
+While a turn runs, it holds the lock of its session and keeps the session from expiring. These steps follow the turn,
+whether it was answered, failed, was interrupted, or was abandoned by its caller:
 
     index -> compact -> clear_temp
 
@@ -23,14 +23,14 @@ _log = logging.getLogger("holdfast.turn")
 
 
 class TurnScope:
-    """A turn from its opening to its end, used as `async with TurnScope(turn)`.
+    """Holds the session of one turn: `async with TurnScope(turn)`.
 
     Entering the block waits for the session, compares the request with the log, and writes the new messages. If the
     request was matched to a session that another request changed meanwhile, the turn moves to another session.
 
     Args:
         turn: the turn.
-        revive: True to create an in-memory session again, empty, if it has expired since its handle was created.
+        revive: True to create an expired in-memory session again, without messages, so that an old handle can be used.
     """
 
     def __init__(self, turn: Turn, *, revive: bool = False) -> None:
@@ -39,7 +39,7 @@ class TurnScope:
         self._in_use = False
 
     async def __aenter__(self) -> None:
-        """Open the turn. Raises the errors of `open_turn` and `SessionLock.__aenter__`."""
+        """Begin the turn. Raises the errors of `open_turn` and `SessionLock.__aenter__`."""
         turn = self._turn
         while True:
             await turn.lock.__aenter__()
@@ -74,7 +74,7 @@ class TurnScope:
             await turn.lock.__aexit__(kind, error, trace)
 
     def disown(self) -> None:
-        """Let the task that opened the turn begin another one, which then waits for this one to end."""
+        """Let the task that began this turn begin another one, which then waits for this turn to end."""
         self._turn.lock.task = None
 
 
@@ -85,9 +85,9 @@ def index(turn: Turn) -> None:
 
 
 def compact(turn: Turn) -> None:
-    """Schedule background work: a summary for each view that needs one, and the rating of new messages.
+    """Schedule background work: summaries of messages that left the prompt, and the rating of new messages.
 
-    Does nothing if no prompt was built.
+    A summary is written for each view that needs one. Does nothing if no prompt was built.
     """
     ref, prompts = turn.request.ref, dict(turn.prompts)
     if turn.working_set is not None:

@@ -23,7 +23,9 @@ from holdfast.turns.turn import Turn
 
 
 async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Run the calls of a message that Holdfast runs, concurrently. Each result is in the log before the model is called again.
+    """Run those calls of a message that Holdfast runs, concurrently.
+
+    The results are in the log before the model is called again.
 
     If the generator is closed early, running tools are cancelled. Results that exist are stored, and the other calls
     get an error as their result.
@@ -49,7 +51,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
 
 
 async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
-    """Record that the calls of a message never ran because the turn had ended."""
+    """Write for each call of a message, as its result, that the call did not run because the turn had ended."""
     await turn.append([make_failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
 
@@ -57,7 +59,7 @@ class _RunningCalls:
     """The calls of a message while they run.
 
     Attributes:
-        left: tasks of the calls whose results are not written yet, with their calls, in order.
+        left: the calls whose results are not written yet, by task, in order.
     """
 
     def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
@@ -90,9 +92,9 @@ class _RunningCalls:
         return [task for task in self.left if task in done]
 
     async def write(self, done: Iterable[asyncio.Task[CallOutcome]]) -> list[CallOutcome]:
-        """Write the results of finished calls, and return their outcomes.
+        """Write the results of finished calls, and return the calls' outcomes.
 
-        If a tool raised an exception that is not an `Exception`, it is raised again.
+        If a tool raised a `BaseException` that is not an `Exception`, the error is raised after the write.
         """
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
         outcomes = [_read_outcome(task, self.left.pop(task)) for task in done]
@@ -139,7 +141,7 @@ def _read_outcome(task: asyncio.Task[CallOutcome], call: ToolCall) -> CallOutcom
 
 
 def make_context(turn: Turn, call: ToolCall) -> ToolContext:
-    """Return the context of a tool call: the parts of the session that the tool may use."""
+    """Return the context of a tool call, which gives the tool access to parts of the session."""
     ref, session = turn.request.ref, turn.session
 
     async def entries(start: int, stop: int) -> Sequence[Entry]:

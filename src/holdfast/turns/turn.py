@@ -45,32 +45,41 @@ T = TypeVar("T")
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A request to a session."""
+    """A request to a session: its messages, settings and options, as parsed by an API or the library."""
 
     ref: SessionRef
     responder: Responder
     incoming: tuple[Message, ...]
     """The request's messages, without the leading system messages."""
     own: tuple[Mapping[str, Any], ...] = ()
-    """Holdfast's own fields of each message in `incoming`, named as in `NewEntry`; empty: no message has any."""
+    """The fields of Holdfast in each message of `incoming`, such as `metadata`, named as in `NewEntry`; empty: no
+    message has any.
+    """
     heard: Mapping[int, Message] = {}
-    """The heard part of each interrupted reply, by its index in `incoming`. `incoming` contains the whole replies; see
-    `holdfast.turns.interruptions`."""
+    """The heard part of each interrupted reply, by the reply's index in `incoming`. `incoming` contains the whole
+    replies; see `holdfast.turns.interruptions`.
+    """
     interruption: HeardReport | None = None
-    """A report of how much was heard of the session's last reply, if the request has a separate field for it."""
+    """The value of the request's field `interrupt`: how much was heard of the session's last reply; None: no such
+    field.
+    """
     media: Mapping[bytes, bytes] = {}
-    """Contents that were already detached from `incoming`, by their SHA-256; see `holdfast.media.store`."""
+    """Contents that were already removed from `incoming` to be stored separately, by their SHA-256; see
+    `holdfast.media.store`.
+    """
     system: tuple[Message, ...] = ()
     """The request's own leading system messages. If there are none, those of the session apply."""
     mode: Mode = "auto"
     client: str = ""
-    """Short name of the client program. The mode `auto` remembers whether this program sends transcripts; empty:
-    nothing is remembered."""
+    """Short name of the client program. `session_mode: auto` remembers whether this program sends whole conversations;
+    empty: nothing is remembered.
+    """
     queue: QueueMode | None = None
     """What to do with the request if another turn of the session runs; None: the default mode."""
     settings: RequestSettings = RequestSettings()
     """The strategy and budget that the request sets, within the allowed limits. They apply to every agent that answers
-    in the turn."""
+    in the turn.
+    """
     body: Mapping[str, Any] = {}
     """The other fields of the request, which are sent upstream: tools, sampling, unknown fields."""
     dialect: Dialect | None = None
@@ -78,17 +87,21 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     headers: Mapping[str, str] = {}
-    """Headers that are sent with the call and override those of the model. They contain a client's key, which is never
-    stored."""
+    """HTTP headers that are sent with the model call and override those of the model. They contain a client's key,
+    which is never stored.
+    """
     tools_elsewhere: bool = False
-    """True if the caller calls the model and runs its tools. Holdfast runs no tools then, whichever agent answers."""
+    """True if the caller calls the model and runs its tools. In this case Holdfast runs no tools, whichever agent
+    answers.
+    """
     speaker: str | None = None
     """The author of `incoming`, if the session has several users; None: not specified."""
     guest: bool = False
-    """True if `speaker` is a participant but not the owner, and so may not retire what others said in the session."""
+    """True if `speaker` is a participant but not the owner. A guest may not replace messages of others in the session."""
     identified: bool = True
-    """True if the user is known; see `holdfast.server.requester`. A program that uses the library names its users
-    itself."""
+    """True if the server knows which user sent the request; see `holdfast.server.requester`. Always true in the
+    library, where the program names the user.
+    """
     warnings: tuple[TurnWarning, ...] = ()
     """Warnings for the response that are known before the turn begins."""
     api: Dialect = "openai"
@@ -96,42 +109,43 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Handover(msgspec.Struct):
-    """The agent that a turn asked, and the agent that takes over."""
+    """The agent that the request asked for, and the agent that takes over after the current tool calls."""
 
     asked: Responder
-    """The responder that was asked, even if another one answers."""
+    """The responder that the request asked for, even if another one answers."""
     next: tuple[Responder, Learned] | None = None
-    """The responder from the next call on, and the calibration of its model; None: no change."""
+    """The responder that makes the next call, and the calibration of its model; None: no change."""
     transfers: int = 0
     """Number of times that the conversation was transferred in the turn."""
 
 
 class _Log(msgspec.Struct):
-    """The session after the turn's last write. All parts of the turn share this object."""
+    """The session after the turn's last write. All parts of a turn with several agents share this object."""
 
     session: Session | None = None
 
 
 class Turn:
-    """One turn in progress, with everything that is known about it so far."""
+    """One turn in progress: its request, and everything that is known about it so far."""
 
     probed = False
-    """True if the turn has made a probe: a call without a message that the upstream's error did not name. A turn makes
-    at most one."""
+    """True if the turn has called a model without a message that the provider's error did not name. A turn does this at
+    most once.
+    """
     introduction: Introduction | None = None
-    """The promoted memories in the next prompt."""
+    """The promoted memories that the next prompt contains; None: there are none."""
     placement: Placement | None = None
-    """How a request of the gateway was matched to its session; None: the caller named the session."""
+    """The match of a request without a session id to its session; None: the caller named the session."""
     root: str | None = None
     """Id of the session that called the first agent in a chain of agent calls; None: the turn is not part of such a
     chain."""
     is_whole = False
-    """True if the request contains the session's whole conversation, from its first message on."""
+    """True if the request contains the session's whole conversation, beginning with its first message."""
     wrote = False
     """True if the turn has written anything to the log."""
     _admitted = False
     on_open: Callable[[], None] | None = None
-    """Function that is called when the turn has begun and the request's messages are in the log."""
+    """Function that is called when the turn has begun and the request's messages are in the log; None: no function."""
 
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
@@ -154,12 +168,13 @@ class Turn:
         self.provider_count: int | None = None
         """Tokens of the prompt according to the provider; None if it was not asked or did not answer."""
         self.failed: list[dict[str, Any]] = []
-        """Models that did not answer and were replaced by another one: `model`, `code` and `status`."""
+        """Models that did not answer and were replaced by another model: `model`, `code` and `status` of each."""
         self.failure: dict[str, str] | None = None
-        """`code` and `message` of the error because of which the agent's failure message replaced the reply; None: it
-        did not."""
+        """`code` and `message` of the error that the agent's failure message replaced; None: the reply is no failure
+        message.
+        """
         self.tool_choice: Any = None
-        """The `tool_choice` of the next call; None: the request's own applies."""
+        """The `tool_choice` of the next call; None: the request's own value applies."""
         self.temp: dict[str, Any] = {}
         """Values of `temp:` keys, with prefix. They are never stored, and are dropped when the turn ends."""
         self.turn_state = TurnState({}, self.temp, "await turn.load_state() first")
@@ -167,9 +182,9 @@ class Turn:
         self.instruction: tuple[Message, ...] = ()
         """The agent's instruction for the next call."""
         self.prompts: dict[str, tuple[Responder, WorkingSet]] = {}
-        """For each view, by key: the last prompt that led to a reply, with its responder."""
+        """The last prompt that led to a reply, with its responder, by view key."""
         self.artifacts: dict[str, int] = {}
-        """Artifacts that the turn's tools saved, or that its reply names: the newest version by name."""
+        """Artifacts that the turn's tools saved, or that its reply names: the newest version of each, by name."""
         self.handover = Handover(request.responder)
         """The agent that has the conversation."""
         self.depth = 0
@@ -177,38 +192,39 @@ class Turn:
         self.progress = False
         """True if chunks of the reply report what the tools are doing."""
         self.recalls: dict[str | None, Recall] = {}
-        """Recalled text for the prompts of each agent, once it is known. It is the same in all calls of the turn."""
+        """Recalled text for the prompts of each agent, by agent name, as soon as it is known. It is the same in all
+        calls of the turn.
+        """
         self.warnings = TurnWarnings(request.ref, request.warnings)
         """Warnings for the response. Any part of the turn may add some."""
         self.share: Share | None = None
-        """If several agents answer in the turn: describes the part of it that this object is. None: this is the whole
-        turn."""
+        """The part of the turn that this object represents, if several agents answer in the turn; None: the whole turn."""
         self._log = _Log()
         self._view: tuple[str, SavedView] | None = None
 
     @property
     def branched(self) -> bool:
-        """True if other parts of the turn write to the log at the same time."""
+        """True if other agents of the turn may write to the log at the same time."""
         return self.share is not None and bool(self.share.branch)
 
     @cached_property
     def without(self) -> dict[str, dict[int, str]]:
-        """Reasons why messages are left out of prompts from now on, because upstreams refused them: by upstream and `seq`."""
+        """The messages that are left out of prompts because a provider refused them: the reason, by upstream and `seq`."""
         return {}
 
     @cached_property
     def key(self) -> str:
-        """Key of the view from which the turn's prompts are built."""
+        """Key of the view that the turn's prompts are built with: the cached state of the prompt builder for one agent and model."""
         return self.request.responder.view_key
 
     @cached_property
     def responders(self) -> tuple[Responder, ...]:
-        """The responders that may answer: the requested one, followed by its fallbacks."""
+        """The responders that may answer: the current one, followed by its fallbacks."""
         responder = self.request.responder
         return (responder, *self.roster.make_fallbacks(responder)) if responder.llm.fallbacks else (responder,)
 
     def speak_as(self, responder: Responder, learned: Learned) -> None:
-        """Let another one of `responders` make the next call. Its prompt is built from a view of its own."""
+        """Let another one of `responders` make the next call. Its prompt is built with a separate view."""
         self.request = msgspec.structs.replace(self.request, responder=self._with_request_context(responder))
         self.learned, self.input_budget, self.provider_count = learned, None, None
         vars(self).pop("key", None)
@@ -224,7 +240,7 @@ class Turn:
 
     @property
     def agent(self) -> str | None:
-        """Name of the agent that answers, or that answered if the request is a repeated one; None: no agent."""
+        """Name of the agent that answers, or that wrote the stored reply if the turn repeats one; None: no agent."""
         if self.answered is not None and self.closed:
             return self.answered.agent
         return self.request.responder.agent_name
@@ -235,13 +251,15 @@ class Turn:
         return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
 
     def make_part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
-        """Return another agent's part of this turn. The log is shared; prompts, model and tools are separate.
+        """Return a turn object for one of several agents.
+
+        It shares the log with this turn; prompts, model and tools are separate.
 
         Args:
             responder: the agent's responder.
             share: the description of the part.
-            lock: the part's own branch of the turn's lock.
-            body: the fields of the request that apply to the part.
+            lock: the agent's branch of the turn's lock.
+            body: the fields of the request that apply to the agent.
         """
         made = copy(self)
         responder = self._with_request_context(responder)
@@ -254,7 +272,7 @@ class Turn:
         return made
 
     async def move(self) -> None:
-        """Move the request to another session, because it no longer matches this one. Nothing of it was written yet."""
+        """Match the request to another session, because the session changed and nothing of the request was written yet."""
         assert self.placement is not None, "the request was matched"
         self.placement = await self.placement.find_again()
         self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
@@ -262,18 +280,18 @@ class Turn:
         self.learned = Learned()
 
     def note_opened(self, start: int) -> None:
-        """Record that the request's messages are in the log, and that the reply begins at `start`."""
+        """Record that the request's messages are in the log, and that the reply begins at the `seq` `start`."""
         if self.placement is not None:
             self.placement.release()
             if self.placement.attempt is not None:
                 self.placement.attempt.start = start
 
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a write to its end, even if the caller is cancelled. The session's next turn waits for it."""
+        """Finish a write even if the caller is cancelled. The session's next turn waits for the write."""
         return await asyncio.shield(self.begin(work))
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a write, and return its task without waiting. Like in `settle`, the session's next turn waits for it."""
+        """Start a write, and return its task without waiting. The session's next turn waits for the write."""
         task = self.engine.locks.begin(self.request.ref, work)
         self.lock.keep_open_for(task)
         return task
@@ -290,7 +308,7 @@ class Turn:
         self.turn_state.own = session.state
 
     def summarize(self) -> dict[str, Any]:
-        """Return the data about the session and the turn that a response reports."""
+        """Return the data that a response reports about the session and the turn."""
         tail = self.session.tail
         summary: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
         if self.agent is not None:
@@ -327,7 +345,7 @@ class Turn:
         return summary
 
     async def admit(self) -> None:
-        """Convert the request's messages to the form of the log: without secrets, and with media detached.
+        """Prepare the request's messages for the log: mask secrets, and move media to separate storage.
 
         Raises:
             SecretBlocked: a message contains a secret, and the guard refuses secrets.
@@ -351,7 +369,8 @@ class Turn:
     def select_sent(self, plan: Plan) -> tuple[Message, ...]:
         """Return the messages that a plan appends, as the client sent them.
 
-        Their secrets are not masked yet, because the redacting store masks them, and counts and reports what it masks.
+        Their secrets are not masked here: the redacting store masks, counts and reports them when the messages are
+        written.
         """
         begin = len(self._sent) - len(plan.append)
         sent = self._sent[begin:]
@@ -377,17 +396,17 @@ class Turn:
         keyed: bool = True,
         last: bool = False,
     ) -> Appended:
-        """Write messages to the log, together with pending changes of the view.
+        """Write messages to the log, together with the changed state of the prompt builder, if any.
 
         Args:
             messages: the messages.
             plan: the changes that the request makes to the log; None if this is not the first write of the turn.
-            expect: the version that the session must have; None: any.
+            expect: the version that the session must have; None: any version.
             metadata: a list with one item per message, or one dict for all messages.
             state_delta: changes of the state.
             calls: model calls to record.
             keyed: False to leave out the request's idempotency key.
-            last: True if this is the last write of the turn, which releases its claim.
+            last: True if this is the last write of the turn, which releases the turn's claim on the session.
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
@@ -428,11 +447,11 @@ class Turn:
         return appended
 
     def _select_own_fields(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
-        """Return Holdfast's own fields of the last `number` messages of the request.
+        """Return the fields of Holdfast in the last `number` messages of the request.
 
-        Turn ids never decrease in a log, and each user message begins a turn. The turns that the request names may not
-        continue those of the log, for example because its client counts differently. In that case they are left out,
-        and the log numbers all messages.
+        Turn ids never decrease in a log, and each user message begins a turn. If the turn ids in the request do not
+        continue those in the log, for example because the client counts differently, they are left out, and the log
+        numbers all messages.
         """
         own = self.request.own[len(self.request.own) - number :] if number else ()
         if not any(own):
@@ -443,7 +462,7 @@ class Turn:
         return [{name: value for name, value in one.items() if name != "turn_id"} for one in own]
 
     def _can_follow(self, plan: Plan, turn_id: int | None) -> bool:
-        """Return True if the first message that the plan appends can belong to the turn `turn_id`."""
+        """Return True if the first message that the plan appends can have the turn id `turn_id`."""
         if turn_id is None:
             return False
         if plan.relation == "replaced":
@@ -459,24 +478,24 @@ class Turn:
 
     @property
     def stepped(self) -> bool:
-        """True if the last build moved the view's frontier, and the move is not saved yet.
+        """True if the last prompt was built with a new frontier that is not saved yet.
 
         The frontier is the `seq` before which messages are no longer sent verbatim.
         """
         return self._view is not None
 
     def forget_step(self) -> None:
-        """Discard the frontier of the last build, because the view is built again."""
+        """Discard the new frontier of the last prompt, because the prompt is built again."""
         self._view = None
 
     def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
-        """Save a view with the next write, if the build moved its frontier; otherwise do nothing.
+        """Save a view with the next write if the build changed its frontier; otherwise do nothing.
 
         Args:
             key: key of the view.
-            built: the result of the build.
-            frontier: the view's frontier in the store.
-            version: version of the session from which the view was built.
+            built: the working set that was built with the view.
+            frontier: the frontier as stored: the `seq` before which messages are no longer sent verbatim.
+            version: version of the session from which the working set was built.
         """
         if (view := choose_view_to_save(built, frontier, version)) is not None:
             self._view = (key, view)
@@ -485,7 +504,10 @@ class Turn:
 def _own_metadata(
     metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None, messages: Sequence[Message]
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the own fields of each message, which contain only its metadata. A single dict applies to all messages."""
+    """Return the fields of Holdfast in each message, of which there is only `metadata`.
+
+    A single dict applies to all messages.
+    """
     if metadata is None:
         return [{}] * len(messages)
     if isinstance(metadata, dict):
@@ -513,7 +535,7 @@ class TurnWarning(msgspec.Struct, frozen=True):
 
 
 class TurnWarnings:
-    """The warnings of one turn. Each one is logged when it is added; at most `limits.TURN_WARNINGS` are kept.
+    """The warnings of one turn. Each warning is logged when it is added; at most `limits.TURN_WARNINGS` are kept.
 
     Args:
         ref: the session of the turn.
@@ -527,7 +549,7 @@ class TurnWarnings:
             self.add(warning)
 
     def add(self, warning: TurnWarning) -> None:
-        """Keep a warning for the response, and log it. Duplicates, and warnings over the limit, are dropped."""
+        """Log a warning, and keep it for the response. Duplicates, and warnings over the limit, are dropped."""
         if warning in self._kept or len(self._kept) >= TURN_WARNINGS:
             return
         self._kept.append(warning)

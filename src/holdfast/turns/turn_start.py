@@ -1,17 +1,19 @@
-"""Open a turn: compare the request with the log, write the new messages, and claim the session.
+"""Begin a turn: compare the request with the log, write the new messages, and claim the session.
+
+After that, the turn is *open*.
 
 A client that never received the end of a reply may send the same request again:
 
 - If a turn ended between tools, the new turn continues from the stored results.
 - After a crash, or if the client disconnected, the log ends in the tool messages of an unfinished reply. The calls in
-  it are not run again. The prompt says which of them have no result.
+  this reply are not run again. The prompt says which of these calls have no result.
 - If the reply was completed after its client had disconnected, the stored reply is returned (see
   `holdfast.matching.retries`).
 
 A request with a single user message is ambiguous. The message may be a new one, or the whole conversation after its
-first message was edited. Only earlier requests of the client show which. So `session_mode: auto` remembers which client
-programs send the whole conversation with each request. Their names are in the session's metadata, so every server reads
-them with the session. Each name is written once per session.
+first message was edited. Only earlier requests of the same client show which of the two it is. So `session_mode: auto`
+remembers which client programs send the whole conversation with each request. The names of these programs are in the
+session's metadata, so every server reads them with the session. Each name is written once per session.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnWarning
 
 _PAGE: Final = 64
-"""Number of entries that are read at a time while the user's message is searched backwards."""
+"""Number of entries that are read at a time while the user's message is searched backwards from the end of the log."""
 
 
 async def open_turn(turn: Turn) -> None:
-    """Open a turn that is the first in its session's queue in this process (`turn.lock`).
+    """Begin a turn that is the first in its session's queue in this process (`turn.lock`).
 
     Raises:
         SessionNotFound: the session does not exist.
@@ -56,9 +58,10 @@ async def open_turn(turn: Turn) -> None:
 
 
 async def _relate(turn: Turn) -> Session | None:
-    """Compare the request with the log, and open the turn.
+    """Compare the request with the log, and begin the turn.
 
-    A new request is opened with its new messages. A repeated request is opened where its first attempt ended.
+    The turn of a new request begins with writing its new messages. The turn of a repeated request continues where the
+    first attempt ended.
 
     Returns:
         The session; None if the log already contains the reply to the request.
@@ -79,7 +82,7 @@ async def _relate(turn: Turn) -> Session | None:
 
 
 async def _repeat_undelivered(turn: Turn) -> bool:
-    """Answer with the log's last reply, if it answers this request and its client never received it. Return True if so."""
+    """Answer with the log's last reply if it is the reply to this request and no client received it. Return True if so."""
     await turn.admit()
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
@@ -93,9 +96,9 @@ async def _repeat_undelivered(turn: Turn) -> bool:
 
 
 async def _join_attempt(turn: Turn) -> bool:
-    """Open the turn where the first attempt at its request ended.
+    """Continue where the first attempt at the request ended. Return True if the turn has begun there.
 
-    Return False if it is unknown where it ended, or the first attempt never opened a turn.
+    Return False if it is unknown where the first attempt ended, or if the first attempt never began a turn.
     """
     placement, request = turn.placement, turn.request
     if (
@@ -122,7 +125,10 @@ async def _join_attempt(turn: Turn) -> bool:
 
 
 async def _is_asked_again(turn: Turn) -> bool:
-    """Open the turn if the log ends in results of tools that ran for exactly these messages. Return True if so."""
+    """Continue with stored tool results if the log ends in results of tools that ran for exactly these messages.
+
+    Return True if the turn has begun there.
+    """
     request = turn.request
     if not request.incoming:
         return False
@@ -142,7 +148,7 @@ async def _is_asked_again(turn: Turn) -> bool:
 
 
 async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends with the messages `incoming`, followed only by calls that Holdfast ran and their results."""
+    """Return True if the log ends with the messages `incoming`, followed only by calls that Holdfast ran and by their results."""
     tail: list[Entry] = []
     while True:
         stop = tail[0].seq if tail else None
@@ -176,7 +182,10 @@ def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 async def _answer_after(turn: Turn, first: Entry) -> None:
-    """Find the end of a reply that begins with tool calls. If the log contains no end, the turn continues the reply."""
+    """Find the message that ends a stored reply which begins with tool calls.
+
+    If the log contains none, the turn continues the reply.
+    """
     turn.answered, turn.closed = None, False
     later = await turn.engine.store.entries(turn.request.ref, start=first.seq)
     for at, unit in enumerate(units := group_units(later)):
@@ -196,20 +205,23 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
 
 
 def _is_ready(turn: Turn, unit: Unit) -> bool:
-    """Return True if every call in a unit that Holdfast runs has a result, so that the client received its own calls."""
+    """Return True if each call of a message that Holdfast runs has a result.
+
+    Only then did the client receive its own calls.
+    """
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
 
 
 NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
-"""Attempts to reconcile a transcript while other writers append to the log."""
+"""Maximum number of attempts to begin a turn if other writers append to the log meanwhile."""
 _MOVED = 64
-"""Number of entries that are searched for a message that was written again."""
+"""Number of entries that are searched for the copy of a message that was written again."""
 
 
 async def reconcile(turn: Turn) -> None:
-    """Compare the request with the log, and open the turn with its new messages."""
+    """Compare the request with the log, and begin the turn with the request's new messages."""
     turn.learned = await turn.engine.learning.get(turn.request.responder.llm)
     check_body(turn.request.responder, turn.request.body, turn.learned)
     await turn.admit()
@@ -234,7 +246,10 @@ async def reconcile(turn: Turn) -> None:
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
-    """Open the turn using the cached session. Return False if the cache is outdated or does not contain enough."""
+    """Begin the turn using the cached session.
+
+    Return False if the cache is outdated or does not contain enough entries.
+    """
     request = turn.request
     if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
@@ -253,7 +268,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
 
 
 async def _read_session(turn: Turn) -> CachedSession:
-    """Read in one step what the turn needs of its session: the last entries, and the view from which its prompt is built."""
+    """Return the session's last entries, and the view that its prompt is built with, from one read of the store."""
     read = await read_view(turn.engine.store, turn.request.ref, turn.key)
     read.session.require_intact()
     return turn.engine.warm.put_read(read, turn.key)
@@ -293,9 +308,9 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
 
 
 async def _plan_transcript(turn: Turn, session: Session) -> Plan:
-    """Return the plan for a request that contains the whole conversation.
+    """Return the changes to the log for a request that contains the whole conversation.
 
-    The part that it shares with the log is found by digests. Only the entries after that part are read.
+    The beginning that the request shares with the log is found by digests. Only the entries after it are read.
     """
     store, incoming = turn.engine.store, turn.request.incoming
     if session.messages == 0:
@@ -316,15 +331,15 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
 
 
 async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
-    """Return the plan for a request that continues a retired branch.
+    """Return the changes to the log for a request that continues messages which an earlier edit replaced.
 
-    The branch is written again, including its tool messages.
+    The replaced messages are written again, including their tool messages.
 
     Args:
         turn: the turn.
         session: the session as last read.
-        seq: the last visible entry that the branch shares with the request.
-        sent: number of messages of the request up to that entry.
+        seq: the last message with visible text that the request shares with the replaced part of the log.
+        sent: number of messages in the request up to and including that message.
     """
     incoming = turn.request.incoming
     old = await read_branch(turn.engine.store, session.ref, seq)
@@ -347,7 +362,7 @@ async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
 
 
 async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
-    """Write the request's messages, before the model is called."""
+    """Write the request's messages and the changes in `plan` to the log, before the model is called."""
     if turn.placement is not None:
         turn.placement.check(session, plan.retire_from)
     if turn.request.guest and plan.retire_from is not None:
@@ -368,10 +383,12 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
 
 
 async def _check_own(turn: Turn, start: int) -> None:
-    """Check that retiring the entries from `start` on retires nothing that other users said, and no replies to them.
+    """Check that the entries at and after `start` contain no messages of other users, and no replies to such messages.
+
+    These entries are about to be replaced by an edit of the request's speaker.
 
     Raises:
-        Conflict: it would.
+        Conflict: they contain such a message or reply.
     """
     store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
 
@@ -396,7 +413,7 @@ async def _check_own(turn: Turn, start: int) -> None:
 async def _find_reply_start(turn: Turn, first: Appended) -> int:
     """Return the `seq` at which the reply to the first attempt at a request begins.
 
-    If that reply was cut since, the messages of the request may have been written again.
+    If that reply was cut since, the messages of the request may have been written again with new numbers.
     """
     first_message = first.entries[-1] if first.entries else None
     if first_message is None or first_message.retired_by is None:
@@ -407,7 +424,7 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
 
 
 def _is_moved(first_message: Entry, entry: Entry) -> bool:
-    """Return True if `entry` is a copy of `first_message` that was written again."""
+    """Return True if `entry` is a copy of `first_message`, written again."""
     same = (entry.turn_id, entry.timestamp, entry.kind) == (
         first_message.turn_id,
         first_message.timestamp,
@@ -417,9 +434,9 @@ def _is_moved(first_message: Entry, entry: Entry) -> bool:
 
 
 async def answer_again(turn: Turn, start: int) -> None:
-    """Find the reply to the first attempt at the same request.
+    """Find the stored reply to the first attempt at the same request, and let the turn answer with it.
 
-    If that reply was cut off, its received part is retired.
+    If the stored reply was cut off, its received part is replaced by a new reply.
     """
     later = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
     if not later or later[0].message.role != "assistant":
@@ -431,12 +448,14 @@ async def answer_again(turn: Turn, start: int) -> None:
 
 
 TRANSCRIPT_CLIENTS: Final = "transcript_clients"
-"""Key in a session's metadata: names of the client programs that send whole conversations, the newest last."""
+"""Key in a session's metadata. Its value is a list of the client programs that send whole conversations, the newest
+last.
+"""
 _log = logging.getLogger("holdfast.turn")
 
 
 def is_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if the request's messages are the session's whole conversation."""
+    """Return True if the request's messages are treated as the session's whole conversation, and not only as new messages."""
     request = turn.request
     if detect_mode(request.incoming, request.mode) == "transcript":
         return True
@@ -444,7 +463,7 @@ def is_transcript(turn: Turn, session: Session) -> bool:
 
 
 def is_remembered_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if the request is read as a transcript only because its client is remembered.
+    """Return True if the request is treated as a whole conversation only because its client has sent such requests before.
 
     Such a request has only user messages.
     """
@@ -455,7 +474,7 @@ def is_remembered_transcript(turn: Turn, session: Session) -> bool:
 
 
 def warn_of_retired(turn: Turn, session: Session) -> None:
-    """Add a warning if messages were retired because of a remembered mode, and not because of the request itself."""
+    """Add a warning if entries were replaced only because the client has sent whole conversations before."""
     plan = turn.plan
     if plan is None or plan.retire_from is None or not is_remembered_transcript(turn, session):
         return
@@ -467,10 +486,10 @@ def warn_of_retired(turn: Turn, session: Session) -> None:
 
 
 async def remember_client(turn: Turn) -> None:
-    """Remember that the client sends whole conversations, if this request shows it and it is not known yet.
+    """Record in the session that the client sends whole conversations, if this request is the first one that shows it.
 
-    The turn does not depend on this. If the write fails, the next request tries again. A repeated request, which adds
-    no messages, writes nothing here.
+    The turn does not depend on this write. If the write fails, the next request tries again. A repeated request, which
+    adds no messages, writes nothing here.
     """
     request, session = turn.request, turn.session
     if turn.plan is None or not turn.plan.append:
@@ -490,13 +509,16 @@ async def remember_client(turn: Turn) -> None:
 
 
 def _read_clients(session: Session) -> list[str]:
-    """Return the remembered clients. Users can write any value into metadata, so other values are ignored."""
+    """Return the client programs that are known to send whole conversations.
+
+    Users can write any value into metadata, so values of other types are ignored.
+    """
     found = session.metadata.get(TRANSCRIPT_CLIENTS)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
 
 def find_unasked_result(session: Session | None, messages: Sequence[Message]) -> Message | None:
-    """Return the first tool result at the beginning of `messages` whose call is not open in the session; None if all are.
+    """Return the first tool result at the beginning of `messages` that belongs to no open call; None if each one has a call.
 
     Args:
         session: the session as last read; None: a new session.
@@ -512,16 +534,18 @@ def find_unasked_result(session: Session | None, messages: Sequence[Message]) ->
 
 
 def make_result_error(message: Message) -> InvalidMessage:
-    """Return the error for a tool result without a call."""
+    """Return the error for a tool result whose call is not in the session."""
     text = f"the result of call {message.tool_call_id!r:.100} has no matching call: send the assistant message with the call first"
     return InvalidMessage(text, param="messages[0].tool_call_id")
 
 
 async def check_results(store: Store, session: Session, messages: Sequence[Message]) -> None:
-    """Check that the calls of tool results are in the session. Late and repeated results are accepted.
+    """Check that the session contains the calls of the tool results in `messages`.
+
+    Late and repeated results are accepted.
 
     Raises:
-        InvalidMessage: a call is not among the last `limits.CALL_LOOKBACK` messages.
+        InvalidMessage: the call of a result is not among the last `limits.CALL_LOOKBACK` messages.
     """
     unasked = find_unasked_result(session, messages)
     if unasked is None:

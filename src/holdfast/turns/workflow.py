@@ -1,13 +1,13 @@
-"""Run agents that answer in another agent's place, one after the other or in parallel, in one turn of its session.
+"""Run a workflow: agents that answer one request together, one after the other or in parallel, in one turn.
 
     run_workflow -> aside … -> reply
     aside: one agent | each of a sequence | in parallel
     reply: one agent | the last of a sequence | in parallel -> joined
 
 Each agent has its own model, view and tools. The last agent writes the reply. The texts of the other agents are in the
-log, but are not sent to the client. Each of these texts ends with an artificial call, `hand_over`. So it is treated
-like a tool message wherever transcripts are returned or matched. After a crash, the turn continues after the agents
-whose texts are complete.
+log, but are not sent to the client. Each of these texts ends with an artificial call, `hand_over`. So the text is
+treated like a tool message wherever transcripts are returned or matched. After a crash, the turn continues after the
+agents whose texts are complete.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from holdfast.turns.turn import Turn
 
 Chunks = AsyncGenerator[dict[str, Any], None]
 Speak = Callable[[Turn, ReplyAssembler], Chunks]
-"""Function that lets the agent of a turn, or of a part of it, answer. It yields everything but the end of the reply."""
+"""Function that lets one agent answer. It yields everything but the end of the reply."""
 HANDED_OVER: Final = "[handed over]"
 """Text of the tool result that follows a call `HAND_OVER`."""
 SILENT: Final = "[agent {agent} did not answer: {code}]"
-"""Text in place of an agent's own text, if the agent failed in a `parallel` in which others did not."""
+"""Text in place of an agent's own text, if the agent failed in a `parallel` in which other agents answered."""
 PLACE: Final = "**{agent}**\n\n{text}"
 """Format of each agent's text in a reply that joins the texts of several agents."""
 _ITS_OWN: Final = (ModelError, BudgetTooSmall, InvalidRequest)
-"""Errors that keep one agent from answering, but not the others."""
+"""Errors that prevent one agent of a `parallel` from answering, but not the others."""
 _OF_THE_REPLY: Final = frozenset({"n", "response_format", "tool_choice"})
-"""Fields of a request that apply only to the reply, which the last agent writes."""
+"""Fields of a request that apply only to the reply itself, which the last agent writes."""
 _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_tool_calls"})
 
 
@@ -57,7 +57,7 @@ class _Place(NamedTuple):
 
     lock: SessionLock
     names: tuple[str, ...] = ()
-    """The branch: names of the workflows and their agents, from the outermost to the innermost."""
+    """The branch: the path from the outermost workflow to the agent, as names of workflows and agents."""
     joined: bool = False
 
     @property
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
         return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
 
     def enter(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
-        """Return the position of an agent in a `parallel` that is at this position."""
+        """Return the position of `agent` within the `parallel` agent `workflow`, which is at this position."""
         around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
         return self._replace(lock=lock, names=(*around, agent))
 
@@ -88,9 +88,9 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
             usually empty.
 
     Raises:
-        ModelError: an agent of a sequence, or every agent of a `parallel`, did not answer. The error is that of the
-            first such agent. If nothing was said yet, a failure message replaces the error: that of the workflow, or
-            else that of this agent.
+        ModelError: an agent of a sequence, or every agent of a `parallel`, did not answer. The error is the one of the
+            first agent that failed. If nothing was said yet, no error is raised if the workflow or this agent has a
+            failure message; the workflow's message comes first.
     """
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
@@ -118,7 +118,7 @@ class _Workflow:
     Args:
         turn: the turn of the session.
         speak: the function that lets one agent answer.
-        finished_texts: texts of agents that finished earlier, by agent. New texts are added.
+        finished_texts: texts of agents that finished in an earlier attempt, by agent. New texts are added.
         before: the part of the reply that the client received already; usually empty.
     """
 
@@ -136,7 +136,7 @@ class _Workflow:
     # -- the reply -----------------------------------------------------------
 
     async def run_reply(self, responder: Responder) -> Chunks:
-        """Let `responder` write the end of the turn's reply."""
+        """Let `responder`, an agent or a workflow, write the end of the turn's reply."""
         place = _Place(self._turn.lock)
         if _get_agent(responder).parallel:
             speaking = self._run_joined(responder, place._replace(joined=True))
@@ -194,7 +194,7 @@ class _Workflow:
     # -- agents before the last ------------------------------------------------
 
     async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
-        """Run an agent that is not the last one. Yield only its progress, and calls of the client's tools."""
+        """Run an agent or workflow before the last one. Yield only its progress, and calls of the client's tools."""
         if _get_agent(responder).parallel:
             speaking = self._run_side_by_side(responder, place)
         elif responder.steps:
@@ -208,7 +208,10 @@ class _Workflow:
                 yield chunk
 
     async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> Chunks:
-        """Run agents one after the other, until one of them ends the turn by calling a tool of the client."""
+        """Run agents before the last one in sequence.
+
+        Stop if one of them ends the turn by calling a tool of the client.
+        """
         for step in steps:
             async with closing(self._run_aside(step, place)) as chunks:
                 async for chunk in chunks:
@@ -217,7 +220,7 @@ class _Workflow:
                 return
 
     async def _run_one(self, responder: Responder, place: _Place) -> Chunks:
-        """Run one agent whose text is handed over to the next agents."""
+        """Run one agent whose text is passed on to the next agents instead of the client."""
         name, left_out = _get_agent(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
@@ -250,7 +253,7 @@ class _Workflow:
     async def _run_side_by_side(self, responder: Responder, place: _Place) -> Chunks:
         """Run the agents of a `parallel` at the same time.
 
-        If some agents fail and others do not, a note replaces the text of each agent that failed.
+        If some agents fail and others answer, a note replaces the text of each agent that failed.
         """
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         places = [self._make_place(responder, step, place) for step in responder.steps]
@@ -282,9 +285,9 @@ class _Workflow:
         return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
     async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
-        """Run one of several parallel branches until its writes have ended.
+        """Run one agent of a `parallel` until its writes have ended.
 
-        Its progress is put into the queue, followed by None at the end.
+        The agent's progress is put into the queue, followed by None at the end.
         """
         assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
@@ -299,7 +302,7 @@ class _Workflow:
                 asyncio.get_running_loop().call_soon(queue.put_nowait, None)  # after its task is done
 
     async def _record_silence(self, responder: Responder, place: _Place, error: HoldfastError) -> None:
-        """Write a note that an agent failed, in place of the agent's text."""
+        """Write a note to the log that an agent failed, in place of the agent's text."""
         name = _get_agent(responder).name
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._make_part(responder, place, share, {})
@@ -322,7 +325,10 @@ class _Workflow:
         return part
 
     def _collect_text(self, responder: Responder) -> str:
-        """Return the text of an agent, or the texts of the agents that answer in its place."""
+        """Return the text of an agent.
+
+        If it is a workflow, return the text of its last agent, or the joined texts of parallel agents.
+        """
         if _get_agent(responder).parallel:
             places = ((_get_agent(step).name, self._collect_text(step)) for step in responder.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
@@ -348,10 +354,10 @@ class _Workflow:
         return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
 
     async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
-        """Return the part of the turn that says the failure message after `error`, its reply so far, and the failure message.
+        """Return a part of the turn, the reply so far, and the failure message to say after `error`.
 
-        It is the workflow's own failure message if it has one, else that of the agent that failed with `error`. It is
-        None if no failure message is to be said.
+        The message is the workflow's own failure message, or, if it has none, the one of the agent that failed with
+        `error`. None: no failure message is said.
         """
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
@@ -362,7 +368,7 @@ class _Workflow:
         return closer, assembler, await make_failure_text(closer, assembler, error)
 
     def finish(self) -> None:
-        """Schedule the steps after a turn, for each agent that answered in the turn."""
+        """Schedule the background work after a turn (`compact`) for each agent that took part in the turn."""
         for part in self._parts:
             self._turn.wrote = self._turn.wrote or part.wrote
             if part.request is not self._turn.request:
@@ -370,7 +376,7 @@ class _Workflow:
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel running agents. The part of each text that was received is in the log afterwards."""
+    """Cancel running agents and wait for them. Each agent's received text is in the log afterwards."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -391,7 +397,8 @@ def hand_over_reply(
 ) -> tuple[list[Message], list[dict[str, Any] | None]]:
     """Return the messages that end an agent's text, and the metadata of each message.
 
-    If other agents follow, the reply has an artificial call, and a result follows. Otherwise it is only the reply.
+    If other agents follow, an artificial call `hand_over` is added to the reply, followed by its result. Otherwise only
+    the reply is returned.
     """
     if turn.share is None or turn.share.step is None:
         return [reply], [metadata]
@@ -402,7 +409,7 @@ def hand_over_reply(
 
 
 async def _read_finished(turn: Turn) -> dict[str, str]:
-    """Return the texts that a first attempt at this turn completed, by agent. Texts that were cut off are retired."""
+    """Return the texts that agents completed in an earlier attempt at this turn, by agent, and remove the texts that were cut off."""
     if turn.session.tail.last_kind == "user":
         return {}
     entries, _ = await read_entries_until(
@@ -423,7 +430,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
 
 
 async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
-    """Retire units of the turn. The entries after them are written again.
+    """Remove messages of the turn, with their results, from the conversation. The entries after them are written again.
 
     An agent whose text was cut off answers again from the beginning. A model that saw the cut text would only continue
     it.
