@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.messages import Message
+from holdfast.domain.session import NewEntry, SessionRef
+from holdfast.stores.log import Append
 from tests.edges.rest_kit import append_messages, assert_error, assistant, create_session, path, user
 from tests.edges.server import Served, gateway
 
@@ -91,6 +94,27 @@ async def test_another_user_reads_no_note() -> None:
 
 async def append_messages_as(served: Served, user_id: str) -> Any:
     return await served.http.post(path("s", "messages"), params={"user_id": user_id}, json={"messages": [NOTE]})
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_session_with_notes_is_recognised(elsewhere: bool) -> None:
+    """By a client that resends the conversation without an id or user, also if another server wrote the notes."""
+    async with gateway(["one", "two", "three"]) as (served, _):
+        messages, ids = [], []
+        for text, answer in (("a", "one"), ("b", "two"), ("c", "three")):
+            messages.append(user(text))
+            chat = await served.http.post("/v1/chat/completions", json={"model": "m", "messages": messages})
+            messages.append(assistant(answer))
+            ids.append(chat.headers["x-session-id"])
+            if elsewhere:
+                entry = NewEntry(message=Message(role="note", origin=1), tokens=0, timestamp=1)
+                write = Append(entries=[entry, entry], timestamp=served.hf.clock())
+                await served.hf.store.append(SessionRef("default", ids[-1]), write)
+            else:
+                assert (await append_messages(served, NOTE, NOTE, session_id=ids[-1])).status_code == 200
+        assert len(set(ids)) == 1
+        listed = (await served.http.get(path(ids[0], "messages"))).json()["data"]
+        assert [one["role"] for one in listed] == ["user", "assistant", "note", "note"] * 3
 
 
 async def test_a_chat_client_sets_neither_notes_nor_origins() -> None:

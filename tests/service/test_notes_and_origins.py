@@ -116,6 +116,45 @@ async def test_notes_go_where_their_messages_go() -> None:
             await (await hf.get(SessionRef("ada", "s"))).entries()
 
 
+async def test_an_edit_that_is_undone_brings_messages_back_without_notes() -> None:
+    """Notes of a turn are retired with it, and change nothing of what returns."""
+
+    def user(text: str) -> dict[str, Any]:
+        return {"role": "user", "content": text}
+
+    def reply(text: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": text}
+
+    async with holdfast.open(MEMORY) as hf:
+        session = await hf.session(user_id="ada")
+        for text, answer in (("a", "b"), ("c", "d")):
+            async with session.turn(text) as turn:
+                turn.add(answer)
+                turn.add({"role": "note", "origin": answer})
+        async with session.turn([user("a"), reply("b"), user("C")]) as turn:
+            turn.add("D")
+            turn.add({"role": "note", "origin": "D"})
+        assert [one.message.text or one.message.origin for one in await session.entries()] == [
+            "a",
+            "b",
+            "b",
+            "C",
+            "D",
+            "D",
+        ]
+        async with session.turn([user("a"), reply("b"), user("c"), reply("d"), user("e")]) as turn:
+            assert [one["content"] for one in turn.messages] == ["a", "b", "c", "d", "e"]
+        assert [one.message.text or one.message.origin for one in await session.entries()] == [
+            "a",
+            "b",
+            "b",
+            "c",
+            "d",
+            "e",
+        ]
+        await session.verify()
+
+
 async def test_a_note_is_explained_erased_and_cannot_be_pinned() -> None:
     async with holdfast.open(MEMORY) as hf:
         session = await hf.session(user_id="ada")

@@ -23,6 +23,7 @@ from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, S
 from holdfast.server.schema import make_ref
 from holdfast.sessions.annotations import annotate as annotate_message
 from holdfast.sessions.erasure import erase_everywhere
+from holdfast.sessions.log_writes import append_to_log
 from holdfast.stores.log import Append
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
@@ -125,7 +126,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
         if key
         else b"",
     )
-    written = await call.hf.store.append(session.ref, write)
+    written = await append_to_log(call.hf.engine, session.ref, write)
     items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
     call.set_etag(version)

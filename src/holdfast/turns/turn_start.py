@@ -39,6 +39,7 @@ from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.walk import read_entries_until
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
+from holdfast.turns.placement import MatchLost
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnWarning
 
@@ -259,7 +260,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
         return False
     try:
         await write_opening(turn, warm.session, plan, expect=warm.session.version)
-    except (StaleSession, SessionNotFound):
+    except (StaleSession, SessionNotFound, MatchLost):  # the match may be newer than the cached session
         turn.engine.warm.forget(request.ref)
         return False
     if turn.is_whole:
