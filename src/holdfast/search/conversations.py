@@ -2,9 +2,9 @@
 
     check -> parse the question -> look up words and vectors -> rank -> read from the log -> make a page
 
-An index stores no text and may be outdated. So a hit is returned only if the session is still the one that was indexed and its log
-still has the entry, which must not be erased. Otherwise the next hit takes its place. Filters always apply. If several sessions
-share a message, it is returned only once.
+An index stores no text and may be outdated. So a hit is returned only if its session still exists, and the session's log still
+contains the entry, which must not be erased. Otherwise the next hit takes its place. Filters always apply. If several sessions
+contain copies of the same message, only the best copy is returned.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from holdfast.stores.base import Store
 from holdfast.stores.walk import group_ranges
 
 LeaveOut = Callable[[str, int], bool]
-"""Called with the session and the `seq` of an entry. Returns True if the entry must not be among the hits."""
+"""Function that returns True if an entry must not be among the hits. It is called with the entry's session id and `seq`."""
 
 
 class _Look(NamedTuple):
-    """The properties in the index that an entry and its copies in other sessions have in common."""
+    """Properties of an entry, as stored in the index, that are equal in all of its copies."""
 
     at: int
     role: str
@@ -62,17 +62,18 @@ class _Look(NamedTuple):
 async def drop_twins(
     store: Store, user_id: str, ranked: Sequence[Hit], *, leave_out: LeaveOut | None, not_session: str | None
 ) -> list[Hit]:
-    """Return the hits without unwanted messages, and with only the best hit of each message that several sessions share.
+    """Return the hits without unwanted messages, and with only the best copy of a message that several sessions contain.
 
-    An unwanted message is left out in all sessions that share it. The store is read only if `not_session` is given, or if several
-    sessions have hits that may be the same message.
+    If a message is unwanted in one session, its copies in other sessions are left out too. The store is read only if
+    `not_session` is given, or if several sessions have hits that may be copies of one message.
 
     Args:
         store: the tenant's store.
         user_id: the user whose conversations are searched.
         ranked: the hits, best first.
-        leave_out: returns True for unwanted messages; None: only those of `not_session` are unwanted.
-        not_session: a session whose messages are unwanted, also where other sessions share them. None of the hits is in it.
+        leave_out: returns True for unwanted messages; None: only the messages of `not_session` are unwanted.
+        not_session: id of a session whose messages are unwanted, together with copies of them in other sessions. None of the hits
+            is in this session. None: no session.
     """
     shared = await _load_origins(store, user_id, ranked, not_session)
     origins = [_find_origin(hit, shared) for hit in ranked]
@@ -95,7 +96,7 @@ def _is_left_out(hit: Hit, leave_out: LeaveOut | None) -> bool:
 async def _load_origins(
     store: Store, user_id: str, ranked: Sequence[Hit], not_session: str | None
 ) -> Mapping[str, Sequence[Origin]]:
-    """Return, by session, the origins of the messages of sessions that may share a hit with another session."""
+    """Return the origins of messages, by session, for all sessions that may contain a copy of another session's hit."""
     sessions: dict[_Look, set[str]] = {}
     for hit in ranked:
         sessions.setdefault(_get_look(hit), {not_session} if not_session else set()).add(hit.candidate.session)
@@ -104,7 +105,7 @@ async def _load_origins(
 
 
 def _find_origin(hit: Hit, shared: Mapping[str, Sequence[Origin]]) -> EntryOrigin | None:
-    """Return the origin of a hit's message, or None if its session shares no hit with another session."""
+    """Return the original entry of a hit, or None if the hit cannot be a copy."""
     found = hit.candidate
     return find_origin(shared[found.session], found.seq) if found.session in shared else None
 
@@ -118,7 +119,7 @@ _log: Final = logging.getLogger("holdfast.search")
 _READ_AT_ONCE: Final = 16
 """Maximum number of hits that are read from the log at once."""
 _MAX_STALE: Final = 8
-"""Maximum number of sessions that one search asks the index to check again."""
+"""Maximum number of outdated sessions that one search asks the index to check again."""
 _AROUND: Final = 6
 """Number of entries that are read for each requested neighbour, because tool results may be between messages."""
 
@@ -133,10 +134,10 @@ async def search_conversations(
         user_id: the user whose conversations are searched.
         query: the question, in plain words.
         options: filters and other options.
-        leave_out: returns True for messages that must not be among the hits; None: there are none.
+        leave_out: returns True for messages that must not be among the hits; None: every message may be a hit.
 
     Raises:
-        InvalidRequest: the search is invalid, there is no index, or mode `vector` is requested without an embedder.
+        InvalidRequest: an argument is invalid, there is no index, or mode `vector` is requested without an embedder.
         StoreError: the index or the store cannot be read.
         EmbeddingFailed: mode `vector` is requested, and the embedder fails or takes too long.
     """
@@ -186,7 +187,7 @@ async def search_conversations(
 
 
 async def rank_session(engine: Engine, ref: SessionRef, query: str, options: SearchOptions) -> list[int]:
-    """Return the `seq` of the entries of one session that answer a question, best first.
+    """Return the `seq` of those entries of one session that match a question, best first.
 
     Only the index is read, not the log, so some of the entries may no longer exist.
 
@@ -205,7 +206,6 @@ async def rank_session(engine: Engine, ref: SessionRef, query: str, options: Sea
 
 
 def _keep_best_per_session(ranked: Sequence[Hit]) -> list[Hit]:
-    """Return the best hit of each session."""
     best: dict[int, Hit] = {}
     for hit in ranked:
         best.setdefault(hit.candidate.source, hit)
@@ -213,7 +213,7 @@ def _keep_best_per_session(ranked: Sequence[Hit]) -> list[Hit]:
 
 
 class _Text(NamedTuple):
-    """An entry without its content, and the part of its words from which a snippet is made.
+    """An entry without its content, and the part of its text from which a snippet is made.
 
     The content is left out to save memory, because a page may have a hundred entries.
     """
@@ -250,7 +250,10 @@ class _HitReader:
         self._stale: set[SessionRef] = set()
 
     async def rerank(self, ranked: list[Hit]) -> HitOrder:
-        """Let the reranker reorder the best hits. This is done for the first page; its cursor keeps the order for later pages."""
+        """Let the reranker reorder the best hits.
+
+        This is called only for the first page; later pages get the order from the cursor.
+        """
         service, search, reads = self._service, self._search, self.read(ranked, _READ_AT_ONCE)
         return await rerank(service.reranker, search.question, self._options, ranked, reads=reads, notes=search.notes)
 
@@ -280,7 +283,7 @@ class _HitReader:
     ) -> None:
         """Read the entries of candidates in one session, and add them to `found`.
 
-        If the log does not have one of them, the session is stale: the index must check it again.
+        If the log does not contain one of the entries, the session is added to the sessions that the index must check again.
         """
         ref, store = SessionRef(self._search.space.name, session_id), self._engine.store
         ranges = group_ranges(sorted(candidate.seq for candidate in candidates))
@@ -305,12 +308,12 @@ class _HitReader:
                 found[session_id, candidate.seq] = entry
 
     async def refresh_index(self) -> None:
-        """Ask the index to check the stale sessions again."""
+        """Ask the index to check the sessions again whose log did not match the index."""
         for ref in list(self._stale)[:_MAX_STALE]:
             await self._service.drop_if_gone(ref)
 
     async def make_hits(self, reads: Sequence[_Read], position: int) -> list[SearchHit]:
-        """Make the hits of a page, with snippets and neighbours.
+        """Return the hits of a page, with snippets and neighbours.
 
         The snippets are cut in a thread if the texts are long. They share one `SnippetBudget`.
 
@@ -388,7 +391,7 @@ def _make_snippets(
     """Return a snippet of each text. Only the first `marked` snippets have highlights.
 
     Args:
-        pieces: the texts, each with the position of the chunk that was found; None: use the whole text.
+        pieces: the texts, each with the position of the chunk that was found; None as a position: the whole text was found.
         question: the parsed query.
         width: maximum number of characters of a snippet.
         marked: the number of snippets with highlights.

@@ -1,8 +1,8 @@
 """The options of a search, its results (hits with snippets and neighbours), and cursors for the next page. Pure functions.
 
-A cursor contains the position of a hit in the ranking and the time of the first page. So "yesterday" means the same day on all pages,
-and messages that were written after the first page do not appear. A cursor is not a secret and gives no access: the user whose
-messages are searched comes from the request only.
+A cursor contains the position of a hit in the ranking, and the time at which the first page was made. So "yesterday" means the
+same day on all pages, and messages that were written after the first page do not appear. A cursor is not a secret and gives no
+access: the user whose messages are searched comes from the request only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEARCH_ROLES: Final = ("user", "assistant", "tool")
 
 
 class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a search. Those without a text here are described in `Sessions.search`."""
+    """The options of a search. Options without a description here are described in `Sessions.search`."""
 
     mode: SearchMode | None = None
     limit: int = 10
@@ -46,8 +46,9 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     time: Literal["auto", "filter", "off"] = "auto"
-    """The effect of a time in the query. `auto`: messages from or about that time rank first. `filter`: only messages from that time
-    are found. `off`: a time has no effect."""
+    """The effect of a time in the query. `auto`: messages from this time, or about it, rank first. `filter`: only messages from
+    this time are found. `off`: a time has no effect.
+    """
     zone: str = "UTC"
     neighbours: int = 0
     session_level: bool = False
@@ -56,29 +57,37 @@ class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
     fresh: float = INDEX_FRESH_SECONDS
     """Maximum number of seconds to wait until the user's latest messages are in the index."""
     known: SessionRef | None = None
-    """The session of the turn that searches, whose latest messages are in the prompt already. The search does not wait until they are
-    indexed. If many sessions of the user wait to be indexed, it waits for none of them."""
+    """The session of the turn that searches. The search does not wait until this session's latest messages are indexed, because
+    they are in the prompt already. If many sessions of the user wait to be indexed, the search waits for none of them.
+    """
     bare: bool = False
     """True if only the texts of the hits are needed: no highlights, no cursors, no `has_more`."""
     least: float = 0.0
-    """Minimum score of a hit, as a share of the best hit's score."""
+    """Minimum score of a hit, as a fraction of the best hit's score."""
     sure: bool = False
-    """True to return no hits unless one of them surely answers (`Ranking.has_answer`). Used if the hits are shown to a model."""
+    """True to return no hits unless at least one of them surely answers the query (`Ranking.has_answer`). Used if the hits are
+    shown to a model.
+    """
     rerank: Literal["on", "off", "prompt"] = "on"
-    """`on`: the reranker, if there is one, reorders the best hits. `off`: it does not. `prompt`: it does so only if it is enabled for
-    prompts, and it gets less time."""
+    """`on`: the reranker, if one is configured, reorders the best hits. `off`: it does not. `prompt`: it does so only if it is
+    enabled for prompts, and it gets less time.
+    """
     patience: float = SEARCH_VECTOR_SECONDS
     """Maximum number of seconds to wait for the vector of the query."""
 
     def make_cursor_binding(self, tenant: str, user_id: str, query: str) -> dict[str, Any]:
-        """Return everything that determines the hits and their order. A cursor is valid only for the same values."""
+        """Return all values that determine the hits and their order. A cursor is valid only for a search with the same values."""
         own = ("mode", "session_id", "not_session", "agent", "role", "since", "until", "time", "zone", "session_level")
         plain = {"rerank": self.rerank} if self.rerank != "on" else {}
         return {**{name: getattr(self, name) for name in own}, **plain, "of": [tenant, user_id, query]}
 
 
 def check_search(user_id: Any, query: Any, options: SearchOptions) -> None:
-    """Check the arguments of a search. Raises `InvalidRequest` if one of them is invalid."""
+    """Check the arguments of a search.
+
+    Raises:
+        InvalidRequest: an argument is invalid.
+    """
     _check_id(user_id, "user_id")
     for name in ("session_id", "agent"):
         if getattr(options, name) is not None:
@@ -114,7 +123,11 @@ def _check_times(options: SearchOptions) -> None:
 
 
 def parse_search_zone(name: Any) -> tzinfo:
-    """Return the time zone with an IANA name. Raises `InvalidRequest` if there is no such time zone."""
+    """Return the time zone with an IANA name.
+
+    Raises:
+        InvalidRequest: there is no time zone with this name.
+    """
     if not isinstance(name, str):
         raise InvalidRequest(f"tz must be the name of a time zone, not {type(name).__name__}", param="tz")
     try:
@@ -137,8 +150,8 @@ _LONGEST: Final = 4_500
 class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The position of a hit, after which the next page begins.
 
-    `score`, `at`, `session` and `seq` are those of the hit. Exception: if a reranker has reordered the hit, they are those of the
-    reordered hit that is last in the ranking.
+    `score`, `at`, `session` and `seq` are the values of this hit, with one exception: if a reranker has reordered the hit, they
+    are the values of the reordered hit that is last in the ranking.
     """
 
     score: float
@@ -149,21 +162,24 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     position: int
     """The number of the hit over all pages, from 1."""
     now: int
-    """The time of the first page, in milliseconds since the epoch."""
+    """The time at which the first page was made, in milliseconds since the epoch."""
     newest: int
-    """The time of the newest hit that was known on the first page. It is needed because clocks may differ."""
+    """The time of the newest hit that was known for the first page, in milliseconds since the epoch. It is needed because clocks
+    may differ.
+    """
     reranked: bytes = b""
-    """The hits that the reranker has put after this hit, in its order; see `holdfast.search.ranked_search`. After them the ranking
-    continues."""
+    """The hits that follow this hit in the reranker's order, encoded; see `holdfast.search.ranked_search`. The ranking continues
+    after these hits.
+    """
 
     @property
     def key(self) -> tuple[float, int, str, int]:
-        """The sort key of the position; see `make_order_key`."""
+        """The values by which the position is compared with hits; see `make_order_key`."""
         return make_order_key(self.score, self.at, self.session, self.seq)
 
 
 def make_order_key(score: float, at: int, session: str, seq: int) -> tuple[float, int, str, int]:
-    """Return the sort key of a hit, which sorts by score (best first), then time (newest first), then session and `seq`."""
+    """Return the values by which hits are sorted: score (best first), time (newest first), session, and `seq`."""
     return -score, -at, session, seq
 
 
@@ -172,14 +188,18 @@ def encode_cursor(place: PagePosition, binding: Any) -> str:
 
     Args:
         place: the position.
-        binding: everything that determines the results of the search, as JSON values. The cursor is valid only with the same values.
+        binding: all values that determine the results of the search, as JSON. The cursor is valid only with the same values.
     """
     data = msgspec.json.encode(place)
     return urlsafe_b64encode(_sign(data, binding) + data).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, binding: Any) -> PagePosition:
-    """Decode a cursor. Raises `InvalidRequest` if it was not made with the same `binding`."""
+    """Return the position that a cursor contains.
+
+    Raises:
+        InvalidRequest: the cursor was not made with the same `binding`.
+    """
     if len(cursor) <= _LONGEST:
         try:
             data = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
@@ -212,7 +232,7 @@ class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that was found."""
+    """An entry that a search found."""
 
     session_id: str
     seq: int
@@ -220,22 +240,25 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     agent: str | None
     name: str | None
-    """The speaker's name, if there are several."""
+    """The speaker's name, if several speakers take part."""
     timestamp: int
     score: float
-    """Higher is better. Scores of different searches cannot be compared. If the query only asks for a time, the score is 0, or 1 for a
-    message from or about the day that was asked for."""
+    """The relevance of the hit; higher is better. Scores of different searches cannot be compared. If the query only asks for a
+    time, the score is 1 for messages from or about the requested day, and 0 for others.
+    """
     parts: dict[str, float]
-    """The parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`, and `similarity`, which is the cosine.
+    """The parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`, and `similarity`, which is the
+    cosine.
 
-    `rerank` is the score of the reranker. It decides the order of the best hits, but is not part of `score`."""
+    `rerank` is the score of the reranker. It decides the order of the best hits, but is not part of `score`.
+    """
     snippet: str
     highlights: tuple[tuple[int, int], ...]
     """Start and stop of each matching word in `snippet`."""
     position: int
     """The number of the hit over all pages, from 1."""
     cursor: str = ""
-    """Give it as `after` in the same search to get the hits after this one."""
+    """Cursor of this hit: as `after` in the same search, it returns the hits after this one."""
     before: tuple[SearchNeighbour, ...] = ()
     after: tuple[SearchNeighbour, ...] = ()
 
@@ -253,9 +276,10 @@ class SearchResults(msgspec.Struct, frozen=True, kw_only=True):
     """The search mode that was used."""
     has_more: bool = False
     cursor: str | None = None
-    """Give it as `after` to get the next page. None: this is the last page."""
+    """Cursor of the next page, for the argument `after`. None: this is the last page."""
     range: tuple[int | None, int | None] = (None, None)
-    """The time that was searched, according to the filters and the query: start (included) and stop (excluded), in milliseconds since
-    the epoch. None: no bound."""
+    """The period that was searched, according to the filters and the query: start (included) and stop (excluded), in milliseconds
+    since the epoch. None: no bound.
+    """
     notes: tuple[str, ...] = ()
     """Ways in which the search differs from the request, such as `keyword only: there is no embedder`."""

@@ -1,10 +1,11 @@
 """Look up a question by words and by vectors, rank the candidates, and let a reranker reorder the best hits.
 
-Ranking reads nothing from the log. The reranker gets the first hits of the ranking that still exist in the log. In the results, these
-hits come first, in the reranker's order. The other hits follow in the order of the ranking.
+The *ranking* is the order of all candidates by their scores. It reads nothing from the log. The reranker gets the first hits of
+the ranking that still exist in the log. In the results, these hits come first, in the reranker's order. The other hits follow in
+the order of the ranking.
 
-The reranker is called only for the first page. Each cursor contains the reranked hits that are still to come. So later pages keep the
-order, even in another process or if the reranker fails.
+The reranker is called only for the first page. Each cursor contains the reranked hits for the following pages. So later pages
+keep the order, even in another process or if the reranker fails.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ from holdfast.search.queries import PagePosition, SearchHit, SearchOptions, make
 _log: Final = logging.getLogger("holdfast.search")
 WITHOUT_VECTORS: Final = "some messages have no vector yet: they are found by their words alone"
 RANKED: Final = 50
-"""Number of hits for which `Ranking.list_missing` is called. It is the same for all pages, so that they all have the same order."""
+"""Number of hits for which `Ranking.list_missing` is called. It is the same for all pages, so that all pages have the same order."""
 _LONG_QUERY: Final = 500
-"""A query with more characters than this is analysed in a thread."""
+"""Number of characters above which a query is analysed in a thread."""
 _INLINE: Final = 600
 """Maximum number of candidates that are ranked on the event loop. More candidates are ranked in a thread."""
 _INLINE_DETAILS: Final = 100_000
-"""Maximum number of characters of the candidates' details that are ranked on the event loop."""
+"""Maximum size of the candidates' details, in characters, with which candidates are ranked on the event loop."""
 _SPANS: Final = 3
-"""Maximum number of times in a question for which messages are looked up; the first ones."""
+"""Maximum number of times in a question for which messages are looked up. Only the first ones are used."""
 
 
 async def begin_search(
@@ -62,7 +63,8 @@ async def begin_search(
 ) -> RankedSearch:
     """Parse the query and return a search that is ready to run.
 
-    A long query is parsed in a thread. So is the first query of a process, because that loads word tables.
+    A long query is parsed in a thread. The first query of a process is parsed in a thread too, because its parsing loads word
+    tables.
 
     Args:
         engine: the tenant's engine.
@@ -85,18 +87,18 @@ _analysed = False
 
 
 def get_order_key(hit: Hit) -> tuple[float, int, str, int]:
-    """Return the sort key of a hit; see `make_order_key`."""
+    """Return the values by which a hit is sorted; see `make_order_key`."""
     found = hit.candidate
     return make_order_key(hit.score, found.at, found.session, found.seq)
 
 
 class RankedSearch:
-    """One search: it looks up candidates in the index and ranks them.
+    """One search: looks up candidates in the index and ranks them.
 
     Attributes:
-        space: the documents to search.
-        now: the time of the first page, in milliseconds since the epoch.
-        question: the parsed query. If none of its words is in the index, it is replaced by a question with similar words.
+        space: the part of the index to search.
+        now: the time at which the first page was made, in milliseconds since the epoch.
+        question: the parsed query. If none of its words is in the index, a question with similar words replaces it.
         filters: the filters for lookups in the index.
         mode: the search mode that is used. It may differ from the requested mode.
         notes: ways in which the search differs from the request.
@@ -169,16 +171,16 @@ class RankedSearch:
         return ranking.list_hits()
 
     def select_answers(self, ranked: list[Hit]) -> list[Hit]:
-        """Return the hits whose score is at least the share `least` of the best hit's score.
+        """Return the hits whose score is at least the fraction `least` of the best hit's score.
 
-        If the option `sure` is set and no hit surely answers, return no hits.
+        If the option `sure` is set and no hit surely answers the query, return no hits.
         """
         if not ranked or (self._options.sure and self._ranking is not None and not self._ranking.has_answer(ranked)):
             return []
         return [hit for hit in ranked if hit.score >= self._options.least * ranked[0].score]
 
     async def _find_by_words(self, lookup: Lookup) -> Candidates | None:
-        """Return the candidates that the words of the query find. Return None in mode `vector`, or if the query has no words."""
+        """Return the candidates that contain words of the query. Return None in mode `vector`, or if the query has no words."""
         if self.mode == "vector" or not lookup.terms:
             return None
         found = await self._add_dated(lookup, await self._index.lookup(lookup))
@@ -187,7 +189,7 @@ class RankedSearch:
         return await self._find_similar_words(lookup) or found
 
     async def _add_dated(self, lookup: Lookup, found: Candidates) -> Candidates:
-        """Add messages from the times that the question names to the candidates.
+        """Return the candidates, extended by messages from the times that the question names.
 
         For each time, messages that contain a word of the question are added first, then other messages.
         """
@@ -205,7 +207,7 @@ class RankedSearch:
         return msgspec.structs.replace(found, found=[*found.found, *more]) if more else found
 
     async def _find_similar_words(self, lookup: Lookup) -> Candidates | None:
-        """Search for words that differ from those of the query by one letter, because the query may have typos.
+        """Search again for words that differ by one letter from the words of the query, because the query may have typos.
 
         Used if no word of the query is in the index. Return None if no similar word is in the index either.
         """
@@ -246,8 +248,8 @@ class RankedSearch:
     async def _find_by_time(self) -> list[Hit]:
         """Return all messages from the time that the query asks for, newest first.
 
-        If the query asks for messages of the user or of the assistant, only those are returned. If the time has no end ("what happened
-        last Thursday?"), messages from that day, or about that day, come first.
+        If the query asks for messages of the user or of the assistant, other messages are left out. If the time has a start but
+        no end ("what happened last Thursday?"), messages from that day, or about that day, come first.
         """
         filters = self.filters
         if not filters.roles and self.question.role is not None:
@@ -296,7 +298,7 @@ class _Words(Protocol):
 
 
 class ReadHit(Protocol):
-    """A hit that was read from the log."""
+    """A hit together with its entry, as read from the log."""
 
     @property
     def hit(self) -> Hit:
@@ -322,7 +324,7 @@ class HitOrder:
     Args:
         rest: the hits that the reranker has not reordered, in the order of the ranking.
         head: the reranked hits, in the reranker's order.
-        last: of the reranked hits, the one that is last in the ranking: its score, time, session and `seq`.
+        last: score, time, session and `seq` of the reranked hit that is last in the ranking.
     """
 
     def __init__(
@@ -347,7 +349,7 @@ class HitOrder:
 
         Args:
             hit: the hit after which the next page begins.
-            now: the time of the first page, in milliseconds since the epoch.
+            now: the time at which the first page was made, in milliseconds since the epoch.
             newest: the time of the newest hit that was known on the first page.
         """
         own = (hit.score, hit.timestamp, hit.session_id, hit.seq)
@@ -359,7 +361,7 @@ class HitOrder:
 
 
 def continue_after(ranked: Sequence[Hit], place: PagePosition) -> HitOrder:
-    """Return the hits after a position in their final order.
+    """Return the hits that follow a position, in their final order.
 
     Args:
         ranked: all hits, in the order of the ranking.
@@ -383,15 +385,15 @@ async def rerank(
 ) -> HitOrder:
     """Let a reranker reorder the best hits, and return all hits in their final order.
 
-    The order of the ranking is kept if there is no reranker, if the options switch it off, if the query only asks for a time, or if
-    the reranker fails or takes too long.
+    The order of the ranking is kept if there is no reranker, if the options switch it off, if the query only asks for a time, or
+    if the reranker fails or takes too long.
 
     Args:
         reranker: the reranker; None: there is none.
         question: the parsed query.
         options: the options of the search.
         ranked: all hits, in the order of the ranking.
-        reads: the hits that still exist in the log, with their texts. It is read only as far as needed.
+        reads: yields the hits that still exist in the log, with their texts. Only as many are taken as needed.
         notes: a note is added if the reranker fails or takes too long.
     """
     if reranker is None or len(ranked) < 2 or question.only_time or not _is_wanted(reranker, options):
