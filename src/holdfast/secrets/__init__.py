@@ -6,10 +6,10 @@
     redactor.redacted_json('{"key":"…"}')           # JSON as text, which stays valid JSON
     redactor.hits                                   # Counter: replaced secrets, by rule
 
-A `Guard` does this for whole messages, as the configuration sections `redaction` and `secret_guard` say; `make_guard` creates it. Text that
-one of the three `redacted…` methods has processed is not changed by processing it again.
+A `Guard`, which `make_guard` creates, applies the configuration sections `redaction` and `secret_guard` to whole messages. The result of a
+`redacted…` method does not change if the same method is called on it again.
 
-rules     patterns of a library, of Holdfast, and of the user
+rules     the patterns that find secrets: those of a library, of Holdfast, and of the user
 redactor  finds and replaces secrets in a text
 guard     applies redaction and the guard's action to messages
 """

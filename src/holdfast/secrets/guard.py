@@ -1,8 +1,8 @@
-"""Remove secrets from messages. Each text is first processed by redaction, and the result then by the guard.
+"""Remove secrets from messages. Redaction processes each text first. The guard then processes the result.
 
 The guard's action is `redact`, `warn` (only log a warning), or `block`. Only text that a client writes can be blocked: user messages,
-system messages, and a session's own fields. Replies of models and results of tools cannot be blocked, because they exist already, and
-clients send them again with the next turn. In them, a secret is redacted in place of blocking, and a warning is logged.
+system messages, and a session's own fields. Replies of models and results of tools cannot be blocked: they exist already, and clients send
+them again with the next turn. If the action is `block`, secrets in them are redacted instead, and a warning is logged.
 
 Ids (of sessions, users, tool calls and models) are not searched, because they are compared byte for byte. Media are not searched either.
 """
@@ -56,7 +56,7 @@ class GuardSettings(Protocol):
 
 
 class Finding(NamedTuple):
-    """Secrets of one rule that were found in one field: the rule, the action, and the path of the field. Never contains a secret."""
+    """Describes the secrets of one rule in one field: the rule, the action, and the path of the field. It never contains a secret."""
 
     rule: str
     action: Action
@@ -117,7 +117,7 @@ class Guard:
         return cleaned
 
     def mask_model_text(self, text: str, place: str, session_id: str) -> str:
-        """Return a model's text in the form in which it may be stored. Count its secrets, and log them as `record` does.
+        """Return a model's text in the form in which it may be stored. Count its secrets, and log warnings as `record` does.
 
         Args:
             text: the text.
@@ -130,13 +130,13 @@ class Guard:
         return cleaned
 
     def mask_text(self, text: str) -> str:
-        """Replace all secrets in a text that people read, such as an error or a log line, whatever `action` is."""
+        """Replace all secrets in a text that people read, such as an error or a log line. The guard's action does not matter."""
         for redactor in (self.redaction, self.watch):
             text = redactor.redacted(text) if redactor else text
         return text
 
     def mask_value(self, value: Any) -> Any:
-        """Replace all secrets in a JSON value, whatever `action` is."""
+        """Replace all secrets in a JSON value. The guard's action does not matter."""
         for redactor in (self.redaction, self.watch):
             value = redactor.redacted_value(value) if redactor else value
         return value
@@ -154,7 +154,10 @@ class Guard:
             raise
 
     def record(self, findings: Sequence[Finding], session_id: str) -> None:
-        """Count secrets in a text that was stored. Log a warning for secrets that were stored (`warn`), or that could not be blocked."""
+        """Count the secrets of a text that was stored.
+
+        Log a warning for a secret if it was stored because the action is `warn`, or redacted because it could not be blocked.
+        """
         for finding in findings:
             self.counts[finding.rule, finding.action] += finding.times
             if finding.action == "warn" or finding.forced:
@@ -190,7 +193,7 @@ class Sweep:
     def clean_text(self, text: str, place: str, *, sent: bool) -> str:
         """Return a text without secrets.
 
-        With the action `warn`, the guard's secrets remain in the text.
+        If the action is `warn`, secrets that only the guard finds remain in the text.
 
         Args:
             text: the text.
@@ -256,7 +259,7 @@ class Sweep:
         return call if cleaned_call == call else cleaned_call
 
     def _apply(self, process: _Process, value: Any, place: str, sent: bool) -> Any:  # noqa: FBT001
-        """Apply a redactor's method (`process`) to a value: first that of redaction, then that of the guard."""
+        """Apply the method `process` of `Redactor` to a value: first with the redactor of redaction, then with that of the guard."""
         guard = self._guard
         if guard.redaction is not None:
             value = self._process(process, guard.redaction, value, Finding("", "redact", place))

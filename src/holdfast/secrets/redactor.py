@@ -1,8 +1,8 @@
 """Find secrets in a text, and replace each with the marker `[REDACTED:label]`.
 
-Every character that any rule finds is removed. Overlapping and adjacent hits become one hit. Its label is that of the hit that starts
-first, or of the longest one if several start there. Existing markers are never part of a hit. A text is searched again until nothing is
-found. So redacting a text twice has the same result as redacting it once.
+Every character that any rule finds is removed. Overlapping and adjacent hits become one hit. Its label is the label of the hit that starts
+first. If several hits start there, the longest one decides. Existing markers are never part of a hit. A text is searched again until nothing
+is found. So redacting a text twice has the same result as redacting it once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ROUNDS: Final = 16
 _MIN_CHARS: Final = 7
 """Minimum number of characters of a text in which a built-in rule can match."""
 _NAMED_CHARS: Final = 4
-"""Minimum number of characters of a value that may be a secret because of its name. `on` and `12` are too short."""
+"""Minimum number of characters of a value that may be a secret because of its key, such as `password`. `on` and `12` are too short."""
 _NUMBER_CHARS: Final = 8
 """Minimum number of characters of a number that may be a secret."""
 _SECRET_NAMES: Final = re.compile(r"key|pwd|pw|pass|token|secret", re.IGNORECASE)
-"""Parts of a value's name by which built-in rules recognize that the value is a secret."""
+"""Matches the parts of a key by which built-in rules recognize that the key's value is a secret."""
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]{7,}+', re.DOTALL)
 """Pattern of a JSON string, or of a JSON number with at least eight characters."""
 _COLON: Final = re.compile(r"\s*+:")
@@ -129,7 +129,7 @@ class Redactor:
     def redacted_json(self, text: str, found: Counter[str] | None = None) -> str:
         """Replace the secrets in a JSON text. The result is valid JSON, and all other bytes are unchanged.
 
-        Each string and each number is searched alone, and together with its name. Text that is not valid JSON is redacted as other text.
+        Each string and each number is searched alone, and again together with its key. Text that is not valid JSON is redacted as plain text.
         """
         try:
             msgspec.json.decode(text)
@@ -210,7 +210,7 @@ class Redactor:
         return make_marker(hits[0].rule)
 
     def _find_all(self, text: str) -> list[Hit]:
-        """Return the hits of all rules in a text. They may overlap, and are not in order."""
+        """Return the hits of all rules in a text. The hits may overlap, and are not in order."""
         if len(text) < self._min_chars:
             return []
         folded = text.lower()

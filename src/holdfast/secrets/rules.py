@@ -41,9 +41,9 @@ class Rule(msgspec.Struct, frozen=True):
     spans: Callable[[str], Iterator[Span]]
     """Yields the start and end of each secret in a text, in any order. No span is empty."""
     signs: tuple[str, ...] = ()
-    """Lowercase strings. A text is only searched if it contains one of them in upper or lower case. Empty: every text is searched."""
+    """Lowercase strings, compared without regard to case. A text is only searched if it contains one of them. Empty: every text is searched."""
     word: int = 0
-    """Minimum length of the longest word in a text, where words end at white space. A text with shorter words is not searched."""
+    """A text is only searched if one of its words has at least this many characters. Words are separated by white space."""
 
 
 # -- Holdfast's own ------------------------------------------------------------
@@ -137,7 +137,7 @@ def is_library_installed() -> bool:
 
 
 def load_builtin_rules(ids: tuple[str, ...]) -> list[Rule]:
-    """Return the built-in rules with these ids. Raise `MissingExtra` if one of them needs the library, and it is not installed."""
+    """Return the built-in rules with these ids. Raise `MissingExtra` if a rule needs the library and the library is not installed."""
     own = [_make_own_rule(*row) for row in _OWN if row[0] in ids]
     return own + [_load_library_rule(*row) for row in LIBRARY_RULES if row[0] in ids]
 
@@ -193,8 +193,8 @@ def _find_whole_words(patterns: list[re.Pattern[str]], text: str) -> Iterator[Sp
 def _get_secret_span(match: re.Match[str]) -> Span:
     """Return the span of the secret in a match.
 
-    It is the group `secret`, if the pattern has one. If not, it is the last group that is at least `_MIN_GROUP_CHARS` long or at the end of
-    the match; other groups are only prefixes. Without such a group, it is the whole match.
+    If the pattern has a group `secret`, the secret is that group. Otherwise it is the last group that is at least `_MIN_GROUP_CHARS` long or
+    at the end of the match; other groups are only prefixes. If there is no such group, it is the whole match.
     """
     names: Any = match.re.groupindex
     if "secret" in names:
@@ -206,7 +206,8 @@ def _get_secret_span(match: re.Match[str]) -> Span:
 
 
 _MIN_GROUP_CHARS: Final = 16
-"""Minimum number of characters of a group that can be the secret anywhere in a match. A shorter group must be at its end."""
+"""A group with at least this many characters can be the secret wherever it is in a match. A shorter group only can if it is at the match's
+end."""
 
 
 def _find_word_end(text: str, at: int) -> int:
@@ -217,7 +218,8 @@ def _find_word_end(text: str, at: int) -> int:
 ALL: Final = "all"
 _LABEL: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PROBE_CHARS: Final = 1_000
-"""Length in characters of the texts on which a new pattern is tried. It is enough to detect a search that is worse than quadratic."""
+"""Length in characters of the texts on which a new pattern is tried. Longer texts are not needed to detect a search whose time is worse than
+quadratic."""
 _MAX_PROBE_CHARS: Final = 24
 
 
