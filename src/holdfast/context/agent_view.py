@@ -13,8 +13,8 @@ first is indented, whatever kind of line break precedes it, so that no quoted li
 message as a user message: it is never the task, the current message or an instruction.
 
 Agents that run in parallel write in branches, for example `panel.optimist` and `panel.pessimist`; each entry stores its branch. An agent
-sees its own branch, the branches that enclose it and the branches inside it, but no others. The decision about a unit depends on that unit
-only, so a view gets the same result whether it adds a log at once or in pieces.
+sees its own branch, the branches that enclose it and the branches inside it, but no others. How a unit is shown depends on that unit only, so
+a view gets the same result whether it adds a log at once or in pieces.
 """
 
 from __future__ import annotations

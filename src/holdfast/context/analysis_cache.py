@@ -29,7 +29,7 @@ class AnalysisCache:
         self.size = 0
 
     def get(self, key: bytes) -> Any:
-        """Return the cached analysis with this key; None if there is none. The caller must not modify it."""
+        """Return the cached analysis with this key, which the caller must not modify. Return None if there is none."""
         with self._lock:
             found = self._entries.get(key)
             if found is None:

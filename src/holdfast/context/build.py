@@ -410,8 +410,8 @@ def build(
         request: strategy, budget and the other inputs.
         state: the saved state of the view; None if there is none.
         kept: the entries that `state.keep` names.
-        entries: the live entries (not removed by an edit or a rewind) from the state's frontier on. Without a state, all live entries; with
-            `live`, those that `make_summarized_view` needs.
+        entries: live entries, which are those not removed by an edit or a rewind. With a state: those from its frontier on. Without a state
+            but with `live`: those that `make_summarized_view` needs. Without both: all live entries.
         live: the view's current summary. It is only used if `state` is None.
         anchor: `seq` of the task anchor. It is only used together with `live`.
 
@@ -437,7 +437,7 @@ def draft(
 
 
 def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> Draft:
-    """Return the first draft that fits: the complete one, or one without recall reserve, introduction or both.
+    """Return the first draft that fits: the complete one, or one without the recall reserve, the introduction or both.
 
     A prompt without recalled text or introduction is better than a failed call.
     """
@@ -450,7 +450,7 @@ def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> 
 
 
 def _iter_fallbacks(request: Request) -> Iterator[Request]:
-    """Yield the request, then the request without recall reserve, without introduction, and without both."""
+    """Yield the request, then the same request without the recall reserve, without the introduction, and without both."""
     yield request
     spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
     if spare is not None:
@@ -513,7 +513,9 @@ def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhe
 
 
 def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int) -> PlacedBlock | None:
-    """Return the recalled block and its index, just before the current user message; None without a block or current user message.
+    """Return the recalled block, with its index just before the current user message.
+
+    Return None if nothing is recalled, or if the prompt has no current user message.
 
     Args:
         request: the inputs of the build, with the items to recall.

@@ -2,7 +2,7 @@
 
 The beginning and the end of a text are kept. A note between them says how much is missing and where the complete text is. In tool calls,
 the strings inside the arguments are shortened too. Shortened arguments remain valid JSON, with a first key that says that they were cut.
-Media and long unknown fields cannot be shortened: a text that names them replaces them.
+Media and long unknown fields cannot be shortened. They are replaced by a text that names them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from holdfast.domain.messages import Content, Message, Part, ToolCall
 MIN_CUT = 128
 """Minimum size of a cut message, in tokens. Strategies with a digest use a smaller one for small token limits; see `compute_cut_floor`."""
 LEAST_CUT, FLOOR = 32, 8
-"""With a digest, which repeats the facts that were cut, the minimum size is 1/`FLOOR` of the window's token limit.
+"""If the strategy has a digest, which repeats the facts that were cut, a cut message has at least 1/`FLOOR` of the window's token limit.
 
-It is at least `LEAST_CUT` tokens, most of which are the note, and at most `MIN_CUT`. If it were always `MIN_CUT`, three cut messages would
-leave a window of 512 tokens no space for the digest."""
+This minimum is never less than `LEAST_CUT` tokens, most of which are the note, and never more than `MIN_CUT`. If it were always `MIN_CUT`,
+three cut messages would leave no space for the digest in a window of 512 tokens."""
 USERS_LEAST = 48
 """Minimum size of a cut user message, in tokens, even if other messages may be cut to `LEAST_CUT`. A digest repeats a user's words less
 completely."""
@@ -174,7 +174,9 @@ _Made = Callable[[float], Message]
 
 
 def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Message:
-    """Return the largest message that fits, made by the first function that can make one; otherwise the smallest message of all.
+    """Try functions in order, and return the largest message that fits, made by the first function that can make one that fits.
+
+    If no function can, return the smallest message that any of them makes.
 
     Args:
         families: functions that shorten the message in different ways, the preferred one first.
@@ -191,7 +193,7 @@ def _find_fitting(families: Sequence[_Made], tokens: int, count: Count) -> Messa
 
 
 def _find_largest(made: _Made, tokens: int, count: Count) -> Message:
-    """Return approximately the largest message of `made` that fits; `made(0.0)` if none fits.
+    """Return approximately the largest message that `made` returns and that fits. If none fits, return `made(0.0)`.
 
     The first fraction tried is small, because counting the tokens of megabytes of text is slow. The next fractions are found by linear
     interpolation between counted messages. If that does not converge soon, bisection continues.
@@ -297,7 +299,7 @@ def _cut_strings(arguments: str, share: float, whole: str) -> str:
 
 
 def _cut_as_text(arguments: str, share: float, whole: str) -> str:
-    """Return a JSON object that contains arguments as one cut text. Used if they are not JSON, or have too many short values."""
+    """Return a JSON object that contains a call's arguments as one cut text. Used if they are not JSON, or have too many short values."""
     text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
     return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 
@@ -313,7 +315,7 @@ def _shrink_value(value: Any, share: float, whole: str) -> Any:
 
 
 def _cut_text(text: str, share: float, whole: str) -> str:
-    """Return `text` with its middle replaced by a note; unchanged if that would not be shorter.
+    """Return `text` with its middle replaced by a note. If the result would not be shorter, return `text` unchanged.
 
     Args:
         text: the text.

@@ -49,9 +49,9 @@ class Thought(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_thoughts(message: Message) -> list[Thought]:
-    """Return the reasoning of `message`, from its content parts or else from one field.
+    """Return the reasoning of `message`, from its content parts or, if these contain none, from one other field.
 
-    Only one place is read, because clients that send reasoning in several places repeat the same text.
+    Only one of them is read, because clients that send reasoning in several fields repeat the same text.
     """
     content = message.content if isinstance(message.content, tuple) else ()
     parts = [parse_thought(part) for part in content if part.type in THINKING]
@@ -328,7 +328,8 @@ def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
 def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
     """Return the messages with distinct tool-call ids.
 
-    Some recorded conversations use an id several times. The second call with an id gets a numeric suffix, and so do the results after it.
+    Some recorded conversations use an id several times. The second call with an id gets a numeric suffix. The results after that call get the
+    same suffix.
     """
     used: set[str] = set()
     renamed: dict[str, str] = {}

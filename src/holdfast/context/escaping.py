@@ -4,7 +4,7 @@ Holdfast adds text of its own to a working set: a digest, a summary, the recalle
 text quotes users, tools and models. Three measures keep Holdfast's words and the quotes apart:
 
 - Every text that Holdfast adds contains the session's **marker**, eight letters after a `#`. The marker is derived from a secret of the
-  store, so no user, tool or client can know or compute it. It stays the same for the lifetime of the session.
+  store, so no user, tool or client can know or compute the marker. It stays the same for the lifetime of the session.
 - Quoted text is escaped: everything in it that could look like a part of the prompt is rewritten in a readable form. These are tokens of
   chat templates, labels like Holdfast's, speaker names at the beginning of a line, invisible characters, characters that reverse the
   writing direction, and the marker itself.
@@ -246,7 +246,7 @@ _INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
 
 
 def _show_hidden(found: re.Match[str]) -> str:
-    """Return a readable escape of the first of some hidden characters, with their number; unchanged if they are allowed joiners."""
+    """Return a readable escape for a run of hidden characters: the first one, and their number. Allowed joiners are returned unchanged."""
     run = found.group()
     if all(character in _JOINERS for character in run) and _is_joined(found, len(run)):
         return run

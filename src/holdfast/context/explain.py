@@ -178,7 +178,7 @@ def describe_recalled(
 
 
 def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """Return the first of `ids`, as many as fit into `RECALLED_BYTES`."""
+    """Return as many of the first `ids` as fit into `RECALLED_BYTES`."""
     kept, room = list[str](), RECALLED_BYTES
     for one in ids:
         room -= len(one.encode(errors="surrogatepass"))
@@ -189,7 +189,7 @@ def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def limit_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the options of a strategy as a record has them; None if they are too large for it."""
+    """Return the options of a strategy for a `BuildRecord`, or None if they need more than `OPTIONS_BYTES`."""
     return dict(options) if not options or len(msgspec.json.encode(options)) <= OPTIONS_BYTES else None
 
 
@@ -301,7 +301,7 @@ class Gap(NamedTuple):
 
 
 def _find_frontier(window: Window) -> int:
-    """Return the lowest `seq` from which on all entries that the view sees are sent."""
+    """Return the lowest `seq` such that the entry with this `seq` and all later entries are sent, as far as the view sees them."""
     first = window.units[0].first if window.units else 0
     return first if window.outside is None else max(first, window.outside.before)
 
@@ -329,13 +329,13 @@ def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) 
 
 
 def _iter_unseen(gap: Gap) -> Iterator[Run]:
-    """Yield a run for entries after the frontier that are not sent. The view does not see them: there is no other possible reason."""
+    """Yield a run for entries after the frontier that are not sent. The only possible reason is that the view does not see them."""
     if gap.after > gap.before:
         yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.after - gap.before)
 
 
 def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
-    """Yield runs for a gap before the frontier: first entries too old for the strategy to see, then summarized ones, then the others."""
+    """Yield runs for a gap before the frontier: first for entries too old for the strategy to see, then for summarized ones, then for others."""
     if gap.after <= gap.before:
         return
     summary, outside, place, before = window.summary, window.outside, gap.first, gap.before

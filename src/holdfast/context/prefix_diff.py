@@ -126,7 +126,7 @@ class PrefixBreak(NamedTuple):
     message: int
     """Index of the first message that differs."""
     seq: int | None
-    """`seq` of the entry of that message. None for a system message, for a compaction, and if the prompt ends there."""
+    """`seq` of the entry of that message. None if the message is a system message or a compaction, or if the prompt has no message there."""
     why: str
 
 

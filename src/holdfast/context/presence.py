@@ -1,7 +1,7 @@
 """Find out if a prompt contains a message of the log completely, in part or not at all, in which block, and why.
 
-If a message is not sent completely, its words are searched in the text of all compactions, the introduction and the recalled block. Nothing
-here depends on how such a block was made, so new kinds of compaction need no change here.
+If a message is not sent completely, its words are searched in the text of all compactions, the introduction and the recalled block. This module
+does not depend on how such a block was made, so new kinds of compaction need no change here.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PromptContents:
 
 
 def _explain_absence(entry: Entry) -> Presence | None:
-    """Return why no prompt contains the entry's content; None if it is a message of the live path."""
+    """Return why no prompt contains the entry's content. Return None if the entry is a live message, which no edit or rewind has removed."""
     if entry.is_note:
         return Presence("no", "note", "a note, which is never sent")
     if entry.erased:
@@ -245,7 +245,7 @@ def _find(phrase: str, text: str, flat: str, marker: str) -> str:
 
 
 def _find_ends(said: str, sent: str, marker: str) -> list[str]:
-    """Return the beginning and the end of a message, as far as its shortened form contains them.
+    """Return as much of the beginning and of the end of a message as its shortened form contains.
 
     Args:
         said: the text of the message.
@@ -272,7 +272,7 @@ def _find_longest_start(text: str, within: str) -> str:
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
-    """The first recorded prompt that no longer contained a complete message."""
+    """The first recorded prompt that no longer contained a message completely."""
 
     turn_id: int
     timestamp: int
@@ -282,13 +282,15 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
 
 
 class DepartureLog:
-    """Finds, for each message, the prompt since which it is no longer sent completely. `note` must get the prompts of a view, oldest first.
+    """Finds, for each message, the first prompt that no longer contained the message completely.
+
+    Call `note` with each prompt of a view, oldest first. If a later prompt contains the message completely again, the search starts over.
 
     Args:
         seqs: `seq` of each message to look for.
 
     Attributes:
-        found: by `seq`, the messages that an earlier prompt contained completely and the last one does not.
+        found: by `seq`, that prompt for each message that an earlier prompt contained completely and the last one does not.
     """
 
     def __init__(self, seqs: Collection[int]) -> None:
@@ -297,7 +299,7 @@ class DepartureLog:
         self.found: dict[int, Departure] = {}
 
     def note(self, call: ModelCall, built: WorkingSet) -> None:
-        """Process the next prompt: that of a recorded model call, rebuilt as a working set."""
+        """Process the next prompt, which is the prompt of a recorded model call, rebuilt as a working set."""
         if not self._seqs:
             return
         whole = built.window.list_whole_seqs() - built.refused.keys()
@@ -311,7 +313,7 @@ class DepartureLog:
 
 
 def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) -> Departure | None:
-    """Return the first model call whose prompt had its frontier after a message; None if there is none.
+    """Return the first model call whose prompt had its frontier (the beginning of its tail) after a message; None if there is none.
 
     Args:
         calls: recorded calls with the records of their prompts, oldest first.
@@ -328,7 +330,7 @@ def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) 
 
 
 CLOSE_ENOUGH: Final = 0.05
-"""Accepted error of the budget that `find_least_budget` returns, as a fraction of it."""
+"""Accepted error of the budget that `find_least_budget` returns, as a fraction of that budget."""
 ROUND: Final = 10
 """Budgets are tried in multiples of this number of tokens."""
 STEPS: Final = 4

@@ -43,7 +43,7 @@ _CHARS: Final = 16
 """Assumed maximum of characters in one token. Long texts are cut accordingly before their tokens are counted."""
 _TRIES: Final = 6
 SESSION_SHARE: Final = 8
-"""1/`SESSION_SHARE` of the conversation's budget is reserved for passages recalled from the session itself."""
+"""The fraction 1/`SESSION_SHARE` of the conversation's budget is reserved for passages recalled from the session itself."""
 SESSION_MOST: Final = 1_000
 """Most tokens of the passages recalled from the session itself."""
 SESSION_WORTH: Final = 200
@@ -152,8 +152,8 @@ class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     searched: bool = False
     """True if an earlier model call of the same turn searched everything, including the session itself."""
     spare: bool = False
-    """True to reserve no tokens, because the conversation needs all of them. The block then only gets tokens that the conversation
-    leaves."""
+    """True to reserve no tokens, because the conversation needs all of them. The block then only gets tokens that the conversation does not
+    use."""
 
     def get_wanted_tokens(self, left: int) -> int:
         """Return the most tokens of the block.

@@ -2,11 +2,11 @@
 
 Without a rating, the importance of a unit is computed from the values in its text (identifiers, dates, numbers, words):
 
-- A value counts by its form: identifiers count most, then dates, numbers and words. Plain words count more in the user's messages.
-- It counts more if it was used again, especially if that was lately.
-- It counts more if its key is the name of an argument of some call.
-- It counts little if other remaining units contain it too.
-- Each further value of the same form in a unit counts less, and the sum is divided by a power of the unit's size. A listing therefore does
+- A value is worth more or less by its form: identifiers most, then dates, numbers and words. Plain words are worth more in the user's messages.
+- A value is worth more if later messages used it again, especially if they did so recently.
+- A value is worth more if its key is the name of an argument of some tool call.
+- A value is worth little if other remaining units contain it too.
+- Each further value of the same form in a unit is worth less, and the sum is divided by a power of the unit's size. A listing therefore does
   not displace short messages with specific content.
 
 Only form and position matter, never meaning. The rating works the same for prose and code, logs and JSON, in any script.
@@ -38,8 +38,8 @@ Plain words have less worth than in a digest, because a unit contains many of th
 USERS_WORD = 0.3
 """Minimum worth of a word of the user, because instructions and corrections consist mostly of plain words."""
 CROWD, USERS_CROWD, CROWDING = 1.5, 10.0, 1.5
-"""The worth of each further value of one form in a unit is divided by `(1 + before / CROWD) ** CROWDING`, where `before` values count
-already.
+"""The worth of each further value of one form in a unit is divided by `(1 + before / CROWD) ** CROWDING`. `before` is the number of values of
+this form in the unit that are worth more, without the best one.
 
 A listing of any length is therefore worth about as much as a few of its rows. For users' messages `USERS_CROWD` replaces `CROWD`, because
 users repeat what matters to them."""
@@ -49,7 +49,8 @@ MOST_USED = 4
 ASKED = 3.0
 """Factor for a value whose key is the name of an argument of some call."""
 HALF_LIFE, OLD = 16, 0.5
-"""The worth of a value falls with the number of messages since its last use: with the half-life `HALF_LIFE`, towards the fraction `OLD`."""
+"""The worth of a value falls with the number of messages since its last use. `HALF_LIFE` is the half-life in messages. `OLD` is the fraction of
+the worth that always remains."""
 UNIT_HALF_LIFE, OLD_UNIT = 150, 0.35
 """The worth of a unit falls with the number of messages after it in the same way, because work moves on to other subjects."""
 SOURCE, ELSEWHERE = 0.25, 0.1
@@ -69,7 +70,7 @@ POWER, HEADING = 0.7, 20
 SCALE = 4.0
 """Factor that spreads the importance of most units around 0.5, the middle of the range that callers' ratings have too."""
 FAILURE = 400
-"""A result with at most this many characters that mentions an error counts as a failed call."""
+"""A tool result is treated as the result of a failed call if it mentions an error and has at most this many characters."""
 RUN, DENSE_FROM = 6, "\u0e00"
 """In scripts from the code point `DENSE_FROM` (Thai) on, a longer run of letters than `RUN` is not a single word: most have no spaces
 between words."""
@@ -139,7 +140,7 @@ class Signals:
             self._last[word] = unit.last
 
     def _weigh(self, at: int, unit: _UnitSignals, asked: set[str], now: int) -> None:
-        """Compute the worth of a unit and of each of its values. Of the values with the same form, each next best one counts less.
+        """Compute the worth of a unit and of each of its values. Of values with the same form, each one is worth less than the one before.
 
         Args:
             at: index of the unit.
@@ -281,7 +282,7 @@ def compute_target(room: int) -> float:
 def rate_units(units: Sequence[Unit]) -> list[float]:
     """Return the importance of each of `units`, from 0 to 1, as long as none is evicted.
 
-    If a caller or a scorer rated messages of a unit, this is their highest rating. Otherwise it is computed from the text.
+    If a caller or a scorer rated messages of a unit, the importance is the highest of these ratings. Otherwise it is computed from the text.
 
     Args:
         units: all units of the window in order.
@@ -332,7 +333,7 @@ _Ranked = tuple[float, int]
 
 
 class _Queue:
-    """Yields the units that may be evicted, the least important first. Each yielded unit counts as evicted.
+    """Yields the units that may be evicted, the least important first. Each yielded unit is treated as evicted from then on.
 
     A value in two units matters little until only one of them remains, so evicting a unit can make others more important. The importance of
     a unit is therefore computed again before it is yielded. If it has risen, the unit goes back into the queue.
@@ -364,9 +365,10 @@ class _Queue:
 
 
 def _iter_restorable(units: Sequence[Unit], removed: Sequence[_Ranked]) -> Iterator[int]:
-    """Yield the indexes of evicted units that may be restored if evicting the last one freed more tokens than needed.
+    """Yield the indexes of evicted units that may be restored if the last eviction freed more tokens than needed.
 
-    These are nearly as important as the last one, and the most important comes first. Units that callers or scorers rated are not restored.
+    These units are nearly as important as the one evicted last. The most important comes first. Units that callers or scorers rated are not
+    restored.
 
     Args:
         units: all units of the window.

@@ -420,7 +420,7 @@ MODEL_STRATEGIES: Final = frozenset({"summary_buffer"})
 FREE_STRATEGIES: Final = tuple(name for name in STRATEGIES if name not in MODEL_STRATEGIES)
 """Strategies that call no model."""
 _BUDGETED: Final = "token_window"
-"""Strategy that replaces one without a `budget` key if the request, the API key or the agent has a budget."""
+"""Strategy that is used in place of a strategy without a `budget` key if the request, the API key or the agent has a budget."""
 
 
 class RequestSettings(msgspec.Struct, frozen=True):

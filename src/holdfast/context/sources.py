@@ -1,4 +1,4 @@
-"""For each message of a working set: the log entries that it comes from, so that callers can send their own objects instead."""
+"""Find the log entries from which each message of a working set was made, so that callers can send their own message objects instead."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ from holdfast.limits import FACT_DROPS, FACT_PINS
 from holdfast.recall.terms import extract_terms
 
 LEAST_EVIDENCE: Final = 2.7
-"""Minimum evidence that one statement corrects another, before the logarithm of the number of statements is added to it.
+"""Minimum evidence that one statement corrects another. The logarithm of the number of statements is added to this minimum.
 
-Evidence is the sum of the logarithms of how rare the shared words are. More is needed among many statements, because more of them have
-words in common by chance."""
+Evidence is a sum over the words that both statements have: the logarithm of how rare each word is. Among many statements more evidence is
+needed, because more of them have words in common by chance."""
 SAME_KIND: Final = 3.0
 """Evidence that is added if both statements have a value of the same kind, such as a time or a day, and the values differ."""
 NO_VALUE: Final = 2.0
@@ -149,11 +149,11 @@ class _Index:
 def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after: Collection[Value]) -> float:
     """Return the evidence that one sentence corrects an earlier one.
 
-    Common values count only if the sentences also have words in common, or if the later one changes a value.
+    Values that both sentences have are evidence only if the sentences also have words in common, or if the later one changes a value.
 
     Args:
-        topic: sum of the rarities of their common words.
-        same: rarity of each common value.
+        topic: sum of the rarities of the words that both sentences have.
+        same: rarity of each value that both sentences have.
         before: values of the earlier sentence.
         after: values of the later sentence.
     """
@@ -284,7 +284,7 @@ _decoder = msgspec.json.Decoder(Candidates)
 
 @lru_cache(maxsize=8)
 def decode_candidates(saved: bytes) -> Candidates:
-    """Decode saved candidates. The caller must not modify them. Cached, because each eviction needs the same ones several times."""
+    """Decode saved candidates. The caller must not modify the result, which is cached because each eviction needs it several times."""
     return _decoder.decode(saved)
 
 
@@ -437,7 +437,7 @@ def _find_statements(window: Window, unit: Unit) -> Sequence[Statement]:
 
 
 def collect_facts(window: Window) -> list[Fact]:
-    """Return all known statements of the user in the order of the log: those of evicted messages and of messages that are still sent.
+    """Return all known statements of the user, from evicted messages and from messages that are still sent, in the order of the log.
 
     A statement is not reported as being in the prompt if only a digest or a summary repeats its words.
     """

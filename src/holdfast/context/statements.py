@@ -4,8 +4,8 @@ Quoted and pasted text is removed from a message, and the rest is split into sen
 The weights come from a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). In these,
 people want a full sentence of a longer message remembered more often than a first sentence, an only sentence, or a question.
 
-The weight of a sentence's length was set by hand to less than the learned value, so that short instructions are kept. This loses one
-statement in a hundred.
+The weight of a sentence's length was set by hand to less than the learned value, so that short instructions are kept. The price is that one
+statement in a hundred is lost.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -291,7 +291,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "health": 1.2,
     "passing": -1.5,
 }
-"""Log odds that a cue of each category adds. A category counts at most twice in a sentence.
+"""Log odds that a cue of each category adds. At most two cues of a category are counted in a sentence.
 
 The last two weights were set by hand: `health` is for facts that concern a person's health, `passing` for what matters only at the
 moment."""

@@ -39,7 +39,7 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 
 RECENT_LEAST = 0.5
-"""An eviction does not reduce the tail below this fraction of `target` times the token limit that remains without the digest."""
+"""Lower bound for an eviction. The tail keeps at least `RECENT_LEAST * target * (token limit - tokens of the digest)` tokens."""
 REPLY_PART, REPLY_LEAST_ROOM = 8, 768
 """Limits for keeping the assistant's last reply when the newest user message needs nearly the whole window.
 
@@ -149,7 +149,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return window if self.condense else window.without_digest()
 
     def apply_summary(self, window: Window, summary: Compaction) -> Window:
-        """Return the window with a model's summary in place of the units that it covers. The task anchor is cut to its share."""
+        """Return the window with a model's summary in place of the units that it covers. The task anchor is cut to `ANCHOR_SHARE`."""
         window = window.drop_through(summary.last)
         if self.facts:
             window = add_facts(window, window.room.tokens - window.head_tokens)
@@ -223,11 +223,13 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return compute_cut_floor(window.room.tokens) if self.condense else MIN_CUT
 
     def _compute_goal(self, room: int, digest_tokens: int) -> int:
-        """Return the most tokens of the tail after an eviction: `target` minus the tokens of the blocks, but at least `RECENT_LEAST` of it.
+        """Return the most tokens of the tail after an eviction.
+
+        It is the share `target` of the token limit, minus `digest_tokens`, but not less than the lower bound that `RECENT_LEAST` sets.
 
         Args:
             room: the token limit.
-            digest_tokens: tokens of the digest and, in part, of the user's statements.
+            digest_tokens: tokens of the digest and a part of the tokens of the user's statements.
         """
         target = self.target or 0.0
         return max(int(target * room) - digest_tokens, int(target * (room - digest_tokens) * RECENT_LEAST))

@@ -123,7 +123,7 @@ CLEARED_NOTE = "[result of {tool} cleared: {tokens} tokens, message {seq} of the
 LOADABLE_NOTE = "[result of {tool} cleared: {tokens} tokens; {whole} gives it back{tag}]"
 """Text that replaces a cleared result if the model can load the result again. It names the call that loads it."""
 LEAST_CLEARED = 48
-"""Smallest result that is cleared, in tokens. The note that replaces it takes about half as many."""
+"""Smallest result that is cleared, in tokens. The note in its place takes about half as many tokens."""
 
 
 class Clearing(msgspec.Struct, frozen=True, kw_only=True):

@@ -143,7 +143,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def plain(self) -> bool:
-        """True if the unit needs no conversion: a message that is not a result, or a reply with a single call and its result."""
+        """True if the unit's messages can be sent unchanged. It is a message that is not a result, or a reply with a single call and its result."""
         if self.overrides is not None:
             return False
         if len(self.entries) == 1:

@@ -26,8 +26,7 @@ IDENTIFIER, NUMBERED, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, 
     0.7,
     0.6,
 )
-"""Weights of values by their form. They were tuned on recorded sessions (those of half of the tasks) and on invented sessions of other
-kinds."""
+"""Weights of values by their form. They were tuned on the recorded sessions of half of the tasks, and on invented sessions of other kinds."""
 LEAST_NAME = 4
 """A word with digits is an identifier if it has at least this many characters: `s3` or `1st` hardly identifies anything."""
 LONG_NUMBER = 7

@@ -186,7 +186,8 @@ class Window:
         anchored: True if the task anchor must stay; False if it is an ordinary unit.
         outside: the older part of the log that the strategy does not see; None if it sees the whole log.
         beyond: the last entry of the log if the agent does not see it; otherwise None.
-        standing: for each system message in force, the `seq` of its unit's first entry. It is in force until a later one replaces it.
+        standing: for each system message in force, the `seq` of its unit's first entry. A system message is in force until a later one
+            replaces it.
         left_out: the newest units that no prompt contains, oldest first, at most `LEFT_OUT_EXPLAINED`.
         analysed: cached analyses of units by the `seq` of their first entry. Windows derived from each other share it.
         refused: by `seq` of a refused message, the reason of each upstream that refused it, by the upstream's name.
