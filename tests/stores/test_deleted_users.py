@@ -69,12 +69,14 @@ def _has(rows: list[Any]) -> bool:
 
 
 async def test_the_name_of_a_deleted_user_is_removed_everywhere(shared_url: str) -> None:
-    """Sessions, shared state, artifacts, memories with recalls and diary, and searches."""
+    """Sessions, shared state, artifacts, records, memories with recalls and diary, and searches."""
     async with holdfast.open(shared_url, life=STILL) as hf:
         session = await hf.session("s", user_id=NAME)
         await session.append([{"role": "user", "content": "Where is order 17?"}])
         await session.update(state={"user:k": 1})
         await session.artifacts.save("user:shared.txt", b"x")
+        for records in (session.records(NAME), hf.records("x", user_id=NAME)):
+            await records.put("k", NAME, ttl="1h")
         await hf.memories.remember("likes tea", user_id=NAME)
         await hf.memories.recall("tea?", user_id=NAME)
         await hf.memories.settled()

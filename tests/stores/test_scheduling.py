@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import MemoryDelta
+from holdfast.domain.record import TenantRef
 from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Increment
 from holdfast.recall.base import Document, Source, Space, Vectored
@@ -24,6 +25,8 @@ from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, 
 from tests.contract.keys import api_key
 from tests.contract.kit import REF, compaction, session, user
 from tests.contract.memory_kit import ANN, entry, memory, put
+from tests.contract.records import drop as drop_record
+from tests.contract.records import put as put_record
 
 OTHER = SessionRef("ann", "s2")
 OWN, NEW = ("acme", "ann", "s1", ""), ("acme", "ann", "s3", "")
@@ -83,6 +86,7 @@ async def store() -> AsyncIterator[Any]:
     await store.change_state("ann", {"k": 1}, timestamp=1)
     await store.change_state(None, {"k": 1}, timestamp=1)
     await put(store, memory())
+    await store.change_records(UserRef("ann"), [put_record("k", expires_at=9)], timestamp=1)
     await store.end(ending(1, OTHER))
     store.database = Overheard(store.database)
     yield store
@@ -143,6 +147,16 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
     "change_state of the tenant": (lambda store: store.change_state(None, {"k": 2}, timestamp=1), {"queue": TENANTS}),
     "drop_state": (lambda store: store.drop_state("ann"), {"queue": USERS, "scrub": True}),
     "drop_state of the tenant": (lambda store: store.drop_state(None), {"queue": TENANTS, "scrub": True}),
+    "change_records": (lambda store: store.change_records(REF, [put_record("k")], timestamp=1), {"queue": OWN}),
+    "change_records of a user": (
+        lambda store: store.change_records(UserRef("ann"), [drop_record("k")], timestamp=1),
+        {"queue": USERS, "scrub": True},
+    ),
+    "append with records": (
+        lambda store: store.append(REF, Append(timestamp=3, records=[put_record("k")])),
+        {"queue": OWN},
+    ),
+    "drop_records": (lambda store: store.drop_records(TenantRef()), {"queue": TENANTS, "scrub": True}),
     "add_key": (lambda store: store.add_key(api_key(2)), {}),
     "revoke_key": (lambda store: store.revoke_key("k1", timestamp=9), {}),
     "use_key": (lambda store: store.use_key("k1", timestamp=9), {}),
@@ -203,6 +217,9 @@ READS: dict[str, Call] = {
     "signals": lambda store: store.signals(ANN),
     "diary": lambda store: store.diary(ANN),
     "memory_owners": lambda store: store.memory_owners(),
+    "records": lambda store: store.records(REF, [put_record("k").name], now=1),
+    "list_records": lambda store: store.list_records(UserRef("ann"), ("agents",), now=1),
+    "record_namespaces": lambda store: store.record_namespaces(UserRef("ann"), now=1),
 }
 
 

@@ -52,7 +52,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     pending_deliveries: int = 0
     """Deleted sessions of which hooks must still be notified.
 
-    They are hidden. Their data is deleted after all hooks were notified. Their views, keys and media are not counted.
+    They are hidden. Their data is deleted after all hooks were notified. Their views, keys, media and records are not counted.
     """
 
     def __add__(self, other: Receipt) -> Receipt:

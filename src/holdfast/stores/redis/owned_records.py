@@ -173,7 +173,8 @@ class RecordMethods(Handle):
         (token,) = await self.database.fetch(((b"HGET", self._tenant_keys.record_tokens, b"\0" + member),))
         number = await self._drop_records(owner)
         if not isinstance(owner, SessionRef):
-            await self._discard(self._tenant_keys.record_owners, member, token)
+            await _discard(self, self._tenant_keys.record_owners, member, token)
+        await unlist_expiring(self, owner)
         return number
 
     @write_transaction(_resolve_owner_keys)
@@ -205,7 +206,7 @@ class RecordMethods(Handle):
                 pass
             swept += number
             if following is None:
-                await self._discard(tenant.record_expiries, member, token)
+                await _discard(self, tenant.record_expiries, member, token)
             else:
                 key = tenant.record_expiries
                 await self.database.nodes.call(key, (b"ZADD", key, b"XX", following, member))
@@ -225,11 +226,6 @@ class RecordMethods(Handle):
         gone = [place for place, score in due[:limit] if score <= now]
         _queue_deletion(tx, gone)
         return len(gone), due[len(gone)][1] if len(due) > len(gone) else None
-
-    async def _discard(self, key: bytes, member: bytes, token: bytes | None) -> None:
-        """Remove a member from one of the tenant's sorted sets, unless it was added again since its token was read."""
-        arguments = (b"\0" + member, token or b"")
-        await self.database.nodes.run(_DISCARD, [self._tenant_keys.record_tokens, key], arguments, once=False)
 
 
 # -- owners ----------------------------------------------------------------------
@@ -262,6 +258,25 @@ def _require_owner(tx: Transaction) -> None:
 
 def _parse_version(total: bytes | None) -> int:
     return int((total or b"0").removeprefix(_DROPPED))
+
+
+async def unlist_expiring(handle: Handle, owner: RecordOwner) -> None:
+    """Remove an owner from the tenant's list of those with records that expire, if none of its records does any more."""
+    tenant = handle.database.keys.tenant(handle.tenant)
+    member = _EXPIRING + _encode_owner(owner)
+    (token,) = await handle.database.fetch(((b"HGET", tenant.record_tokens, b"\0" + member),))
+    if token is None:
+        return
+    keys = _resolve_owner_keys(handle, owner)
+    (left,) = await handle.database.fetch(((b"ZCARD", keys.record_expiries),))
+    if not left:
+        await _discard(handle, tenant.record_expiries, member, token)
+
+
+async def _discard(handle: Handle, key: bytes, member: bytes, token: bytes | None) -> None:
+    """Remove a member from one of the tenant's sorted sets, unless it was added again since its token was read."""
+    tokens = handle.database.keys.tenant(handle.tenant).record_tokens
+    await handle.database.nodes.run(_DISCARD, [tokens, key], (b"\0" + member, token or b""), once=False)
 
 
 # -- reading -----------------------------------------------------------------

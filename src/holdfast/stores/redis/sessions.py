@@ -36,7 +36,7 @@ from holdfast.stores.redis.keys import ScopeKeys, decode_names, encode_name
 from holdfast.stores.redis.log import write_calls, write_entries
 from holdfast.stores.redis.matching import store_origins
 from holdfast.stores.redis.media import compute_totals, load_media_uses, store_media
-from holdfast.stores.redis.owned_records import count_records, write_record_changes
+from holdfast.stores.redis.owned_records import count_records, unlist_expiring, write_record_changes
 from holdfast.stores.redis.records import build_session
 from holdfast.stores.session_changes import (
     check_version,
@@ -137,15 +137,27 @@ class SessionMethods(Handle):
         tx.save_session(after, profile=True)
         return after
 
-    @write_transaction(resolve_session_keys)
     async def remove(
         self,
-        tx: Transaction,
         ref: SessionRef,
         *,
         expect: int | None = None,
         artifacts: int | None = None,
         records: int | None = None,
+    ) -> RemovalCounts | None:
+        removed = await self._remove(ref, expect=expect, artifacts=artifacts, records=records)
+        await unlist_expiring(self, SessionRef(ref.user_id, ref.id))
+        return removed
+
+    @write_transaction(resolve_session_keys)
+    async def _remove(
+        self,
+        tx: Transaction,
+        ref: SessionRef,
+        *,
+        expect: int | None,
+        artifacts: int | None,
+        records: int | None,
     ) -> RemovalCounts | None:
         await tx.read()
         if tx.record is None:
