@@ -1,6 +1,6 @@
-"""Several agents that answer in one turn: the part of each in the turn, its lock, and its turns to write to the log.
+"""Let several agents answer in one turn, in sequence or in parallel, without mixing their tool calls in the log.
 
-Providers require results directly after their calls. So an agent that has written calls is the only one that may write
+Providers require tool results directly after their calls. So an agent that has written calls is the only one that may write
 until all of these calls have results. The models of other agents continue meanwhile.
 """
 
@@ -21,33 +21,35 @@ T = TypeVar("T")
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of one agent in a turn in which several agents answer."""
+    """The role of one agent in a turn in which several agents answer."""
 
     step: str | None = None
-    """The agent's name, if other agents answer after it; the client receives none of this agent's text. None: this agent ends the reply."""
+    """The agent's name, if other agents answer after it; the client receives none of this agent's text. None: the agent ends the
+    reply.
+    """
     ends: bool = False
     """True if the agent's last write ends the turn."""
     joined: bool = False
     """True if the agent's text becomes part of a reply that several agents write together."""
     branch: str = ""
-    """The value of `Responder.branch`."""
+    """The path of the agent among agents that run in parallel: the value of `Responder.branch`."""
 
     def add_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return a message's metadata, with `step`, `branch` and `joined` added where they are set."""
+        """Return a message's metadata, with `step`, `branch` and `joined` added if they have a value."""
         own = {STEP: self.step, BRANCH: self.branch, JOINED: self.joined}
         added = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
         return added or None
 
 
 class WriteArbiter:
-    """Decides which of several agents in a turn may write to the log."""
+    """Decides which of several agents in a turn may write to the log at a time."""
 
     def __init__(self) -> None:
         self._holder: Branch | None = None
         self._changed = asyncio.Condition()
 
     async def append(self, branch: Branch, work: Callable[[], Awaitable[Appended]]) -> Appended:
-        """Run `work`, which writes for a branch, as soon as no other branch has calls without results."""
+        """Run `work`, which writes for a branch. If another branch has calls without results, wait for the results first."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._holder in (None, branch))
             appended = await work()
@@ -56,7 +58,7 @@ class WriteArbiter:
             return appended
 
     async def release(self, branch: Branch) -> None:
-        """Let other branches write. The given branch writes nothing more, even if its calls have no results."""
+        """Let other branches write. The given branch must not write any more, even if its calls have no results."""
         async with self._changed:
             if self._holder is branch:
                 self._holder = None
@@ -64,14 +66,15 @@ class WriteArbiter:
 
 
 class Branch(SessionLock):
-    """The part of one agent in the lock of a turn. It is interrupted only together with the turn, and ends with it.
+    """The lock of one agent that runs in parallel with others in a turn. The agent writes through the lock of the whole turn.
 
-    If the turn is interrupted, the task that started the branch cancels the task of the branch.
+    A branch is interrupted only together with the turn, and ends with the turn. If the turn is interrupted, the task that started
+    the branch cancels the task of the branch.
 
     Args:
         whole: the turn's lock, or the branch that contains this one.
         locks: the locks of the tenant's sessions.
-        arbiter: the turn's arbiter, which all of its branches share.
+        arbiter: the turn's arbiter, which all branches of the turn share.
     """
 
     def __init__(self, whole: SessionLock, locks: SessionLocks, arbiter: WriteArbiter) -> None:
@@ -81,16 +84,16 @@ class Branch(SessionLock):
         self._writes: set[asyncio.Task[Any]] = set()
 
     def check(self) -> None:
-        """Raise an error if the turn must not continue."""
+        """Raise `TurnInterrupted` or `TurnLost` if the turn must not continue."""
         self._whole.check()
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`. If this task is cancelled, `work` is cancelled too."""
+        """Return the result of `work`. If the current task is cancelled, `work` is cancelled too."""
         self.check()
         return await work()
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next item of `chunks`, or `END`."""
+        """Return the next item of `chunks`, or `END` if there is none."""
         chunk = await anext(chunks, END)
         self.check()
         return chunk
@@ -101,7 +104,10 @@ class Branch(SessionLock):
         task.add_done_callback(self._writes.discard)
 
     async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
-        """Write as soon as no other branch has calls without results. `last` is ignored: a branch never ends the turn."""
+        """Write through the turn's lock. If another branch has calls without results, wait for the results first.
+
+        `last` is ignored, because a branch never ends the turn.
+        """
         return await self._arbiter.append(self, lambda: self._append_whole(store, write))
 
     async def _append_whole(self, store: Store, write: Append) -> Appended:

@@ -59,8 +59,8 @@ class Engine:
 
     Attributes:
         delegate: runs an agent that another agent calls as a tool; see `holdfast.turns.delegation`. None: not available.
-        recalling: for each kind of recalled item, a function that returns the items that a new turn can recall; see
-            `holdfast.turns.recall`.
+        recalling: for each kind of recalled item, such as memories, a function that returns the items for the prompts of a turn;
+            see `holdfast.turns.recall`.
         failures: by error code, the number of times that an agent's failure message replaced a reply.
 
     Args:
@@ -70,16 +70,16 @@ class Engine:
         guard: masks or refuses secrets. `store` must already apply it.
         artifacts: the tenant's artifacts; None: their contents are stored in `store`.
         new_id: creates an id for each session that is created without one.
-        life: lifetime and maximum number of sessions.
+        life: the lifetime of sessions, and their maximum number.
         hooks: hooks that are notified when sessions end.
         queueing: what a new turn does while another turn of its session runs.
-        indexer: notified of the entries that turns wrote; None: no indexer.
+        indexer: is notified of the entries that turns wrote; None: no indexer.
         index: the search index, which `store` keeps up to date; None: no index.
         memory: settings for finding memories; None: the settings of the index apply.
         consolidation: consolidation of memories, for all tenants; None: default settings, without files.
-        cache: the process's cache of sessions, for all tenants; None: a cache of this engine's own.
-        of: the engine of the server's own tenant, if this engine is for another tenant. That engine notifies hooks, sweeps, and
-            counts for both tenants.
+        cache: the process's cache of sessions, for all tenants; None: this engine creates its own cache.
+        of: the engine of the server's own tenant, if this engine is for another tenant. The server's own engine then notifies
+            hooks, deletes expired sessions, and counts for both tenants.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Engine:
         self.locks = SessionLocks(store, clock, queueing or QueueSettings(), make_holder())
 
     def forget(self, ref: SessionRef) -> None:
-        """Drop the cached data of a session that was deleted, or that had content erased."""
+        """Drop the cached data of a session after it was deleted, or after some of its content was erased."""
         self.warm.forget(ref)
         self.passages.forget(ref)
 
@@ -157,11 +157,13 @@ class Engine:
         )
 
     def check_loop(self) -> Self:
-        """Return this engine, for use in the running event loop, or by code outside any loop.
+        """Return this engine, or raise an error if it belongs to another event loop than the running one.
+
+        Code outside any loop may use the engine too.
 
         Raises:
             WrongEventLoop: the engine was started in another loop. Locks and connections belong to their loop, so waiting for
-                them in another one might never end.
+                them in another loop might never end.
         """
         try:
             running = asyncio.get_running_loop()
@@ -172,18 +174,21 @@ class Engine:
         return self
 
     def start(self) -> None:
-        """Remember the running event loop, and start background work, unless the settings disable it."""
+        """Start background work, unless the settings disable it, and remember the running event loop for `check_loop`."""
         self._loop = asyncio.get_running_loop()
         if self.life.settings.sweep:
             self.hook_dispatcher.start(self.life.store)
             self.sweeper.start()
 
     def get_artifacts(self, life: SessionLifecycle) -> ArtifactService:
-        """Return the artifact service of the tenant that `life` belongs to."""
+        """Return the artifact service of the tenant whose sessions `life` manages."""
         return self.artifacts if life is self.life else self.artifacts.for_store(life.store)
 
     async def remove_stored(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
-        """Delete a session of the tenant that `life` belongs to, with everything that belongs to it.
+        """Delete a session of the tenant whose sessions `life` manages, with everything that belongs to the session.
+
+        Returns:
+            Numbers of what was deleted; None: there is no such session.
 
         See `holdfast.lifecycle.removal`.
         """
@@ -199,7 +204,9 @@ class Engine:
         return receipt is not None and bool(receipt.sessions)
 
     async def ensure_present(self, ref: SessionRef) -> None:
-        """Create an expired in-memory session again, without messages, so that a program with a handle for it can continue.
+        """Create an expired in-memory session again, without messages, so that a program with a handle for the session can continue.
+
+        Do nothing if the session exists.
 
         Raises:
             SessionNotFound: the session was deleted for another reason.
@@ -225,38 +232,41 @@ class Engine:
         return self.locks.is_busy(ref)
 
     def lock_between_turns(self, ref: SessionRef) -> SessionLock:
-        """Return a lock for work that must not overlap with a turn of the session.
+        """Return a lock for work that must not run at the same time as a turn of the session.
 
-        The work waits for the session's running and waiting turns in this process and their pending writes. Later turns wait for it.
+        The work waits for the session's running and waiting turns in this process and for their pending writes. Later turns wait
+        for the work.
 
         Raises:
-            InvalidRequest: a turn of the session is open in this task, which would wait for itself.
+            InvalidRequest: a turn of the session is open in the current task, which would wait for itself.
         """
         return self.locks.make_exclusive_lock(ref)
 
     async def end(self, ref: SessionRef) -> Session:
-        """End a session after its turns in this process. So hooks receive the replies, and no turn opens the session again.
+        """End a session after its running and waiting turns in this process.
+
+        So hooks receive all replies, and no turn opens the session again.
 
         Returns:
             The ended session; see `SessionLifecycle.close`.
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a turn of the session is open in this task.
+            InvalidRequest: a turn of the session is open in the current task.
         """
         async with self.lock_between_turns(ref):
             return await self.life.close(ref)
 
     def mask_errors(self) -> AbstractContextManager[None]:
-        """Return a context manager that masks secrets in the errors raised inside it."""
+        """Return a context manager that masks secrets in the messages of errors raised inside it."""
         return _NO_GUARD if self.guard is None else self.guard.mask_errors()
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Finish `work` even if the caller is cancelled. The session's next turn waits for it."""
+        """Finish `work` even if the caller is cancelled. The session's next turn waits for `work`."""
         return await self.locks.settle(ref, work)
 
     async def close(self, *, ends: bool = True) -> None:
-        """Cancel pending summaries and ratings, wait for every write, and save what was learned.
+        """Cancel pending summaries and ratings, wait for every write, and save the calibration of models.
 
         Args:
             ends: True if the process ends. Hooks are then notified of the sessions that this process has written to.
@@ -280,7 +290,7 @@ class Engine:
 
 
 _MARKER_KEY: Final = "holdfast:marker"
-"""Key of the markers' secret, which is stored among the data that a tenant stores about models.
+"""Key of the secret from which markers are derived. It is stored with the tenant's calibration data of models.
 
 No model has this key; see `holdfast.engine.model_calibration.make_key`.
 """
@@ -288,10 +298,10 @@ _BYTES: Final = 32
 
 
 class Markers:
-    """Derives markers for the sessions of one tenant; see `holdfast.context.escaping`.
+    """Derives an unguessable marker for each session, by which Holdfast's own text in a prompt is recognised.
 
     Every process that opens the database derives the same markers, from a secret in the database. A copy of the database
-    contains the secret; an export does not.
+    contains the secret; an export does not. See `holdfast.context.escaping`.
 
     Args:
         store: the tenant's store.
@@ -305,7 +315,7 @@ class Markers:
         """Return the session's marker.
 
         Raises:
-            StoreError: the secret cannot be read, or could not be written the first time.
+            StoreError: the secret cannot be read, or could not be written when it was created.
         """
         secret = self._secret
         while secret is None:
@@ -320,23 +330,24 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Indexer(Protocol):
-    """Keeps an index of sessions' logs up to date."""
+    """Interface of objects that keep an index of sessions' logs up to date."""
 
     async def index(self, ref: SessionRef, session: Session) -> None:
         """Index the current messages of a session.
 
-        This is called after commits, one call at a time per session. One call may cover several commits. Errors are logged, and the
-        next commit leads to another call.
+        This is called after writes, one call at a time per session. One call may cover several writes. Errors are logged, and the
+        next write leads to another call.
 
         Args:
             ref: the session.
-            session: the session after a commit, with tenant and version. Compare the version to see how far the index has got.
+            session: the session after a write, with tenant and version. An indexer can compare the version with the version that
+                it indexed last.
         """
         ...
 
 
 class IndexNotifier:
-    """Notifies an indexer of changed sessions of one tenant, in the background.
+    """Notifies an indexer, in the background, of the changed sessions of one tenant.
 
     Args:
         indexer: the indexer; None: notifications do nothing.
@@ -349,7 +360,7 @@ class IndexNotifier:
         self._closed = False
 
     def schedule(self, ref: SessionRef, session: Session) -> None:
-        """Schedule a notification for a session. If one is running for the same session, another one follows it."""
+        """Schedule a notification for a session. If one is running for the same session, the new one follows it."""
         if self._indexer is None or self._closed:
             return
         if ref in self._tasks:

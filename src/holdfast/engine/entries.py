@@ -12,13 +12,13 @@ from holdfast.domain.session import NewEntry
 from holdfast.tokens import STORED
 
 _MESSAGE_CHARS: Final = 100
-"""The time to count a message apart from its text, expressed as a number of characters that take as long to count."""
+"""The cost of counting a message without its text, as a number of characters whose counting takes the same time."""
 _THREAD_CHARS: Final = 64_000
-"""Tokens of messages with more characters than this in total are counted in a thread."""
+"""Maximum number of characters of messages whose tokens are counted on the event loop. Longer messages are counted in a thread."""
 
 
 async def count_tokens(messages: Sequence[Message]) -> list[int]:
-    """Return the stored (o200k) token count of each message. Many or long messages are counted in a thread."""
+    """Return the token count (o200k) that is stored with each message. Many or long messages are counted in a thread."""
     return await run_cpu(_count, messages, long=is_long(messages))
 
 
@@ -41,12 +41,12 @@ def is_long(messages: Sequence[Message]) -> bool:
 async def make_entries(
     messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], *, timestamp: int
 ) -> list[NewEntry]:
-    """Create entries for messages that are about to be appended. Many or long messages are processed in a thread.
+    """Return the log entries for messages that are about to be appended. Many or long messages are processed in a thread.
 
     Args:
         messages: the messages.
         fields: the fields that Holdfast stores with each message; see `holdfast.wire.exports`.
-        timestamp: used for messages without a timestamp, in milliseconds since the epoch.
+        timestamp: time of messages whose fields contain no timestamp, in milliseconds since the epoch.
     """
     if is_long(messages):
         return await run_cpu(_build_entries, messages, fields, timestamp, long=True)

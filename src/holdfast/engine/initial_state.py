@@ -16,9 +16,10 @@ from holdfast.stores.sessions import NewSession
 
 
 async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
-    """Return a new session with its agent's initial state. Keys that the session already has keep their values.
+    """Return a new session with the initial state of its agent. Keys that the session already has keep their values.
 
-    Shared state is written by this call, even if the session is not created in the end. Shared keys that have a value keep it.
+    Initial values of shared state (`user:` and `app:` keys) are written by this call, even if the session is not created in the
+    end. Shared keys that already have a value keep it.
 
     Args:
         store: where the session will be created.
@@ -39,7 +40,7 @@ async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) 
 
 
 async def _write_missing(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:
-    """Write those of `values` whose keys have no value yet in the scope."""
+    """Write only those values whose keys have no value yet in the shared state."""
     found = (await store.state(user_id, names=values)).values or {}
     for name, value in values.items():
         if name not in found:

@@ -1,7 +1,8 @@
-"""Calibrate token counts and context windows of models from their providers' answers.
+"""Calibrate token counts and context windows of models, using the counts and errors that their providers report.
 
-The calibration is cached in memory, and shared through the store. A turn uses what is known when it begins. What it learns is
-available at once to the next turn here, and soon to other processes. No turn waits for the write.
+The calibration is cached in memory, and shared through the store. A turn uses the calibration that is known when it begins.
+Corrections during a turn are available at once to the next turn in this process, and soon to other processes. No turn waits for
+the write.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from holdfast.models import OfflineModel
 from holdfast.stores.base import Store
 
 SAVE_AFTER = 5.0
-"""Seconds after which new calibration data is saved. After a refusal, it is saved at once."""
+"""Seconds after which new calibration data is saved. It is saved at once after a provider refused a prompt as too long."""
 FRESH = 60_000
 """Milliseconds for which calibration data read from the store counts as current."""
 AGREE = 0.01
-"""Relative difference up to which a provider's count agrees with the expected one. After `ENOUGH` samples, such a count is ignored."""
+"""Maximum relative difference between the provider's count and the expected count with which they agree. After `ENOUGH` samples,
+a count that agrees is ignored.
+"""
 ENOUGH = 8
 _RACES = 8
 _log = logging.getLogger("holdfast.learning")
@@ -44,7 +47,7 @@ _NOTHING: Final = Learned()
 
 
 class ModelCalibration:
-    """The calibration of all models that the process uses for one store handle.
+    """The calibration of all models that the process uses with one store.
 
     Args:
         store: stores the calibration, so that other processes share it.
@@ -63,7 +66,10 @@ class ModelCalibration:
         return len(self._known)
 
     async def get(self, llm: Llm) -> Learned:
-        """Return the calibration of a model. Read it from the store if the last read is more than `FRESH` ago. Never fails."""
+        """Return the calibration of a model. Never fails.
+
+        The calibration is read from the store if the last read was more than `FRESH` milliseconds ago.
+        """
         if isinstance(llm.client, OfflineModel):
             return _NOTHING
         key = make_key(llm)
@@ -74,7 +80,7 @@ class ModelCalibration:
         return self._get(key).learned
 
     def record_usage(self, llm: Llm, counted: int, reported: int) -> Learned:
-        """Learn from an answer, and return the new calibration.
+        """Improve the calibration with the token count of an answer, and return the new calibration.
 
         Args:
             llm: the model that answered.
@@ -92,12 +98,12 @@ class ModelCalibration:
         return self._learn(llm, known.record_usage(counted, reported, at=self._clock()))
 
     def record_refusal(self, llm: Llm, counted: int, budget: Budget, refusal: ContextTooLong) -> Learned:
-        """Learn from a prompt that was refused as too long, and return the new calibration.
+        """Improve the calibration after a prompt was refused as too long, and return the new calibration.
 
         Args:
-            llm: the model that refused it.
+            llm: the model that refused the prompt.
             counted: tokens of the prompt as counted when it was built.
-            budget: the budget that it was built for.
+            budget: the budget for which the prompt was built.
             refusal: the error.
         """
         known = self._get(make_key(llm)).learned
@@ -136,7 +142,7 @@ class ModelCalibration:
         return learned
 
     def _warn_of_ratio(self, llm: Llm, before: Learned, after: Learned) -> None:
-        """Log a warning the first time that a provider reliably counts far more tokens than Holdfast."""
+        """Log a warning when it becomes clear that a provider counts far more tokens than Holdfast."""
         ratio = llm.measure(after).ratio
         if ratio > HIGH >= llm.measure(before).ratio:
             text = "the provider of model %r reports %.1f times the tokens counted here; its prompts are built smaller"
@@ -157,7 +163,7 @@ class ModelCalibration:
             del self._saving[key]
 
     async def _save(self, key: str) -> bool:
-        """Save the calibration of a model. Return False if more was learned meanwhile."""
+        """Save the calibration of a model. Return False if the calibration has changed meanwhile."""
         for _ in range(_RACES):
             known = self._known[key].learned
             stored = await self._store.learned(key)
@@ -184,5 +190,8 @@ class ModelCalibration:
 
 
 def make_key(llm: Llm) -> str:
-    """Return a key for a model at its endpoint. A model with the same name at another endpoint may have another context window."""
+    """Return a key for a model at its endpoint.
+
+    The endpoint is part of the key, because a model with the same name at another endpoint may have another context window.
+    """
     return f"{llm.model}@{llm.client.name}"

@@ -1,9 +1,9 @@
 """A store wrapper that checks every text for secrets before it is written.
 
-It can wrap any store, and no writer can bypass it: turns, the REST API, imports and summaries all write through it. If the
-guard refuses a text, nothing is written. The tokens of a message with masked text are counted again, because the token count
-is stored with the message. Findings are counted and reported only after the write has succeeded, so that a failed attempt is
-not reported as a stored secret.
+It can wrap any store, and no writer can bypass it: turns, the REST API, imports and summaries all write through it. If the guard
+refuses a text, nothing is written. The tokens of a message with masked text are counted again, because the token count is stored
+with the message. The secrets found are counted and reported only after the write has succeeded, so that a failed attempt is not
+reported as a stored secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from holdfast.wire.exports import Imported
 
 R = TypeVar("R", bound=RecordChange)
 _LONG_CHARS: Final = 64_000
-"""Memories with more characters than this in total are checked in a thread."""
+"""Maximum number of characters of memories that are checked on the event loop. Longer ones are checked in a thread."""
 
 TEXTLESS: Final = frozenset(
     {
@@ -109,14 +109,17 @@ TEXTLESS: Final = frozenset(
         "window",
     }
 )
-"""Methods of a store that write no text that could contain a secret, only bytes, ids and numbers. They are passed on unchanged.
+"""Methods of a store whose arguments contain no text in which a secret could be, only bytes, ids and numbers. They are passed on
+unchanged.
 
 Methods for API keys are among them, because an operator chooses the names of keys.
 """
 
 
 class RedactingStore(StoreWrapper):
-    """Masks or refuses secrets in writes. It passes on all methods that it does not define; a test compares these with `TEXTLESS`.
+    """A store that masks or refuses secrets in writes before it passes them on to another store.
+
+    Methods that this class does not define are passed on unchanged; a test compares them with `TEXTLESS`.
 
     Args:
         inner: the wrapped store.
@@ -134,7 +137,10 @@ class RedactingStore(StoreWrapper):
     # -- methods that write text --------------------------------------------
 
     async def create(self, new: NewSession) -> Session:
-        """Create a session. Raises `SecretBlocked`, as most methods of this class do."""
+        """Create a session.
+
+        Like most methods of this class, this raises `SecretBlocked` if the guard refuses a secret in the data.
+        """
         cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), new.system_messages)
         session = await self.inner.create(cleaned)
         self._guard.record(sweep.findings, new.id)
@@ -150,7 +156,7 @@ class RedactingStore(StoreWrapper):
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """Append to a session's log."""
+        """Append entries to a session's log."""
         messages = [entry.message for entry in write.entries]
         cleaned, sweep = await self._clean(lambda sweep: _clean_append(sweep, write), messages)
         if write.state_expect:
@@ -161,7 +167,7 @@ class RedactingStore(StoreWrapper):
         return appended
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        """Replace a session with its log."""
+        """Replace a session together with its log."""
         messages = [entry.message for entry in entries]
         (cleaned, kept), sweep = await self._clean(
             lambda sweep: (_clean_session(sweep, new), _clean_entries(sweep, entries)), messages
@@ -173,14 +179,14 @@ class RedactingStore(StoreWrapper):
         return appended
 
     async def record_ending(self, ending: Ending) -> None:
-        """Record the end of a session. The error text of a hook is masked, because it may quote what the hook received."""
+        """Record that a session has ended. Error texts of hooks are masked, because they may quote the data that a hook received."""
         cleaned = ending.error and self._guard.mask_text(ending.error)
         await self.inner.record_ending(msgspec.structs.replace(ending, error=cleaned))
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
-        """Record the result of a hook. Its error text is masked, because it may quote what the hook received."""
+        """Record the result of a hook. The hook's error text is masked, because it may quote the data that the hook received."""
         cleaned = error and self._guard.mask_text(error)
         return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=cleaned)
 
@@ -193,7 +199,10 @@ class RedactingStore(StoreWrapper):
         room: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """Add a version of an artifact. Only its metadata is checked: the content consists of bytes, and was stored before."""
+        """Add a version of an artifact.
+
+        Only the artifact's metadata is checked: its content consists of bytes, and was stored before.
+        """
         sweep = self._guard.sweep()
         cleaned = msgspec.structs.replace(new, metadata=sweep.clean_value(new.metadata, "metadata", sent=True))
         sweep.raise_if_blocked()
@@ -231,7 +240,10 @@ class RedactingStore(StoreWrapper):
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
-        """Change memories. A memory that a user asked for can be refused; all others are only masked."""
+        """Change memories.
+
+        A memory that a user asked for is refused if the guard refuses secrets; in all others, secrets are only masked.
+        """
         sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
         cleaned = await run_cpu(lambda: _clean_memories(sweep, delta), long=long)
@@ -241,20 +253,22 @@ class RedactingStore(StoreWrapper):
         return changed
 
     async def _clean_records(self, sweep: Sweep, records: Sequence[R]) -> list[R]:
-        """Return records without secrets. Raises `SecretBlocked`."""
+        """Return records with secrets masked. Raises `SecretBlocked` if the guard refuses a secret in them."""
         cleaned = await run_cpu(lambda: _clean_records(sweep, records), long=has_long_value(records))
         sweep.raise_if_blocked()
         return cleaned
 
     def _clean_expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Mask values that are only compared with stored ones. Their findings are neither counted nor reported."""
+        """Mask values that are only compared with stored ones. The secrets found in them are neither counted nor reported."""
         return values and _clean_changes(self._guard.sweep(), values, sent=False)
 
     async def _clean(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
-        """Run `look`, which cleans a write, and return its result and findings. Raises `SecretBlocked`.
+        """Run `look`, which masks the secrets of a write, and return its result and the secrets found.
+
+        Raises `SecretBlocked` if the guard refuses a secret.
 
         Args:
-            look: cleans the write with the given `Sweep`.
+            look: masks the secrets of the write with the given `Sweep`.
             messages: the messages of the write; if they are long, a thread is used.
         """
         sweep = self._guard.sweep()
@@ -276,7 +290,7 @@ async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tup
 
 
 async def clean_import(guard: Guard | None, read: Imported) -> Imported:
-    """Return imported data with secrets masked, as the store would store it, to compare it with existing data.
+    """Return imported data with secrets masked, as the store would store it. The result is compared with stored data.
 
     Raises:
         SecretBlocked: the data contains a secret, and the guard refuses secrets.
@@ -318,7 +332,7 @@ def _clean_session(sweep: Sweep, new: NewSession) -> NewSession:
 
 
 def _clean_changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
-    """Return changes of the state without secrets, or `delta` itself if it contains none."""
+    """Return changes of the state with secrets masked, or `delta` itself if it contains no secrets."""
     plain = {key: list(change.values) if isinstance(change, Extend) else change for key, change in delta.items()}
     cleaned = sweep.clean_value(plain, "state", sent=sent)
     if cleaned is plain:
@@ -350,7 +364,7 @@ def _clean_append(sweep: Sweep, write: Append) -> Append:
 
 
 def has_long_value(changes: Sequence[RecordChange]) -> bool:
-    """Return True if a value may take long to check: a long text, or a list or object, whose size is unknown."""
+    """Return True if checking the values may take long: one of them is a long text, or a list or object, whose size is unknown."""
     values = [change.value for change in changes if isinstance(change, PutRecord)]
     return any(len(value) > _LONG_CHARS if isinstance(value, str) else bool(value) for value in values)
 

@@ -1,7 +1,9 @@
-"""Session state in all its scopes: reads with a cache of shared scopes, and changes in one transaction.
+"""Read and change the state of sessions, users and tenants.
 
-Each read asks the store if the scope still has the cached version, which costs the store one small row. So several servers on
-one database need not notify each other of changes.
+State has three *scopes*: the session's own keys, the keys with prefix `user:`, which all sessions of a user share, and the keys
+with prefix `app:`, which all sessions of a tenant share. Shared scopes are cached. Each read asks the store if the cached version
+of a scope is current, which costs the store one small row. So several servers on one database need not notify each other of
+changes.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
 
 class StateChange(NamedTuple):
-    """The result of changing a session's state."""
+    """The new values of the changed keys, and the session's version."""
 
     version: int
     """The session's version after the change."""
     values: dict[str, Any]
-    """New values of the changed keys. The keys have their prefixes; deleted keys are missing."""
+    """New values of the changed keys. The keys have their prefixes; deleted keys are left out."""
 
 
 class _Remembered(NamedTuple):
@@ -50,7 +52,7 @@ class _Remembered(NamedTuple):
 
 
 class Scopes:
-    """The state of one tenant's sessions and users, and of the tenant itself.
+    """Reads and changes the state of one tenant: of its sessions, its users, and the tenant itself.
 
     Args:
         store: the tenant's store.
@@ -68,7 +70,9 @@ class Scopes:
     # -- reading -----------------------------------------------------------
 
     async def read(self, user_id: str | None) -> ScopedState:
-        """Return the whole state of a shared scope. All readers share the values, so they must not be modified.
+        """Return the whole state of a user or of the tenant.
+
+        The caller must not modify the values, because all readers share them.
 
         Args:
             user_id: the user; None: the tenant's scope, `app:`.
@@ -84,19 +88,22 @@ class Scopes:
         return known.state
 
     async def read_shared(self, user_id: str) -> dict[Scope, Mapping[str, Any]]:
-        """Return the shared state of a user's sessions, by scope. The keys have no prefix."""
+        """Return the state that a user's sessions share, by scope. The keys have no prefix."""
         user, app = await self.read(user_id), await self.read(None)
         return {"user": user.values or {}, "app": app.values or {}}
 
     async def read_all(self, session: Session) -> dict[str, Any]:
-        """Return a session's whole state, including shared scopes. The keys have their prefixes. The values must not be modified."""
+        """Return a session's whole state, including the shared scopes. The keys have their prefixes.
+
+        The caller must not modify the values.
+        """
         found = dict(session.state)
         for scope, values in (await self.read_shared(session.user_id)).items():
             found |= add_prefix(values, scope)
         return found
 
     async def read_keys(self, user_id: str, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of those keys that are in shared scopes.
+        """Return the values of those of the given keys that belong to shared scopes.
 
         Args:
             user_id: the user of the session.
@@ -125,7 +132,7 @@ class Scopes:
         return known.state.values or {} if known is not None else {}
 
     def _remember(self, user_id: str | None, found: ScopedState) -> None:
-        """Cache the state of a scope. Evict the least recently used scopes if the cache is too large."""
+        """Cache the state of a shared scope. Evict the least recently used scopes if the cache is too large."""
         old = self._known.pop(user_id, None)
         if old is not None and old.state.version > found.version:  # a read that was overtaken by another one
             found, size = old
@@ -139,11 +146,11 @@ class Scopes:
     # -- in a turn ---------------------------------------------------------
 
     async def load(self, turn_state: TurnState, user_id: str) -> None:
-        """Read the current shared state into a turn's state."""
+        """Read the current shared state into the state of a turn."""
         turn_state.set_shared(await self.read_shared(user_id))
 
     async def follow(self, turn_state: TurnState, user_id: str, delta: Mapping[str, Change] | None) -> None:
-        """Update a turn's state after a write of the turn that changed shared keys, unless shared state was never loaded."""
+        """Update the state of a turn after the turn has changed shared keys. Do nothing if the turn never loaded shared state."""
         keys = [key for key in delta or () if get_scope(key) in SHARED]
         if keys and turn_state.loaded:
             try:
@@ -168,9 +175,10 @@ class Scopes:
         Args:
             ref: the session.
             delta: changes by key, in order. The keys have their prefixes; `temp:` keys belong to turns and are ignored.
-            expect: values that some keys must have now (compare-and-set); None as a value: the key must not exist. All these keys
-                must be of one scope. If that scope is shared, `delta` may only contain keys of the same scope.
-            version: the version that the session must have; None: any.
+            expect: values that some keys must have before the change (compare-and-set); None as a value: the key must not exist.
+                All keys of `expect` must belong to one scope. If this scope is shared, `delta` may only contain keys of the same
+                scope.
+            version: the version that the session must have; None: any version.
 
         Raises:
             InvalidRequest: a key or a value is invalid, an incremented value is not a number, or `expect` names several scopes.
@@ -219,13 +227,15 @@ class Scopes:
         expect: Mapping[str, Any] | None = None,
         version: int | None = None,
     ) -> ScopedState:
-        """Change the shared state of a user or of the tenant. Return the scope's new version, and the new values of the changed keys.
+        """Change the state of a user or of the tenant.
+
+        Return the new version of this state, and the new values of the changed keys.
 
         Args:
             user_id: the user; None: the tenant's scope.
             delta: changes by key, in order. The keys have the prefix of the scope.
-            expect: values that some keys of the scope must have now; None as a value: the key must not exist.
-            version: the version that the scope must have; None: any.
+            expect: values that some keys of the scope must have before the change; None as a value: the key must not exist.
+            version: the version that the scope must have; None: any version.
 
         Raises:
             InvalidRequest: a key belongs to another scope, a value is invalid, or an incremented value is not a number.
@@ -246,11 +256,11 @@ class Scopes:
         return ScopedState(changed.version, add_prefix(changed.values or {}, scope))
 
     async def drop(self, user_id: str | None, *, version: int | None = None) -> int:
-        """Delete the whole state of a shared scope, and return the number of deleted keys.
+        """Delete the whole state of a user or of the tenant, and return the number of deleted keys.
 
         Args:
             user_id: the user; None: the tenant's scope.
-            version: the version that the scope must have; None: any.
+            version: the version that the scope must have; None: any version.
 
         Raises:
             StaleState: the scope has another version.
@@ -270,7 +280,7 @@ _MIXED: Final = (
 
 
 def check_scope(keys: Iterable[str], scope: Scope) -> None:
-    """Raise `InvalidRequest` unless all keys have the prefix of the scope."""
+    """Raise `InvalidRequest` if a key does not have the prefix of the scope."""
     for key in keys:
         if get_scope(key) != scope:
             message = f"the keys of this state must begin with {scope}: but {key!r:.80} does not"
@@ -278,7 +288,10 @@ def check_scope(keys: Iterable[str], scope: Scope) -> None:
 
 
 def _check_expected(expect: Mapping[str, Any]) -> Scope | None:
-    """Return the scope of the expected keys, or None if there are none. Raise `InvalidRequest` if they are of several scopes."""
+    """Return the scope to which all expected keys belong, or None if there are no keys.
+
+    Raise `InvalidRequest` if the keys belong to several scopes.
+    """
     check_delta(expect)
     scopes = {get_scope(key) for key in expect}
     if "temp" in scopes:

@@ -1,9 +1,10 @@
 """Run one turn of a session at a time, in this process and on all servers that share a database.
 
-In one process, the turns of a session wait in a queue. Across servers, a turn *claims* its session. The claim is part of the
-write that opens the turn, and its release is part of the write that ends it, so a short turn needs no additional write. Only a
-turn that takes longer than `RENEWED` renews its claim with a separate write. When a server dies, its claims expire, and the
-next turn takes the session over. The clocks of the servers must agree to within two seconds.
+In one process, the turns of a session wait in a queue. Across servers, a turn *claims* its session: it stores its name in the
+session for a limited time. The claim is part of the write that opens the turn, and its release is part of the write that ends it,
+so a short turn needs no additional write. Only a turn that takes longer than `RENEWED` renews its claim with a separate write.
+When a server dies, its claims expire, and the next turn takes the session over. The clocks of the servers must agree to within
+two seconds.
 
 A turn that arrives while another one is running waits, is refused, or interrupts the running turn, depending on its mode. A
 turn can be interrupted while it waits for a model or a tool, but never in a write. The part of its reply that was received is
@@ -50,21 +51,32 @@ END: Final = object()
 """Value that `SessionLock.read` returns at the end of a stream."""
 
 LEASE: Final = 5_000
-"""Milliseconds after which a claim that was not renewed expires. After a crash on another host, a session is blocked for this long."""
+"""Milliseconds after which a claim that was not renewed expires. After a server's host has crashed, its sessions are blocked for
+this long.
+"""
 RENEWED: Final = 1_500
-"""Milliseconds after which a claim is renewed. With this value, two renewals in a row may fail. Shorter turns need no renewal."""
+"""Milliseconds after which a claim is renewed. Two renewals in a row may fail before the claim expires. Turns that take less time
+need no renewal.
+"""
 AGAIN: Final = 1_000
-"""Milliseconds until a renewal is tried again after the store failed."""
+"""Milliseconds until a renewal is tried again after an error of the store."""
 SHORTEST, LONGEST = 0.05, 1.0
-"""First and longest pause in seconds between two polls of a session that a turn on another server holds; each pause doubles."""
+"""First and longest pause in seconds between two reads of a session that a turn on another server has claimed. Each pause is twice
+as long as the previous one."""
 _RACES: Final = 16
-"""Attempts of a turn to write at the current version when other writers are faster. Then it relies on its claim alone."""
+"""Attempts of a turn to write at the current version if other writers change the session each time. After that, the turn writes
+at any version, protected by its claim alone.
+"""
 _LONGEST_TIMEOUT: Final = 86_400.0
 _log = logging.getLogger("holdfast.turn")
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings for a turn that arrives while another turn of its session is running. Raises `InvalidRequest` for invalid values."""
+    """Settings for a turn that arrives while another turn of its session is running.
+
+    Raises:
+        InvalidRequest: a value is invalid.
+    """
 
     mode: QueueMode = "queue"
     """The new turn waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`). A request can choose another mode."""
@@ -88,14 +100,15 @@ def check_mode(mode: Any) -> QueueMode | None:
 
 
 class SessionLock:
-    """A place in the queue of one session. When the lock is first, it can hold the session's claim.
+    """The lock of one turn, or of other work, on a session. Locks of the same session wait in a queue.
 
-    Use it as `async with locks.make_turn_lock(ref) as lock`.
+    When the lock is first in its queue, it can claim the session, which excludes turns on other servers. Use it as
+    `async with locks.make_turn_lock(ref) as lock`.
 
     Attributes:
         ref: the session.
         mode: what the turn does if another turn is running.
-        is_turn: False for other work. It waits without a time limit, does not count as a turn, and cannot be interrupted.
+        is_turn: False if the lock is for other work than a turn. Other work waits without a time limit and cannot be interrupted.
         is_brief: True for a turn that consists of a single write and is never interrupted.
         interrupted: True if another turn interrupted this one.
         stopped: True if this turn interrupted another one.
@@ -122,9 +135,9 @@ class SessionLock:
         self._was_cut = False
         self._holder = ""
         self._may_claim = False
-        """True if the session may have a claim of this turn, which must be released."""
+        """True if the session may have a claim of this turn, which must be released at the end of the turn."""
         self._claimed: tuple[str | None, int] = (None, 0)
-        """Identity and version of the session after the turn's last write or read."""
+        """Identity and version of the session after the last write or read of the turn."""
         self._writing = asyncio.Lock()
         self._is_over = False
 
@@ -133,7 +146,7 @@ class SessionLock:
 
         Raises:
             SessionBusy: the turn is refused, or has waited too long.
-            InvalidRequest: a turn of the session is open in this task, which would wait for itself.
+            InvalidRequest: a turn of the session is open in the current task, which would wait for itself.
         """
         self._deadline = asyncio.get_running_loop().time() + self._locks.settings.timeout
         await self._locks.enter(self)
@@ -165,7 +178,7 @@ class SessionLock:
     # -- interruption ------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Interrupt the turn now if it waits for a model or a tool, otherwise as soon as it does. A second call changes nothing."""
+        """Interrupt the turn as soon as it waits for a model or a tool. A second call changes nothing."""
         if not self.is_brief:
             self.interrupted = True
             self._cut()
@@ -177,14 +190,14 @@ class SessionLock:
             task.cancel()
 
     def check(self) -> None:
-        """Raise `TurnInterrupted` or `TurnLost` if the turn must not continue."""
+        """Raise `TurnInterrupted` or `TurnLost` if another turn interrupted this one, or another server took the session over."""
         if self.is_taken:
             raise TurnLost(self.ref.id)
         if self.interrupted:
             raise TurnInterrupted(self.ref.id)
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`. If the turn is interrupted, `work` is cancelled, so it must not write.
+        """Return the result of `work`. If the turn is interrupted, `work` is cancelled, so `work` must not write.
 
         Raises:
             TurnInterrupted: another turn interrupted this one.
@@ -207,11 +220,14 @@ class SessionLock:
                 task.uncancel()
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next item of `chunks`, or `END`. Raises the errors of `run_interruptibly`."""
+        """Return the next item of `chunks`, or `END` if there is none. Raises the errors of `run_interruptibly`."""
         return await self.run_interruptibly(partial(anext, chunks, END))
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
-        """Register a write that may outlive its caller. Only branches of a turn need this; see `Branch.keep_open_for`."""
+        """Register a write that may take longer than its caller lives.
+
+        Only branches of a turn need this; see `Branch.keep_open_for`.
+        """
 
     # -- writing under the session's claim -----------------------------------
 
@@ -237,9 +253,9 @@ class SessionLock:
             writing.release()
 
     async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
-        """Write at the version that the turn last saw, so that a delayed write of an earlier attempt cannot succeed.
+        """Write only if the session has the version that the turn last saw, so that a delayed write of an earlier attempt cannot succeed.
 
-        If writers outside of turns were faster, the write is repeated at the current version.
+        If writes outside of turns have changed the version, the write is repeated at the current version.
         """
         if self.is_taken:
             raise self._mark_lost()
@@ -289,7 +305,7 @@ class SessionLock:
         self._locks.renewals.stop(self)
 
     def _follow(self, session: Session) -> None:
-        """Update what the lock knows about its claim, from the session as a write or a read returned it."""
+        """Update the state of the claim from a session that was just written or read."""
         claim = session.claim
         if claim is None or claim.holder != self._holder:
             self._forget_claim()
@@ -302,15 +318,15 @@ class SessionLock:
             self.interrupt()
 
     async def open(self, opening: Callable[[], Awaitable[Session | None]]) -> None:
-        """Open the turn. Repeat this until the turn has claimed its session.
+        """Run `opening`, and claim the session for the turn. Repeat both until the claim succeeds.
 
         Args:
-            opening: compares the request with the log, and writes new messages with `append`. It returns the session as it read it
-                if the session must still be claimed, or None if no claim is needed.
+            opening: function that compares the request with the log, and writes new messages with `append`. It returns the
+                session that it read if the session must be claimed, or None if no claim is needed.
 
         Raises:
             SessionBusy: a turn on another server holds the session, and this turn is refused or has waited too long.
-            TurnInterrupted: another turn interrupted this one meanwhile; the messages of the request are in the log.
+            TurnInterrupted: another turn has interrupted this one; the messages of the request are in the log.
         """
         while True:
             try:
@@ -329,7 +345,7 @@ class SessionLock:
         self.check()
 
     async def _claim(self, session: Session) -> bool:
-        """Claim a session to which `opening` wrote nothing. Return False if the session has changed and must be read again.
+        """Claim a session without writing messages. Return False if the session has changed and must be read again.
 
         Raises `SessionBusy` if a turn on another server holds the session.
         """
@@ -341,7 +357,7 @@ class SessionLock:
         return True
 
     async def _release(self) -> None:
-        """Release a claim that no write of the turn has released. If that fails, the claim expires by itself."""
+        """Release a claim that the last write of the turn did not release. If that fails, the claim expires by itself."""
         self._is_over = True
         self._locks.renewals.stop(self)
         async with self._writing:
@@ -357,10 +373,10 @@ class SessionLock:
                 _log.warning("the claim on session %r could not be released: it expires", self.ref.id, exc_info=exc)
 
     async def _release_leftover(self) -> bool:
-        """Release a claim whose turn ended without releasing it. Return True if there was one.
+        """Release the claim of a turn that ended without releasing it. Return True if there was such a claim.
 
-        A claim of this process must belong to a turn that has ended, because otherwise this turn would not be first. The store failed
-        when that turn should have released it. A turn of a dead process has ended too.
+        A claim of this process belongs to a turn that has ended, because otherwise this turn would not be first in the queue. The
+        store failed when the ended turn should have released the claim. The turns of a dead process have ended too.
         """
         claim = (await self._locks.store.get(self.ref)).claim
         if claim is None:
@@ -372,7 +388,10 @@ class SessionLock:
         return True
 
     async def _wait_for_claim(self, busy: SessionBusy) -> None:
-        """Poll until no turn on another server holds the session. Raises `SessionBusy` after waiting too long."""
+        """Wait until no turn on another server holds the session, by reading the session again and again.
+
+        Raises `SessionBusy` after waiting too long.
+        """
         store, seconds = self._locks.store, SHORTEST
         while True:
             claim, now = (await store.get(self.ref)).claim, self._locks.clock()
@@ -387,7 +406,7 @@ class SessionLock:
             seconds = min(2 * seconds, LONGEST)
 
     async def renew(self) -> int:
-        """Renew the claim if it is due. Otherwise check if another server wants to interrupt the turn.
+        """Renew the claim if it is due; otherwise read if another server wants to interrupt the turn.
 
         Returns:
             Milliseconds until the next call; 0: there is no claim to renew.
@@ -419,7 +438,7 @@ class SessionLock:
 
 
 class Reservation:
-    """Reserves a session for a request until the turn of the request has opened, so that no other request gets the session."""
+    """Reserves a session for one request until the request's turn has begun, so that no other request uses the session."""
 
     def __init__(self, reserved: Counter[SessionRef], ref: SessionRef) -> None:
         self._reserved = reserved
@@ -427,7 +446,7 @@ class Reservation:
         reserved[ref] += 1
 
     def release(self) -> None:
-        """Make the session available to other requests. Calling this twice is allowed."""
+        """Make the session available to other requests. A second call does nothing."""
         ref, self._ref = self._ref, None
         if ref is None:
             return
@@ -437,7 +456,7 @@ class Reservation:
 
 
 class _Line:
-    """The queue of one session: the lock that holds the session, and the locks that wait, in order."""
+    """The queue of one session: the lock that holds the session, and the waiting locks, in order."""
 
     def __init__(self, holder: SessionLock) -> None:
         self.holder = holder
@@ -450,7 +469,7 @@ class _Line:
     def join(self, lock: SessionLock) -> None:
         """Add a lock at the end of the queue.
 
-        If its mode is `interrupt`, it goes before the waiting turns at the end that do not interrupt.
+        A lock with mode `interrupt` is added before those waiting turns at the end of the queue that do not interrupt.
         """
         at = len(self.waiting)
         if lock.mode == "interrupt":
@@ -464,7 +483,7 @@ class _Line:
 
 
 class SessionLocks:
-    """The locks of one tenant's sessions in this process, and writes that outlive their callers.
+    """The locks of one tenant's sessions in this process, and the writes that continue after their callers were cancelled.
 
     Attributes:
         settings: mode and timeout for requests that do not choose their own.
@@ -474,7 +493,7 @@ class SessionLocks:
         store: the tenant's store, without write steps.
         clock: returns milliseconds since the epoch.
         settings: the attribute `settings`.
-        process: identifies this process to other processes that use the database.
+        process: name of this process, by which other processes with the same database recognise its claims.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int], settings: QueueSettings, process: str) -> None:
@@ -488,28 +507,28 @@ class SessionLocks:
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
         self._reserved: Counter[SessionRef] = Counter()
         self.renewals: KeyedRepeater[SessionLock] = KeyedRepeater(SessionLock.renew)
-        """Renews claims. Most turns end before the first renewal."""
+        """Renews the claims of running turns. Most turns end before the first renewal."""
 
     # -- places in the queue -------------------------------------------------
 
     def make_turn_lock(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
-        """Return a lock for a turn. A `mode` of None means the mode of `settings`."""
+        """Return a lock for a turn. If `mode` is None, the mode of `settings` applies."""
         return SessionLock(self, ref, mode or self.settings.mode)
 
     def make_brief_lock(self, ref: SessionRef, mode: QueueMode) -> SessionLock:
-        """Return a lock for a single write that must not fall between the writes of one turn, on any server."""
+        """Return a lock for a single write that must not come between the writes of one turn, on any server."""
         return SessionLock(self, ref, mode, is_brief=True)
 
     def make_exclusive_lock(self, ref: SessionRef) -> SessionLock:
-        """Return a lock for work other than turns. The work never runs between the writes of a turn in this process."""
+        """Return a lock for work other than turns, which never runs between two writes of a turn in this process."""
         return SessionLock(self, ref, "queue", is_turn=False)
 
     def make_holder(self) -> str:
-        """Return an identifier for a new claim: the identifier of the process, `-`, and a number."""
+        """Return a unique name for a new claim: the name of the process, `-`, and a number."""
         return f"{self._process}-{next(self._numbers)}"
 
     def list_line(self, ref: SessionRef) -> list[SessionLock]:
-        """Return the lock that holds a session in this process, followed by those that wait for the session, in order."""
+        """Return the queue of a session in this process: the lock that holds the session, followed by the waiting locks, in order."""
         line = self._lines.get(ref)
         return [line.holder, *line.waiting] if line else []
 
@@ -519,25 +538,28 @@ class SessionLocks:
         return line is not None and bool(line.list_turns())
 
     def reserve(self, ref: SessionRef) -> Reservation:
-        """Reserve a session for a request until its turn opens."""
+        """Reserve a session for a request until the request's turn has begun."""
         return Reservation(self._reserved, ref)
 
     def is_reserved(self, ref: SessionRef) -> bool:
-        """Return True if the session is reserved for a request whose turn has not opened yet."""
+        """Return True if the session is reserved for a request whose turn has not begun yet."""
         return ref in self._reserved
 
     @property
     def is_empty(self) -> bool:
-        """True if no lock is held, no lock waits, and nothing is being written."""
+        """True if no lock is held or waits, and no write is in progress."""
         return not self._lines and not self._settling
 
     @property
     def has_waiting(self) -> bool:
-        """True if a lock of any session waits in a queue."""
+        """True if a lock waits in the queue of any session."""
         return any(line.waiting for line in self._lines.values())
 
     async def enter(self, lock: SessionLock) -> None:
-        """Wait until a lock is first in its queue, and the writes of the previous turn are done. See `SessionLock.__aenter__`."""
+        """Add a lock to the queue of its session, and wait until it is first and the writes of the previous turn are done.
+
+        See `SessionLock.__aenter__`.
+        """
         line = self._lines.get(lock.ref)
         if line is None:
             self._lines[lock.ref] = _Line(lock)
@@ -574,7 +596,7 @@ class SessionLocks:
             raise busy
 
     def leave(self, lock: SessionLock) -> None:
-        """Remove the first lock from its queue, and give the session to the next lock."""
+        """Remove a lock that is first in its queue, and give the session to the next lock."""
         lock.task = None
         line = self._lines[lock.ref]
         if not line.waiting:
@@ -586,20 +608,17 @@ class SessionLocks:
 
     @property
     def every(self) -> int:
-        """Milliseconds between two checks of a claim.
-
-        With the mode `interrupt` this is shorter, so that turns on other servers wait less.
-        """
+        """Milliseconds between two checks of a claim; in mode `interrupt` fewer than usual, so that turns on other servers wait less."""
         return AGAIN if self.settings.mode == "interrupt" else RENEWED
 
     # -- writes that outlive their callers -------------------------------------
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Finish `work` even if the caller is cancelled. The session's next turn waits for it."""
+        """Finish `work` even if the caller is cancelled. The session's next turn waits for `work`."""
         return await asyncio.shield(self.begin(ref, work))
 
     def begin(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start `work` as `settle` does, but do not wait for it."""
+        """Start `work` and return its task without waiting. The session's next turn waits for `work`."""
         task = asyncio.ensure_future(work)
         self._settling.setdefault(ref, set()).add(task)
         task.add_done_callback(lambda done: self._forget_settled(ref, done))

@@ -1,6 +1,6 @@
 """Delete single sessions, all sessions of a user, or sessions that have not changed for a long time.
 
-Each function returns or yields receipts of what was deleted.
+Each function returns or yields *receipts*: the numbers of sessions, messages and other data that were deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate
 
 
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Delete a session and everything that belongs to it, including cached data. Return a receipt, or None if there was nothing.
+    """Delete a session and everything that belongs to it, including cached data.
 
-    If agents were called as tools in the session, their sessions are deleted too, and so on for agents that these called.
+    Return a receipt, or None if there is no such session.
+
+    If agents were called as tools in the session, the sessions of these agents are deleted too, and so on for agents that these
+    agents called.
     """
     children = await list_children(engine, ref)
     receipt = await _remove_one(engine, ref)
@@ -33,15 +36,15 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
 
 
 async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Delete one session, but not the sessions of agents that were called in it."""
+    """Delete one session, but not the sessions of agents that were called in it as tools."""
     engine.forget(ref)
     return await engine.remove_stored(engine.life, ref)
 
 
 async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
-    """Return the sessions of agents that were called in a session, according to its log.
+    """Return the sessions of the agents that were called as tools in a session, according to the session's log.
 
-    If the log was copied from another session, the children of that other session are left out.
+    If the log was copied from another session, the agents called in the other session are left out.
     """
     store = engine.store
     try:
@@ -65,7 +68,7 @@ def _has_child(entry: Entry) -> bool:
 
 
 async def remove_user(engine: Engine, user_id: str) -> Receipt:
-    """Delete all sessions of a user, their shared state, the user's records and memories, and everything else that belongs to the user.
+    """Delete everything that belongs to a user, such as sessions, shared state, records and memories.
 
     Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
     """
@@ -98,9 +101,10 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
 
 
 async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
-    """Delete the records of a user's ended sessions whose hooks have not all run, and the sessions kept for these hooks.
+    """Delete the data that is kept for hooks which are still to be notified that sessions of a user have ended.
 
-    A record of a deletion stays if its hooks have not been tried yet: they may have data of the user to delete too.
+    This data are the records of the ended sessions, and the sessions that are kept until their hooks have run. If a session was
+    deleted and its hooks have not been tried yet, the record stays, because the hooks may have data of the user to delete too.
     """
     store, total, after = engine.life.store, Receipt(), ""
     while ends := await store.endings_of(user_id, after=after, limit=PAGE):

@@ -1,6 +1,7 @@
-"""Several tenants on one server: the server's own tenant, and an engine for each other tenant in use.
+"""Serve several tenants with one server: the server's own tenant, and an engine for each other tenant in use.
 
-Each engine has its own caches, queues and counters. All of them share models, hooks, the guard and the sweep.
+Each engine has its own caches, queues and counters. All engines share models, hooks, the guard, and the job that deletes expired
+sessions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _log = logging.getLogger("holdfast.tenancy")
 
 
 class _Served:
-    """A tenant's engine, with the number of requests that use it."""
+    """A tenant's engine, with the number of requests that are using it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -34,7 +35,7 @@ class Tenants:
     Args:
         own: the engine of the server's own tenant.
         make: creates the engine of another tenant.
-        most: number of engines to keep. Engines in use are never closed, even if there are more.
+        most: maximum number of engines to keep. Engines in use are never closed, even if there are more.
     """
 
     def __init__(self, own: Engine, make: Callable[[str], Engine], *, most: int = TENANTS) -> None:
@@ -49,7 +50,11 @@ class Tenants:
 
     @asynccontextmanager
     async def serve_tenant(self, tenant: str) -> AsyncIterator[Engine]:
-        """Yield the engine of a tenant. It stays open while the block runs. Raises `InvalidRequest` for an invalid tenant name."""
+        """Yield the engine of a tenant. The engine stays open while the `async with` block runs.
+
+        Raises:
+            InvalidRequest: the tenant name is invalid.
+        """
         check_id(tenant, "tenant")
         if tenant == self._own.store.tenant:
             yield self._own

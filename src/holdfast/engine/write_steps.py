@@ -1,9 +1,9 @@
 """The steps that every write passes on its way to the database, as one ordered list.
 
-Each step is a store that wraps the next one. It overrides the writes that concern it and passes on all others, so the writes
-of turns, the REST API, imports and summaries all pass through the same steps. A write passes through the list from its last
-step to its first; the result returns in the opposite order. The outermost step, `expire_sessions`, is not in the list: it
-differs for each tenant, so `Engine` adds it.
+Each step is a store that wraps another store. It overrides the methods that concern it and passes on all others, so the writes of
+turns, the REST API, imports and summaries all pass through the same steps. A write passes through the list from the last step to
+the first; the result returns in the opposite order. The outermost step, `expire_sessions`, is not in the list: it differs for
+each tenant, so `Engine` adds it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def write_steps(
     indexes: Indexes | None,
     clock: Callable[[], int],
 ) -> list[WriteStep]:
-    """Return the steps in order. The first step is the one next to the database.
+    """Return the steps that every write passes, in order. The first step is the one next to the database.
 
     Args:
         memories: returns a tenant's store of memories; None: memories are stored with the sessions.
         guard: masks or refuses secrets; None: secrets are stored unchanged.
         observers: hooks that receive every write.
-        indexes: the search index. None: this process has no index, and only records removals for indexes of other processes.
+        indexes: the search index. None: this process has no index, and only records deletions for the indexes of other processes.
         clock: returns milliseconds since the epoch.
     """
     steps: list[WriteStep] = [
