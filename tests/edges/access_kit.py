@@ -53,6 +53,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/messages"): TURN,
     ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
     ("POST", "/v1/sessions/{session_id}/context"): {},
+    ("POST", "/v1/sessions/{session_id}/turns"): TURN,
     ("PATCH", "/v1/sessions/{session_id}/facts/{fact_id}"): {"pinned": True},
     ("POST", "/v1/sessions/{session_id}/compactions"): {"preview": True},
     ("POST", "/v1/sessions/{session_id}/interrupt"): {},

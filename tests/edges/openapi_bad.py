@@ -35,7 +35,7 @@ BODIES = {
     "RewindRequest": b'{"at_turn":0}',
     "InterruptRequest": b"{}",
     "SpeakRequest": b'{"text":"hm"}',
-    **dict.fromkeys(("NewMessages", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
+    **dict.fromkeys(("NewMessages", "NewTurn", "SessionImport"), b'{"messages":[{"role":"user","content":"hi"}]}'),
     **dict.fromkeys(
         ("ChatRequest", "MessagesRequest"), b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}'
     ),
@@ -100,15 +100,18 @@ async def send_bad_requests(walk: Walk) -> None:
     await walk("POST", f"{ONE}/fork", body={"id": "s"})
     await walk("POST", f"{ONE}/move", body={})
     await walk("POST", MESSAGES, body={"messages": [HI]}, If_Match="77")
+    await walk("POST", MESSAGES, body={"messages": [HI], "expect_log": "gone.1.0"})
+    await walk("POST", f"{ONE}/turns", body={"messages": [HI], "request": {"foo": 1}})
     for door in (CHAT, ANTHROPIC):
         await walk(*door, body={"messages": [{"role": "user", "content": "hi"}], "session_id": "twice"})
     await walk("POST", "/v1/messages/count_tokens", "", BODIES["CountRequest"])
     await walk("GET", "/v1/models", "?after_id=gone", Anthropic_Version="2023-06-01")
-    for path in (CHAT[1], ANTHROPIC[1], MESSAGES):
+    turns = f"{ONE}/turns"
+    for path in (CHAT[1], ANTHROPIC[1], MESSAGES, turns):
         for text in ("a", "b"):
             body = {
                 "messages": [{"role": "user", "content": text}],
-                **({"session_id": "s"} if path != MESSAGES else {}),
+                **({"session_id": "s"} if path not in (MESSAGES, turns) else {}),
             }
             await walk("POST", path, body=body, Idempotency_Key="same")
 

@@ -77,6 +77,21 @@ async def build_prompts(walk: Walk) -> None:
     assert (await walk("POST", f"{ONE}/context", body=small)).json()["decisions"]
     for query in ("?seq=0", "?q=a&limit=2&before=9", "?seq=0&turn=0&model=gpt-4o", "?seq=1&agent=support"):
         await walk("GET", f"{ONE}/explain", query)
+    await walk("POST", f"{ONE}/context", body={"details": True, "save": True})
+    await walk("GET", f"{ONE}/info")
+    opening = {
+        "messages": [HI],
+        "strategy": "token_window",
+        "budget": 500,
+        "recall": "off",
+        "request": {"max_tokens": 10},
+    }
+    begun = await walk("POST", f"{ONE}/turns", body=opening, Idempotency_Key="turn")
+    marker = begun.json()["session"]["log_marker"]
+    reply = {"messages": [{"role": "assistant", "content": "Hello."}], "expect_log": marker, "return_session": True}
+    await walk("POST", f"{ONE}/messages", body={**reply, "changes": [{"op": "set", "key": "greeted", "value": True}]})
+    await walk("POST", f"{ONE}/turns", body={"mode": "delta", "session_queue": "reject"})
+    await walk("POST", f"{ONE}/messages", body={"retire_from": 0, "messages": [HI]})
     for dialect in DIALECTS:
         await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": dialect, "model": "gpt-4o"})
 

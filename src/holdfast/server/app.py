@@ -28,6 +28,7 @@ from holdfast.server import (
     sessions,
     state,
     token_counting,
+    turns,
     voice,
     workspaces,
 )
@@ -76,6 +77,7 @@ ROUTES: tuple[Route, ...] = (
             sessions.routes,
             messages.routes,
             context.routes,
+            turns.routes,
             state.routes,
             records.routes,
             voice.routes,

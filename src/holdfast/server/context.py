@@ -36,7 +36,9 @@ from holdfast.wire.sessions import SystemMessages
 
 routes = Routes("messages")
 _ONE: Final = "/v1/sessions/{session_id}"
-_NO_KEYS: Final = frozenset({"model", "agent", "dialect", "at_turn", "tools", "explain", "system_messages", "touch"})
+_NO_KEYS: Final = frozenset(
+    {"model", "agent", "dialect", "at_turn", "tools", "explain", "details", "system_messages", "touch", "save"}
+)
 """Fields of a context request that are not options of the strategy."""
 
 # -- options of strategies -------------------------------------------------------
@@ -101,6 +103,11 @@ class ContextFields(Request, kw_only=True):
     system_messages: SystemMessages = None
     explain: bool | None = None
     """True: include `decisions` and `build`."""
+    details: bool | None = None
+    """True: include `decisions` and `sources`."""
+    save: bool | None = None
+    """True: you send this prompt to a model. The next prompt then continues from it: its beginning stays the same until messages are
+    evicted. Needs a key that may write."""
     touch: bool | None = None
     """True, the default: count this request as use of the session, which delays its expiry. A request with `at_turn` or `explain` never
     counts."""
@@ -155,6 +162,17 @@ class Decision(Answer, rename={"first": "from", "last": "to"}):
     """Reason of the decision."""
     tokens: Count
     """Tokens of the entries in the log. For entries that were cut, only the tokens in the prompt."""
+
+
+class PromptSource(Answer):
+    """The log entries from which one message of a prompt comes."""
+
+    kind: str
+    """`entry` for a message of the log; otherwise the name of the block that Holdfast wrote."""
+    seqs: list[Count]
+    """`seq` of the entries, in order. For `facts`, `summary` and `digest`: the range of entries that the message replaces."""
+    verbatim: bool
+    """True if the message is exactly that of the entry."""
 
 
 class Overhead(Answer):
@@ -244,7 +262,9 @@ class Context(Answer, kw_only=True):
     sent_hash: str | UnsetType = UNSET
     """With `at_turn`: the hash that was stored with the model call. It is equal to `hash` if this is the prompt that was sent."""
     decisions: list[Decision] | UnsetType = UNSET
-    """With `explain`: the decision about each log entry."""
+    """With `explain` or `details`: the decision about each log entry."""
+    sources: list[PromptSource] | UnsetType = UNSET
+    """With `details`: for each of `messages`, the log entries that it comes from. Empty for Gemini."""
     build: Annotated[JsonObject | UnsetType, same_as(Build)] = UNSET
 
 
@@ -257,7 +277,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
     look = _make_look(handle, body, options)
     if not call.principal.has_role("write"):  # read-only callers must not keep a session alive
-        look = msgspec.structs.replace(look, touch=False)
+        look = msgspec.structs.replace(look, touch=False, save=False)
     found = await preview_context(call.hf.engine, session.ref, look)
     shown = to_context(found)
     decisions = [Decision.from_fields(one) for one in shown.decisions]
@@ -267,7 +287,10 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         version=session.version,
         system=UNSET if shown.system is None else shown.system,
         sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
-        decisions=decisions if body.explain else UNSET,
+        decisions=decisions if body.explain or body.details else UNSET,
+        sources=[PromptSource.from_fields(one, seqs=list(one.seqs)) for one in shown.sources]
+        if body.details
+        else UNSET,
         build=found.explain() if body.explain else UNSET,
     )
 
@@ -285,6 +308,7 @@ def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) 
         use_recorded=not options,
         explain=bool(body.explain),
         touch=body.touch is not False,
+        save=body.save is True,
     )
 
 

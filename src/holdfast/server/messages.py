@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from holdfast import errors
 from holdfast.accounting import run_cpu
@@ -16,11 +17,13 @@ from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
 from holdfast.engine.entries import count_tokens, make_entries
-from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.limits import INLINE_BODY_BYTES, STATE_CHANGES
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, mask_secrets
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import make_ref
+from holdfast.server.sessions import check_state
+from holdfast.server.state import StateOperation, read_changes
 from holdfast.sessions.annotations import annotate as annotate_message
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import append_to_log
@@ -28,7 +31,7 @@ from holdfast.stores.log import Append
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
 from holdfast.wire.openai import parse_log_messages, to_entry_json
-from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage
+from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage, SessionObject
 from holdfast.wire.voice import find_records
 
 routes = Routes("messages")
@@ -51,6 +54,7 @@ class EntryList(Page[EntryJson, int]):
     """Version of the session."""
 
 
+_OPERATIONS: Final = json_schema(minItems=1, description=f"at most {STATE_CHANGES} operations")
 _Messages = Annotated[
     Any,
     json_schema(description="messages to append, at least one", type="array", items=make_ref(NewMessage), minItems=1),
@@ -58,10 +62,33 @@ _Messages = Annotated[
 
 
 class NewMessages(Request, kw_only=True):
-    """Messages to append. The field is `messages`, or its alias `contents`. Either all messages are appended, or none."""
+    """Messages to append. The field is `messages`, or its alias `contents`. Everything is written, or nothing."""
 
     messages: _Messages = None
     contents: _Messages = None
+    retire_from: Count | None = None
+    """First take the messages from this seq on off the live path. `messages` may then be empty."""
+    changes: Annotated[list[StateOperation] | None, _OPERATIONS] = None
+    """Operations on keys of the session's state, as in `POST …/state`. `messages` may then be empty."""
+    expect_log: str | None = None
+    """`log_marker` that the session must have; otherwise the status is 412."""
+    return_session: bool = False
+    """True: include `session` in the response."""
+
+
+class AppendedMessages(EntryList, kw_only=True):
+    """The messages that were appended."""
+
+    start: Count
+    """Seq of the first message, or the next seq if there is no message."""
+    log_marker: str
+    """The session's `log_marker` now."""
+    replayed: bool
+    """True if the request repeats an earlier one with the same `Idempotency-Key`. Nothing was written then."""
+    written_version: Count
+    """Version of the session after the write; of a repeated request, after the first one."""
+    session: SessionObject | UnsetType = UNSET
+    """With `return_session`: the session without its log."""
 
 
 class Annotation(Request, kw_only=True):
@@ -104,53 +131,80 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     request_headers=(KEY, MATCH),
     response_headers=ETAG,
 )
-async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryList:
-    """Append messages to the log of a session."""
-    given, name = find_records(msgspec.structs.asdict(body))
+async def append(call: Call, query: SessionQuery, body: NewMessages) -> AppendedMessages:
+    """Append messages to the log of a session, in one write with changes of its state."""
+    changes = None if body.changes is None else read_changes(body.changes)
+    is_optional = changes is not None or body.retire_from is not None
+    given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
     large = call.held.size > INLINE_BODY_BYTES
-    messages, fields = await run_cpu(_read_messages, given, name, long=large)
+    messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
     session = await call.get_session(shared=True)
     speaker = call.get_speaker(session)
     if call.is_guest(session):
-        _check_guests(messages, fields)
+        _check_guests(messages, fields, is_optional=is_optional)
     if speaker is not None:
         fields = [{**own, "metadata": with_speaker(own.get("metadata"), speaker)} for own in fields]
     key = call.get_header("idempotency-key") or None
     clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
+    if is_optional:
+        clean |= {"retire_from": body.retire_from, "changes": body.changes}
+    delta = {} if changes is None else check_state(call, changes.delta)
     write = Append(
         entries=await make_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
         expect=call.get_expected_version(),
+        retire_from=body.retire_from,
+        state_delta=delta or None,
+        state_expect=changes.expect or None if changes else None,
         idempotency_key=key,
         fingerprint=hashlib.blake2b(msgspec.json.encode(clean, order="sorted"), digest_size=16).digest()
         if key
         else b"",
     )
-    written = await append_to_log(call.hf.engine, session.ref, write)
+    written = await append_to_log(call.hf.engine, session.ref, write, log_marker=body.expect_log)
     items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
     call.set_etag(version)
-    return EntryList.of(items, has_more=False, by="seq", version=version)
+    return AppendedMessages.of(
+        items,
+        has_more=False,
+        by="seq",
+        version=version,
+        start=written.start,
+        log_marker=written.session.log_marker,
+        replayed=written.replayed,
+        written_version=written.version,
+        session=SessionObject.from_session(written.session) if body.return_session else UNSET,
+    )
 
 
-def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
+def _find_messages(body: NewMessages) -> tuple[Any, str]:
+    return find_records({"messages": body.messages, "contents": body.contents})
+
+
+def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Message], list[dict[str, Any]]]:
     """Return the messages of a body, and for each message Holdfast's own fields.
 
     Args:
         given: list of messages in the body.
         name: name of the list, for errors.
+        is_optional: True if there may be no messages.
 
     Raises:
         InvalidRequest: a message is not valid, or there are none.
     """
     messages = parse_log_messages(given, name)
-    if not messages:
+    if not messages and not is_optional:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
     return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
 
 
-def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]]) -> None:
+def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]], *, is_optional: bool) -> None:
     """Raise `InvalidRequest` if there is a message or field that a participant may not write into another user's session."""
+    if is_optional:
+        raise errors.InvalidRequest(
+            "retire_from and changes can only be set by the owner of the session", param="changes"
+        )
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
         if message.role != "user":
             reason = f"messages[{at}].role is {message.role!r}: participants in another user's session may only write user messages"

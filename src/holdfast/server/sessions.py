@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -216,14 +217,14 @@ async def create(call: Call, body: NewSessionObject) -> SessionObject:
         agent=body.agent,
         carry_over=_parse_carry_over(call, body, user_id),
         system_messages=body.system_messages,
-        state=_check_state(call, body.state),
+        state=check_state(call, body.state),
         metadata=body.metadata,
         ttl=body.ttl,
     )
     return SessionObject.from_session(session)
 
 
-def _check_state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
+def check_state(call: Call, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a state without its `temp:` keys, which exist only during a turn.
 
     Raises:
@@ -250,6 +251,14 @@ def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> Carry
     return msgspec.structs.replace(how, user_id=owner)
 
 
+@routes.add("GET", f"{ONE}/info", "read", error_statuses=OF_SESSION, response_headers=ETAG)
+async def info(call: Call, query: SessionQuery) -> SessionObject:
+    """Return a session without its log."""
+    session = await call.get_session(shared=True)
+    call.set_etag(session.version)
+    return SessionObject.from_session(session)
+
+
 @routes.add("PATCH", ONE, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422), request_headers=(MATCH,))
 async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
     """Change the agent, system messages, metadata, state or ttl of a session."""
@@ -257,7 +266,7 @@ async def change(call: Call, query: SessionQuery, body: SessionChanges) -> Sessi
         call.hf.roster.find_responder(agent=body.agent)
     given = msgspec.structs.asdict(body)
     if body.state is not UNSET:
-        given["state"] = _check_state(call, body.state)
+        given["state"] = check_state(call, body.state)
     patch = SessionPatch(**check_session_fields(given))
     session = await call.get_session()
     changed = await call.hf.store.update(

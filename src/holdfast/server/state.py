@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from holdfast import limits
@@ -82,11 +82,14 @@ class ExpectState(_Operation, tag_field="op", tag="expect"):
     value: Value
 
 
+StateOperation = SetState | DeleteState | IncrementState | AppendState | ExpectState
+
+
 class StateOperations(Request):
     """Operations on state keys. They are applied in this order, either all or none. `expect` operations are checked first."""
 
     changes: Annotated[
-        list[SetState | DeleteState | IncrementState | AppendState | ExpectState],
+        list[StateOperation],
         json_schema(minItems=1, description=f"at most {limits.STATE_CHANGES} operations; more get status 413"),
     ]
 
@@ -162,7 +165,7 @@ async def change(call: Call, query: SessionQuery, body: StateOperations) -> Stat
     it must be missing. The keys of all `expect` operations must have the same scope. If it is a shared scope (`user:`, `app:`), the keys
     of all other operations must have this scope too. The response has the new values of the changed keys.
     """
-    changes = _read_changes(body)
+    changes = read_changes(body.changes)
     session = await call.get_session()
     check_app(call.principal, changes.delta)
     scopes = call.hf.engine.scopes
@@ -229,7 +232,7 @@ async def change_scope(call: Call, body: StateOperations) -> StateChanged:
     Either all operations are applied, or none. An `expect` operation names the value that a key must have before the changes, or null if
     it must be missing. The response has the new values of the changed keys.
     """
-    changes, user_id = _read_changes(body), _get_owner(call)
+    changes, user_id = read_changes(body.changes), _get_owner(call)
     scopes = call.hf.engine.scopes
     changed = await scopes.change_scope(
         user_id, changes.delta, expect=changes.expect, version=call.get_expected_version()
@@ -262,21 +265,20 @@ async def _read_scope(call: Call, user_id: str | None) -> JsonObject:
 # -- changes -------------------------------------------------------------------
 
 
-class _Changes(NamedTuple):
+class Changes(NamedTuple):
     """The operations of a request, as changes and expected values by key."""
 
     delta: Mapping[str, Change]
     expect: Mapping[str, Any]
 
 
-def _read_changes(body: StateOperations) -> _Changes:
-    """Combine the operations in a body by key.
+def read_changes(changes: Sequence[StateOperation]) -> Changes:
+    """Combine operations by key.
 
     Raises:
         InvalidRequest: there is no operation that changes something, or there are two `expect` operations for one key.
         TooLarge: there are too many operations.
     """
-    changes = body.changes
     if not changes:
         raise InvalidRequest("changes must contain at least one operation", param="changes")
     if len(changes) > limits.STATE_CHANGES:
@@ -295,7 +297,7 @@ def _read_changes(body: StateOperations) -> _Changes:
             expect[one.key] = one.value
     if not delta:
         raise InvalidRequest("changes contains only expect operations: add one that changes something", param="changes")
-    return _Changes(delta, expect)
+    return Changes(delta, expect)
 
 
 def _convert_change(one: SetState | DeleteState | IncrementState | AppendState) -> Change:

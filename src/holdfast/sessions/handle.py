@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
@@ -15,7 +16,7 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.settings import parse
 from holdfast.domain.interruptions import HEARD, parse_heard
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.record import RecordChange
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
@@ -407,6 +408,7 @@ class SessionHandle(ExplainedSession):
         strategy: str | None = None,
         budget: int | None = None,
         recall: str | bool | None = None,
+        idempotency_key: str | None = None,
         **body: Any,
     ) -> LibraryTurn:
         """Return a context manager for a turn in which your program calls the model.
@@ -424,9 +426,11 @@ class SessionHandle(ExplainedSession):
             strategy: name of the strategy for this turn's working set, with default settings; None: the agent's strategy.
             budget: token limit for the conversation in the working set; None: the strategy's.
             recall: recall of messages that are no longer in the prompt: `auto`, `on` or `off`; None: the agent's setting.
+            idempotency_key: if a turn of the session used this key before, `messages` are not written again.
             body: other fields of the model call that reduce the budget: `tools`, `max_tokens`.
 
         Raises:
+            IdempotencyConflict: the key was already used with other messages.
             TypeError: a keyword argument is not a field of a model call.
             SessionBusy: another turn is running, and this one was refused or has waited too long.
             TurnInterrupted: another turn interrupted this one before the block began. If that happens later, `add` and
@@ -435,7 +439,9 @@ class SessionHandle(ExplainedSession):
         """
 
         def begin() -> Turn:
-            return self._begin(messages, mode, session_queue, interrupt, body, strategy, budget, recall)
+            return self._begin(
+                messages, mode, session_queue, interrupt, body, strategy, budget, recall, idempotency_key
+            )
 
         return LibraryTurn(begin)
 
@@ -452,7 +458,7 @@ class SessionHandle(ExplainedSession):
     ) -> Turn:
         """Return a turn that is ready to begin.
 
-        `choices` are the turn's strategy, budget and recall. Raises the errors of `turn`.
+        `choices` are the turn's strategy, budget, recall and idempotency key. Raises the errors of `turn`.
         """
         check_mode(session_queue)
         if mode not in _MODES:
@@ -461,12 +467,14 @@ class SessionHandle(ExplainedSession):
             message = f"agent {self.responder.agent.name!r} is a workflow of other agents: use session.send(), which calls their models"
             raise InvalidRequest(message, param="agent")
         check_keywords(body)
-        strategy, budget, recall = choices
+        strategy, budget, recall, key = choices
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall).without_tools
         request = self._make_request(() if messages is None else messages, responder, mode, interrupt)
-        return Turn(
-            self._engine, msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
-        )
+        request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
+        if key is not None:
+            digest = hashlib.blake2b(b"".join(map(encode_canonical, request.incoming)), digest_size=16).digest()
+            request = msgspec.structs.replace(request, idempotency_key=key, fingerprint=digest)
+        return Turn(self._engine, request)
 
     async def send(
         self,

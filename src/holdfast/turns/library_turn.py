@@ -6,6 +6,7 @@ import asyncio
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ from holdfast.context.sources import MessageSource, join_sources, list_message_s
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
-from holdfast.errors import InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.tools.context import State
 from holdfast.turns.model_call import make_call_record
 from holdfast.turns.prompt import build_prompt, to_sendable
@@ -210,6 +211,15 @@ class OpenTurn:
             await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
             raise
         await self._scope.__aexit__(None if error is None else type(error), error, None)
+
+    async def save_view(self) -> None:
+        """Save the view from which the working set was built, if that is due. Errors are ignored, because the next build can do without.
+
+        For turns that end without a write, whose messages other calls append.
+        """
+        if self._turn.stepped:
+            with suppress(HoldfastError):
+                await self._turn.append(())
 
     def watch(self) -> None:
         """End the turn with a warning if this object is garbage-collected before the turn has ended."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, cast, get_args
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past
@@ -321,7 +322,7 @@ def build_export(
     shared = copy_origins(origins, [entry.seq for entry in entries], session.identity) if is_copy else ()
     return {
         "schema": SCHEMA,
-        **msgspec.to_builtins(SessionObject.from_session(session)),
+        **msgspec.to_builtins(SessionObject.from_session(session, log_marker=UNSET)),
         "messages": [export_entry(entry, digests=digests) for entry in entries],
         **{name: list_media(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
         "artifacts": [msgspec.to_builtins(ArtifactObject.from_artifact(origin)) for origin in artifacts],

@@ -202,6 +202,9 @@ class SessionObject(Answer, kw_only=True):
     status: Literal["active", "closed"]
     version: Count
     """Number that grows with every write to the session."""
+    log_marker: str | UnsetType = UNSET
+    """Text that changes with every change of the log, and with no other write. It is the value of `expect_log` of an append. Exports leave
+    it out."""
     created_at: Time
     updated_at: Time
     ended_at: Time | None

@@ -1,0 +1,147 @@
+"""REST API for turns in which the client calls the model: write the request's messages, and return the working set.
+
+The server keeps nothing of a turn between two requests; see docs/decisions/turns-over-http.md.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from holdfast.domain.participants import with_speaker
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Session
+from holdfast.engine.session_lock import QueueMode
+from holdfast.errors import InvalidRequest
+from holdfast.server.context import PromptSource, Strategy
+from holdfast.server.http import Call
+from holdfast.server.routes import BODY, ETAG, KEY, OF_SESSION, Routes, SessionQuery
+from holdfast.server.schema import make_ref
+from holdfast.turns.library_turn import OpenTurn
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, Request, json_schema
+from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
+from holdfast.wire.sessions import MessageJson, NewMessage, SessionObject
+
+routes = Routes("messages")
+_RESERVED: Final = frozenset({"messages", "mode", "session_queue", "interrupt", "strategy", "budget", "recall"})
+
+
+class NewTurn(Request, kw_only=True):
+    """A turn to begin, or to continue after messages were appended to the log."""
+
+    messages: Annotated[
+        Any,
+        json_schema(
+            description="new messages, results of open calls, or the whole conversation; empty: the messages are in the log already",
+            type="array",
+            items=make_ref(NewMessage),
+        ),
+    ] = None
+    mode: Mode = "auto"
+    """How `messages` relate to the log: the whole conversation (`transcript`), or new messages only (`delta`)."""
+    session_queue: QueueMode | None = None
+    """What this turn does while another turn of the session runs on the server; default: the server's setting."""
+    interrupt: JsonObject | None = None
+    """How much of the last reply was heard, as in `POST …/interrupt`."""
+    strategy: Strategy = None
+    budget: int | None = None
+    """Maximum number of tokens of the conversation in the working set."""
+    recall: str | bool | None = None
+    """Recall of messages that are no longer in the prompt: `auto`, `on` or `off`."""
+    agent: str | None = None
+    """Name of an agent of the configuration."""
+    request: JsonObject | None = None
+    """Other fields of the model call that reduce the budget: `tools`, `max_tokens`."""
+
+
+class TurnPrompt(Answer, kw_only=True):
+    """The working set of a turn, ready to send."""
+
+    object: Literal["turn.prompt"] = "turn.prompt"
+    session: SessionObject
+    """The session without its log. An append with its `log_marker` as `expect_log` fails if another client wrote to the log meanwhile."""
+    session_id: Id
+    turn_id: Count
+    """Number of the turn."""
+    agent: str | None
+    """Agent that answers."""
+    messages: list[MessageJson]
+    sources: list[PromptSource]
+    """For each of `messages`: the log entries that it comes from."""
+    conversation_tokens: Count
+    """Tokens of the conversation, which `budget` limits."""
+    budget: Count
+
+
+@routes.add(
+    "POST",
+    "/v1/sessions/{session_id}/turns",
+    "write",
+    error_statuses=(*BODY, *OF_SESSION, 422),
+    request_headers=(KEY,),
+    response_headers=ETAG,
+)
+async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnPrompt:
+    """Write the messages of a turn to the log, and return the working set for the model call.
+
+    You call the model, and append its reply with `POST …/messages`. To call the model again in the same turn, append the reply and the
+    results of its tools, and repeat this request without `messages`. The server keeps nothing of the turn, so a client that stops in
+    the middle blocks nothing.
+    """
+    session = await call.get_session()
+    handle = call.hf.handle(session, agent=body.agent)
+    fields = body.request or {}
+    if wrong := sorted(_RESERVED & fields.keys()):
+        raise InvalidRequest(f"request cannot have {wrong[0]}: it is a field of the turn", param=f"request.{wrong[0]}")
+    given = body.messages
+    if given is not None and not isinstance(given, list):
+        raise InvalidRequest("messages must be a list of messages", param="messages")
+    speaker = call.get_speaker(session)
+    if speaker is not None:
+        given = [_add_speaker(one, speaker) for one in given or ()]
+    turn = handle.turn(
+        given or None,
+        mode=body.mode,
+        session_queue=body.session_queue,
+        interrupt=body.interrupt,
+        strategy=body.strategy,
+        budget=body.budget,
+        recall=body.recall,
+        idempotency_key=call.get_header("idempotency-key") or None,
+        **_check_fields(fields),
+    )
+    async with turn as opened:
+        await opened.save_view()
+        call.set_etag(opened.session.version)
+        return _show(opened, opened.session)
+
+
+def _add_speaker(message: Any, speaker: str) -> Any:
+    """Attribute a message to the user of the key. A message that is not an object is returned unchanged; the turn refuses it."""
+    if not isinstance(message, dict):
+        return message
+    metadata = message.get("metadata")
+    return {**message, "metadata": with_speaker(metadata if isinstance(metadata, dict) else None, speaker)}
+
+
+def _check_fields(fields: JsonObject) -> JsonObject:
+    """Return the other fields of the model call. Raise `InvalidRequest` if one is not a field of any provider."""
+    try:
+        check_keywords(fields)
+    except TypeError as exc:
+        unknown = next(name for name in fields if name not in PROVIDER_FIELDS)
+        raise InvalidRequest(f"request has the unknown field {unknown!r:.80}", param="request") from exc
+    return fields
+
+
+def _show(turn: OpenTurn, session: Session) -> TurnPrompt:
+    built = turn.working_set
+    return TurnPrompt(
+        session=SessionObject.from_session(session),
+        session_id=session.id,
+        turn_id=max(0, session.tail.turn_id),
+        agent=turn.agent,
+        messages=turn.messages,
+        sources=[PromptSource.from_fields(one, seqs=list(one.seqs)) for one in turn.sources],
+        conversation_tokens=built.tokens,
+        budget=built.budget,
+    )
