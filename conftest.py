@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sybil import Example, Sybil
@@ -21,9 +21,13 @@ from sybil.evaluators.python import pad
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.rest import DocTestParser
 
+import holdfast
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from holdfast.remote.connection import RemoteHoldfast
 
 
 def run_block(example: Example) -> None:
@@ -68,11 +72,18 @@ def gateway() -> Iterator[str]:
 
 @pytest.fixture
 def example_client(gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `OpenAI()` and `Anthropic()` in examples use the test gateway."""
+    """Make `OpenAI()`, `Anthropic()` and `holdfast.connect` in examples use the test gateway."""
     monkeypatch.setenv("OPENAI_BASE_URL", gateway)
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", gateway.removesuffix("/v1"))
     monkeypatch.setenv("ANTHROPIC_API_KEY", "unused")
+
+    def connect(_: str, **options: Any) -> RemoteHoldfast:
+        from holdfast.remote.connection import RemoteHoldfast
+
+        return RemoteHoldfast(gateway.removesuffix("/v1"), **options)
+
+    monkeypatch.setattr(holdfast, "connect", connect, raising=False)
 
 
 pages = Sybil(

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from holdfast.loop_portal import Portal as portal  # noqa: N813  # `holdfast.portal(…)` reads better at its call
     from holdfast.memory.lookup import MemorySettings
     from holdfast.models import AnthropicModel, OpenAIModel
+    from holdfast.remote.connection import RemoteHoldfast
+    from holdfast.remote.connection import RemoteHoldfast as connect  # noqa: N813  # `holdfast.connect(…)` reads better at its call
+    from holdfast.remote.session import RemoteSession
     from holdfast.rerankers import RerankSettings
     from holdfast.secrets import Guard, Pattern, make_redactor
     from holdfast.server.run import serve_file as serve
@@ -97,6 +100,8 @@ __all__ = [
     "Record",
     "RecordName",
     "Records",
+    "RemoteHoldfast",
+    "RemoteSession",
     "RerankSettings",
     "Roster",
     "SessionHandle",
@@ -111,6 +116,7 @@ __all__ = [
     "WorkspaceSettings",
     "__version__",
     "anthropic_tools",
+    "connect",
     "embedder_of",
     "fit",
     "forget_strategies",
@@ -162,6 +168,8 @@ _HOMES = {
     "Record": "holdfast.domain.record",
     "RecordName": "holdfast.domain.record",
     "Records": "holdfast.sessions.records",
+    "RemoteHoldfast": "holdfast.remote.connection",
+    "RemoteSession": "holdfast.remote.session",
     "RerankSettings": "holdfast.rerankers",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",
@@ -175,6 +183,7 @@ _HOMES = {
     "Webhook": "holdfast.hooks.webhook",
     "WorkspaceSettings": "holdfast.workspace",
     "anthropic_tools": "holdfast.wire.anthropic:convert_tools",
+    "connect": "holdfast.remote.connection:RemoteHoldfast",
     "embedder_of": "holdfast.embedders",
     "fit": "holdfast.sessions.fit",
     "forget_strategies": "holdfast.context.strategies",

@@ -430,6 +430,19 @@ that a user's sessions share.
 BLOB_PART_BYTES: Final = 1 * MIB
 """The part of an artifact's content in one row, if the database stores the content."""
 
+# -- fixed, enforced by `holdfast.connect` --------------------------------------
+
+CONNECT_SECONDS: Final = 5.0
+"""Longest wait for a connection to the server."""
+CONNECT_CALL_SECONDS: Final = 120.0
+"""Longest time of a call with all its tries and pauses, unless `timeout` is set."""
+CONNECT_RETRIES: Final = 4
+"""Retries of a call, unless `max_retries` is set."""
+CONNECT_ANSWER_BYTES: Final = 256 * MIB
+"""Largest answer of the server that is read."""
+CONNECT_PAGE: Final = 200
+"""Messages, versions or artifacts that one request of `holdfast.connect` reads; longer lists take several requests."""
+
 # -- fixed, enforced by the command line ---------------------------------------
 
 IMPORT_LINE_BYTES: Final = 256 * MIB

@@ -23,7 +23,7 @@ import httpx2
 import uvicorn
 from openai import AsyncOpenAI, OpenAI
 
-from holdfast.config import ServerSettings, load
+from holdfast.config import Config, ServerSettings, load
 from holdfast.config.build import build_life_settings, build_roster, create_holdfast
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
@@ -119,40 +119,57 @@ async def serving(
                 setattr(client, name, value)
     configured = ServerSettings(found, None, found.gateway.host, found.gateway.port, store)
     hf = create_holdfast(configured, roster=roster, clock=clock or TickingClock(), life=build_life_settings(found))
-    async with hf:
-        settings = uvicorn.Config(
-            make_app(
-                hf,
-                limits=limits,
-                access=create_access(hf, found),
-                hosts=found.gateway.allowed_hosts,
-                origins=found.gateway.cors_origins,
-                relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
-                rules=RequestRules.from_gateway(found.gateway),
-                close=False,
-            ),
-            http=make_protocol(found.gateway.send_timeout),
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=5,
-        )
-        server = Quiet(settings)
-        listening = socket.socket(
-            proto=socket.IPPROTO_TCP
-        )  # see `holdfast.server.run`: without it every reply takes 40 ms longer
-        listening.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        running = asyncio.create_task(server.serve(sockets=[listening]))
-        await server.listens.wait()
-        try:
-            async with (
-                httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
-                AsyncOpenAI(base_url=f"{url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http) as openai,
-            ):
-                yield Served(url=url, hf=hf, server=server, http=http, client=openai)
-        finally:
-            server.ends.set()
-            await running
+    async with (
+        hf,
+        run_server(hf, found, limits) as (url, server),
+        httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http,
+        AsyncOpenAI(base_url=f"{url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http) as openai,
+    ):
+        yield Served(url=url, hf=hf, server=server, http=http, client=openai)
+
+
+@asynccontextmanager
+async def run_server(
+    hf: Holdfast, found: Config, limits: Limits, *, port: int = 0
+) -> AsyncIterator[tuple[str, uvicorn.Server]]:
+    """Serve an open `Holdfast` in this event loop; its address, and the server.
+
+    Args:
+        hf: what the server serves.
+        found: the configuration.
+        limits: request limits.
+        port: the port; 0: any.
+    """
+    settings = uvicorn.Config(
+        make_app(
+            hf,
+            limits=limits,
+            access=create_access(hf, found),
+            hosts=found.gateway.allowed_hosts,
+            origins=found.gateway.cors_origins,
+            relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
+            rules=RequestRules.from_gateway(found.gateway),
+            close=False,
+        ),
+        http=make_protocol(found.gateway.send_timeout),
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=5,
+    )
+    server = Quiet(settings)
+    listening = socket.socket(
+        proto=socket.IPPROTO_TCP
+    )  # see `holdfast.server.run`: without it every reply takes 40 ms longer
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("127.0.0.1", port))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.listens.wait()
+    try:
+        yield url, server
+    finally:
+        server.ends.set()
+        await running
 
 
 class Quiet(uvicorn.Server):

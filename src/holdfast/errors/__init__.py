@@ -55,6 +55,8 @@ HoldfastError
 ├── WorkspaceUnavailable       an agent's workspace cannot be used; try again later
 │   └── WorkspaceUnusable      an agent's workspace cannot be used until someone repairs it
 │       └── GitMissing         the git program is missing or too old
+├── ServerError                the server of `holdfast.connect` refused a call, or its answer is not one of Holdfast
+│   └── ServerUnavailable      the server cannot be reached, or did not answer in time; try again later
 ├── ToolFailed                 a tool of another server failed; the model gets the message, and the turn continues
 └── StoreError                 the store failed
     ├── StoreUnavailable       the store cannot be opened or reached, its disk is full, or it is read-only
@@ -100,6 +102,8 @@ from holdfast.errors.environment import (
     GitMissing,
     HookFailed,
     PythonUnavailable,
+    ServerError,
+    ServerUnavailable,
     StoreClosed,
     StoreCorrupt,
     StoreError,
@@ -172,6 +176,8 @@ __all__ = [
     "RecordNotFound",
     "RerankFailed",
     "SecretBlocked",
+    "ServerError",
+    "ServerUnavailable",
     "SessionBusy",
     "SessionExists",
     "SessionExpired",

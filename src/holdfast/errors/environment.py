@@ -28,6 +28,37 @@ class PythonUnavailable(HoldfastError):
     code = "python_unavailable"
 
 
+class ServerError(HoldfastError):
+    """The server of `holdfast.connect` refused a call for a reason that has no class of its own, or its answer is not one of Holdfast.
+
+    Args:
+        message: what happened.
+        code: `error.code` of the server's answer; None: the code of the class.
+        status: HTTP status of the answer; None: there was none.
+        retry_after: seconds to wait before the next call, if the server asked for a pause.
+    """
+
+    code = "server_error"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code  # type: ignore[misc]  # the server's code is more exact than that of the class
+        self.status = status
+        self.retry_after = retry_after
+
+
+class ServerUnavailable(ServerError):
+    """The server of `holdfast.connect` cannot be reached, did not answer in time, or cannot answer now. Try again later.
+
+    If the call was a write without an idempotency key, it may have been done: read the data before you repeat it.
+    """
+
+    code = "server_unavailable"
+
+
 class ToolFailed(HoldfastError):
     """A tool of another server failed. The model gets the message."""
 

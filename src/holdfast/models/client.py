@@ -248,11 +248,7 @@ class UpstreamClient(ABC):
         """
         if not failure.again or attempt >= self._max_retries:
             return None
-        requested_pause = failure.error.retry_after
-        if requested_pause is not None:
-            # A little later than asked, with jitter, so that clients do not all return at once.
-            return requested_pause * (1 + 0.1 * self._random()) if requested_pause <= LONGEST_PAUSE else None
-        return float(FIRST_PAUSE * 2**attempt * (0.5 + 0.5 * self._random()))
+        return compute_pause(failure.error.retry_after, attempt, self._random)
 
     async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:
         import aiohttp
@@ -369,6 +365,20 @@ class UpstreamClient(ABC):
             if self._retired:
                 close_after(self, self._pool)
         return self._pool
+
+
+def compute_pause(requested: float | None, attempt: int, random: Callable[[], float]) -> float | None:
+    """Return the seconds to wait before the next attempt, or None if the server asks for a pause longer than `LONGEST_PAUSE`.
+
+    Args:
+        requested: The pause that the server asks for, in seconds, or None.
+        attempt: Number of failed attempts before the last one.
+        random: Returns a number from 0 to 1.
+    """
+    if requested is not None:
+        # A little later than asked, with jitter, so that clients do not all return at once.
+        return requested * (1 + 0.1 * random()) if requested <= LONGEST_PAUSE else None
+    return float(FIRST_PAUSE * 2**attempt * (0.5 + 0.5 * random()))
 
 
 class PreparedRequest(NamedTuple):

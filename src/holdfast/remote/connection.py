@@ -1,0 +1,261 @@
+"""`RemoteHoldfast`, the object that `holdfast.connect` returns: the sessions of a server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, UserNotFound
+from holdfast.limits import CONNECT_CALL_SECONDS, CONNECT_RETRIES
+from holdfast.recall.base import SearchMode
+from holdfast.remote.memories import RemoteMemories
+from holdfast.remote.objects import decode, parse_hits, parse_session, to_session
+from holdfast.remote.session import RemoteSession
+from holdfast.remote.state import RemoteState
+from holdfast.remote.transport import Transport
+from holdfast.search.queries import SearchResults
+from holdfast.sessions.carry_over import CarryOver, find_carried_message
+from holdfast.sessions.fields import to_system_messages
+from holdfast.stores.sessions import SessionPage
+from holdfast.wire.openai import to_chat_message
+from holdfast.wire.sendable import check_flag, check_text
+
+_SESSIONS = ("v1", "sessions")
+
+
+class RemoteHoldfast:
+    """The sessions of a server, with the interface of `holdfast.open`. Use it as an async context manager.
+
+        async with holdfast.connect("http://127.0.0.1:8377", api_key="hf_…") as hf:
+            session = await hf.session("support-42", user_id="ada")
+
+    Requests that fail because the server cannot be reached, restarts or is overloaded are sent again, but a write only if that cannot
+    write anything twice. The key appears in no error, log or repr.
+
+    Args:
+        url: address of the server.
+        api_key: key of the server; None: the server needs none. The key decides the tenant.
+        user_id: user of calls that name no user; None: the key's user, or else `default`.
+        timeout: longest time in seconds of a call with all its retries.
+        max_retries: maximum number of retries of a call; 0: none.
+
+    Raises:
+        InvalidRequest: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        user_id: str | None = None,
+        timeout: float = CONNECT_CALL_SECONDS,
+        max_retries: int = CONNECT_RETRIES,
+    ) -> None:
+        check_text(user_id, "user_id", none=True)
+        self._transport = Transport(url, api_key, timeout=timeout, max_retries=max_retries)
+        self._user_id = user_id
+        self._has_user_key: bool | None = None
+
+    def __repr__(self) -> str:
+        return f"<holdfast at {self._transport.where}>"
+
+    async def __aenter__(self) -> Self:
+        await self._transport.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections. Closing twice is allowed."""
+        await self._transport.close()
+
+    @property
+    def memories(self) -> RemoteMemories:
+        """Facts that are remembered across sessions, with methods to remember, recall, list, get, update, review and forget them."""
+        return RemoteMemories(self._transport, self._user_id)
+
+    def user_state(self, user_id: str) -> RemoteState:
+        """Return the state that all sessions of a user share. Its keys begin with `user:`."""
+        check_text(user_id, "user_id")
+        return RemoteState(self._transport, "v1", "users", user_id, "state", scope="user")
+
+    def app_state(self) -> RemoteState:
+        """Return the state that all sessions of the tenant share. Its keys begin with `app:`."""
+        return RemoteState(self._transport, "v1", "state", scope="app")
+
+    async def session(
+        self,
+        session_id: str | None = None,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        system: str | Sequence[Any] | None = None,
+        carry_over: CarryOver | Mapping[str, Any] | str | None = None,
+    ) -> RemoteSession:
+        """Return a handle for the session with this id. Create the session if there is none.
+
+        The arguments and errors are those of `Sessions.session`. If `user_id` is None, the user of the connection applies.
+        """
+        check_text(session_id, "session_id", none=True)
+        check_text(user_id, "user_id", none=True)
+        check_text(agent, "agent", none=True)
+        wanted = None if system is None else [to_chat_message(one) for one in to_system_messages(system)]
+        user_id = self._user_id if user_id is None else user_id
+        found = None
+        if session_id is not None:
+            with suppress(SessionNotFound):
+                found = await self._read(session_id, user_id)
+        if found is None:
+            return await self._create(session_id, user_id, agent, wanted, carry_over)
+        handle = RemoteSession(self._transport, found.ref, agent)
+        if wanted is not None:
+            await _update_system(handle, found, wanted)
+        return handle
+
+    async def _create(
+        self,
+        session_id: str | None,
+        user_id: str | None,
+        agent: str | None,
+        system: list[dict[str, Any]] | None,
+        carry_over: CarryOver | Mapping[str, Any] | str | None,
+    ) -> RemoteSession:
+        """Create a session. With an id that is chosen here, a repeated request finds the session of the first one."""
+        name = uuid.uuid4().hex if session_id is None else session_id
+        given = {"id": name, "user_id": user_id, "agent": agent, "system_messages": system}
+        given["carry_over"] = msgspec.to_builtins(carry_over)
+        body = {key: value for key, value in given.items() if value is not None}
+        try:
+            made = await self._transport.call("POST", *_SESSIONS, body=body, repeatable=True, parse=parse_session)
+        except SessionExists:
+            made = await self._read(name, user_id)
+        return RemoteSession(self._transport, made.ref, agent)
+
+    async def _read(self, session_id: str, user_id: str | None) -> Session:
+        if session_id == "":
+            raise InvalidRequest("session_id is empty", param="session_id")
+        if user_id == "":
+            raise InvalidRequest("user_id is empty", param="user_id")
+        query = {"user_id": await self._find_user() if user_id is None else user_id}
+        return await self._transport.call("GET", *_SESSIONS, session_id, "info", query=query, parse=parse_session)
+
+    async def _find_user(self) -> str | None:
+        """Return the user of calls that name none: `default`, or None if the key belongs to another user.
+
+        Without a user, and with a key of no user, the server would also find another user's session if it is the only one with its id.
+        """
+        if self._has_user_key is None:
+            query: dict[str, Any] = {"user_id": DEFAULT_USER, "limit": 1}
+            try:
+                await self._transport.call("GET", *_SESSIONS, query=query, parse=decode)
+            except UserNotFound:
+                self._has_user_key = True
+            else:
+                self._has_user_key = False
+        return None if self._has_user_key else DEFAULT_USER
+
+    async def get(
+        self, ref: SessionRef | str, *, user_id: str | None = None, agent: str | None = None
+    ) -> RemoteSession:
+        """Return a handle for an existing session. Unlike `session`, this never creates one.
+
+        The arguments and errors are those of `Sessions.get`. If `user_id` is None, the user of the connection applies.
+        """
+        check_text(agent, "agent", none=True)
+        if isinstance(ref, SessionRef):
+            user_id, ref = ref.user_id, ref.id
+        check_text(ref, "ref")
+        check_text(user_id, "user_id", none=True)
+        found = await self._read(ref, self._user_id if user_id is None else user_id)
+        return RemoteSession(self._transport, found.ref, agent)
+
+    async def sessions(
+        self,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        status: Literal["active", "closed"] | None = None,
+        limit: int = 100,
+        after: SessionRef | None = None,
+        descending: bool = True,
+    ) -> SessionPage:
+        """Return a page of sessions, most recently used first.
+
+        Args:
+            user_id: only sessions of this user; None: of the user of the connection, or else of all users that the key may see.
+            agent: only sessions of this agent.
+            status: only sessions with this status.
+            limit: maximum number of sessions.
+            after: begin after this session.
+            descending: False: the one that was used longest ago first.
+        """
+        query: dict[str, Any] = {
+            "user_id": self._user_id if user_id is None else user_id,
+            "agent": agent,
+            "status": status,
+        }
+        query |= {"limit": limit, "order": "desc" if descending else "asc"}
+        if after is not None:
+            query |= {"after": after.id, "after_user": after.user_id}
+        return await self._transport.call("GET", *_SESSIONS, query=query, parse=_parse_page)
+
+    async def delete(self, ref: SessionRef) -> bool:
+        """Delete a session and everything that belongs to it. Return True if there was one."""
+        return await RemoteSession(self._transport, ref).delete()
+
+    async def search(
+        self,
+        query: str,
+        user_id: str | None = None,
+        *,
+        mode: SearchMode | None = None,
+        limit: int = 10,
+        after: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        role: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        time: Literal["auto", "filter", "off"] = "auto",
+        tz: str = "UTC",
+        neighbours: int = 0,
+        session_level: bool = False,
+        rerank: bool = True,
+    ) -> SearchResults:
+        """Search a user's conversations. The arguments and errors are those of `Sessions.search`."""
+        check_flag(session_level, "session_level")
+        check_flag(rerank, "rerank")
+        check_text(query, "query")
+        given: dict[str, Any] = {
+            "q": query,
+            "user_id": self._user_id if user_id is None else user_id,
+            "mode": mode,
+            "limit": limit,
+        }
+        given |= {"after": after, "session_id": session_id, "agent": agent, "role": role, "since": since}
+        given |= {"until": until, "time": time, "tz": tz, "neighbours": neighbours, "rerank": rerank}
+        given["level"] = "session" if session_level else "message"
+        return await self._transport.call("GET", "v1", "search", query=given, parse=parse_hits)
+
+
+async def _update_system(handle: RemoteSession, found: Session, wanted: list[dict[str, Any]]) -> None:
+    """Store the system prompt if it has changed. Content carried over from an earlier session stays after it."""
+    carried = find_carried_message(found)
+    wanted = [*wanted, *([to_chat_message(carried)] if carried else [])]
+    if wanted != [to_chat_message(one) for one in found.system_messages]:
+        await handle.update(system_messages=wanted)
+
+
+def _parse_page(data: bytes) -> SessionPage:
+    page = decode(data)
+    return SessionPage(tuple(to_session(one) for one in page["data"]), page["has_more"])

@@ -1,0 +1,202 @@
+"""Memories on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.domain.memory import Memory, MemorySource, MemoryType, Origin
+from holdfast.errors import InvalidRequest
+from holdfast.memory.lookup import RecalledMemories
+from holdfast.memory.memories import Remembered, ReviewDecision
+from holdfast.recall.base import SearchMode
+from holdfast.remote.objects import (
+    decode,
+    leave_out_unset,
+    parse_memories,
+    parse_memory,
+    parse_recalled,
+    parse_remembered,
+)
+from holdfast.remote.transport import Transport
+from holdfast.stores.memories import OwnedMemories
+from holdfast.wire.sendable import check_text
+
+_PATH = ("v1", "memories")
+
+
+class RemoteMemories:
+    """Facts that are remembered across sessions, available as `hf.memories`.
+
+    Args:
+        transport: the connections.
+        user_id: user of calls that name no user; None: the key's user, else `default`.
+    """
+
+    def __init__(self, transport: Transport, user_id: str | None) -> None:
+        self._transport, self._user_id = transport, user_id
+
+    async def remember(
+        self,
+        content: str,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        app: bool = False,
+        type: MemoryType = "semantic",  # noqa: A002 - what it is called
+        tags: Collection[str] = (),
+        importance: float = 0.5,
+        valid_from: int | None = None,
+        valid_until: int | None = None,
+        origin: Origin = "user",
+        sources: Collection[MemorySource] = (),
+        supersedes: Collection[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Remembered:
+        """Remember a statement. The arguments and errors are those of `Memories.remember`."""
+        body = {
+            "content": content,
+            "user_id": None if app else user_id or (None if agent else self._user_id),
+            "agent": agent,
+            "scope": "app" if app else None,
+            "type": type,
+            "tags": _to_list(tags, "tags"),
+            "importance": importance,
+            "valid_from": valid_from,
+            "valid_until": valid_until,
+            "origin": origin,
+            "sources": [_to_source(one) for one in sources],
+            "supersedes": _to_list(supersedes, "supersedes"),
+            "metadata": None if metadata is None else dict(metadata),
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        return await self._transport.call("POST", *_PATH, body=given, parse=parse_remembered)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        mode: SearchMode | None = None,
+        limit: int = 5,
+        type: MemoryType | None = None,  # noqa: A002 - what it is called
+        tag: str | None = None,
+        min_score: float = 0,
+    ) -> RecalledMemories:
+        """Return the memories of the user, the agent and the app that answer a question, best first.
+
+        Args:
+            query: the question, in plain words.
+            user_id: the user; None: the user of the connection.
+            agent: an agent whose memories are searched too; None: no agent's.
+            mode: `keyword`, `vector` or `hybrid`; None: the server's mode.
+            limit: maximum number of memories.
+            type: only memories of this type.
+            tag: only memories with this tag.
+            min_score: minimum score of a match, 0 to 1.
+
+        Raises:
+            InvalidRequest: an argument is invalid.
+        """
+        check_text(query, "query")
+        if not query.strip():
+            raise InvalidRequest("query is empty: say what to recall", param="query")
+        given: dict[str, Any] = {"q": query, "agent": agent, "mode": mode, "limit": limit, "type": type, "tag": tag}
+        given |= {"user_id": user_id or self._user_id, "min_score": min_score or None}
+        return await self._transport.call("GET", *_PATH, query=given, parse=parse_recalled)
+
+    async def list(
+        self,
+        *,
+        user_id: str | None = None,
+        agent: str | None = None,
+        scope: str | None = None,
+        status: str | None = None,
+        type: MemoryType | None = None,  # noqa: A002 - what it is called
+        tag: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        descending: bool = False,
+    ) -> OwnedMemories:
+        """Return a page of the memories of one owner. Its `version` and `total` are not known, so they are 0.
+
+        Args:
+            user_id: the user; None: the user of the connection.
+            agent: only memories that this agent remembered.
+            scope: kind of the owner: `user`, `agent` or `app`; None: the user.
+            status: only memories with this status.
+            type: only memories of this type.
+            tag: only memories with this tag.
+            after: begin after the memory with this id.
+            limit: maximum number of memories.
+            descending: True: newest first.
+        """
+        given: dict[str, Any] = {
+            "agent": agent,
+            "scope": scope,
+            "status": status,
+            "type": type,
+            "tag": tag,
+            "after": after,
+        }
+        given |= {"user_id": user_id or self._user_id, "limit": limit, "order": "desc" if descending else "asc"}
+        return await self._transport.call("GET", *_PATH, query=given, parse=parse_memories)
+
+    async def get(self, memory_id: str) -> Memory:
+        """Return a memory. Raises `MemoryNotFound`."""
+        return await self._transport.call("GET", *_PATH, memory_id, parse=parse_memory)
+
+    async def update(
+        self,
+        memory_id: str,
+        *,
+        expect: int | None = None,
+        content: str | UnsetType = UNSET,
+        type: MemoryType | UnsetType = UNSET,  # noqa: A002 - what it is called
+        tags: Collection[str] | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+        valid_from: int | None | UnsetType = UNSET,
+        valid_until: int | None | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+        origin: Origin = "user",
+    ) -> Remembered:
+        """Change a memory. The arguments and errors are those of `Memories.update`."""
+        body = leave_out_unset(
+            content=content,
+            type=type,
+            tags=tags if isinstance(tags, UnsetType) else _to_list(tags, "tags"),
+            importance=importance,
+            valid_from=valid_from,
+            valid_until=valid_until,
+            metadata=metadata if isinstance(metadata, UnsetType) else dict(metadata),
+            origin=origin,
+        )
+        headers = {} if expect is None else {"if-match": f'"{expect}"'}
+        return await self._transport.call(
+            "PATCH", *_PATH, memory_id, body=body, headers=headers, parse=parse_remembered
+        )
+
+    async def review(self, memory_id: str, decision: ReviewDecision) -> Memory:
+        """Accept or reject a memory that is held for review, and return it. Raises the errors of `Memories.review`."""
+        body = {"decision": decision}
+        return await self._transport.call("POST", *_PATH, memory_id, "review", body=body, parse=parse_memory)
+
+    async def forget(self, memory_id: str) -> int:
+        """Delete a memory and those that it replaced, and return how many. Raises `MemoryNotFound`."""
+        deleted = await self._transport.call("DELETE", *_PATH, memory_id, parse=decode)
+        return int(deleted["memories"])
+
+
+def _to_list(values: Collection[str], name: str) -> list[str]:
+    if isinstance(values, str):
+        raise InvalidRequest(f"{name} must be a list of strings, not a string", param=name)
+    return [*values]
+
+
+def _to_source(source: MemorySource) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(source)
+    return {name: value for name, value in found.items() if name != "identity"}

@@ -1,0 +1,451 @@
+"""The handle of one session on a server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.context.dialects import Dialect
+from holdfast.domain.messages import Message
+from holdfast.domain.reconcile import Mode
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.domain.state import Change, check_delta
+from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.limits import CONNECT_PAGE
+from holdfast.numbers import check_whole
+from holdfast.remote.artifacts import RemoteArtifacts
+from holdfast.remote.objects import (
+    TurnPrompt,
+    Written,
+    decode,
+    leave_out_unset,
+    parse_context,
+    parse_entries,
+    parse_entry,
+    parse_prompt,
+    parse_session,
+    parse_written,
+    to_appended,
+)
+from holdfast.remote.state import RemoteState, to_operations
+from holdfast.remote.transport import KEY, Transport
+from holdfast.remote.turns import OpenRemoteTurn, RemoteTurn
+from holdfast.sessions.context_preview import Context
+from holdfast.sessions.explanation import Explanation
+from holdfast.sessions.fields import check_session_fields
+from holdfast.sessions.message_explanations import MATCHES
+from holdfast.stores.log import Appended
+from holdfast.wire.openai import to_chat_message, to_entry_json
+from holdfast.wire.request_fields import check_keywords
+from holdfast.wire.sendable import Sendable, get_own_fields, to_messages
+
+T = TypeVar("T")
+QueueMode = Literal["queue", "reject", "interrupt"]
+POP_TRIES: Final = 64
+"""Attempts of `pop` while other writers are faster."""
+
+
+def to_wire(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
+    """Return messages as the REST API takes them. Raises `InvalidMessage` if one is not valid."""
+    messages, own = to_messages(given), get_own_fields(given)
+    return [{**to_chat_message(message), **fields} for message, fields in zip(messages, own, strict=True)]
+
+
+def make_key() -> dict[str, str]:
+    """Return a header with a new idempotency key, so that a retried write is not done twice."""
+    return {KEY: uuid.uuid4().hex}
+
+
+class RemoteSession:
+    """One session on a server. The handle holds no log: every method is a request.
+
+    Args:
+        transport: the connections.
+        ref: the session.
+        agent: the agent that answers in this handle's turns and contexts; None: the session's own agent.
+    """
+
+    def __init__(self, transport: Transport, ref: SessionRef, agent: str | None = None) -> None:
+        self._transport, self.ref, self._agent = transport, ref, agent
+        self._path = ("v1", "sessions", ref.id)
+        self._query = {"user_id": ref.user_id}
+
+    def __repr__(self) -> str:
+        return f"<session {self.ref.id!r} of user {self.ref.user_id!r}>"
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.ref.id
+
+    @property
+    def user_id(self) -> str:
+        """The session's owner."""
+        return self.ref.user_id
+
+    @property
+    def artifacts(self) -> RemoteArtifacts:
+        """Artifacts of the session, and those that the user's sessions share. Methods: save, get, load, list, versions, delete."""
+        return RemoteArtifacts(self._transport, self._path, self.ref.user_id)
+
+    @property
+    def state(self) -> RemoteState:
+        """State of the session, including shared scopes: `await session.state["user:theme"]`."""
+        return RemoteState(self._transport, *self._path, "state", user_id=self.ref.user_id)
+
+    # -- reading -----------------------------------------------------------------
+
+    async def info(self) -> Session:
+        """Return the session's fields without its log. Raises `SessionNotFound`."""
+        return await self._call("GET", "info", parse=parse_session)
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """Return the live path as Chat Completions messages."""
+        return [to_chat_message(entry.message) for entry in await self.entries()]
+
+    async def export(self) -> list[dict[str, Any]]:
+        """Return the messages of the live path, with the fields that Holdfast adds to each."""
+        return [to_entry_json(entry) for entry in await self.entries()]
+
+    async def entries(
+        self,
+        start: int = 0,
+        limit: int | None = None,
+        *,
+        stop: int | None = None,
+        descending: bool = False,
+        retired: bool = False,
+    ) -> tuple[Entry, ...]:
+        """Return entries of the log, in pages of `CONNECT_PAGE`. The arguments and errors are those of `SessionHandle.entries`.
+
+        `unit` and `total` of the entries are -1, and `digest` is empty, because the server does not return them.
+        """
+        for name, value in (("start", start), ("limit", limit), ("stop", stop)):
+            if value is not None:
+                check_whole(value, name)
+        found: list[Entry] = []
+        after = stop if descending else start - 1 if start else None
+        more = limit != 0
+        while more:
+            size = CONNECT_PAGE if limit is None else min(CONNECT_PAGE, limit - len(found))
+            query = {"limit": size, "after": after, "retired": retired, "order": "desc" if descending else "asc"}
+            page, more, _ = await self._call("GET", "messages", query=query, parse=parse_entries)
+            fits = [one for one in page if one.seq >= start and (stop is None or one.seq < stop)]
+            found += fits
+            more = more and len(fits) == len(page) and len(found) != limit
+            after = page[-1].seq if page else None
+        return tuple(found)
+
+    async def context(
+        self,
+        strategy: str | None = None,
+        *,
+        model: str | None = None,
+        dialect: Dialect = "openai",
+        at_turn: int | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        touch: bool = True,
+        save: bool = False,
+        **options: Any,
+    ) -> Context:
+        """Build a working set on the server, without calling a model. The arguments and errors are those of `SessionHandle.context`."""
+        given: dict[str, Any] = {
+            "strategy": strategy,
+            "model": model,
+            "dialect": dialect,
+            "at_turn": at_turn,
+            "agent": self._agent,
+        }
+        given |= {"tools": [*map(dict, tools)] or None, "touch": touch, "save": save, "details": True, **options}
+        body = {name: value for name, value in given.items() if value is not None}
+        return await self._call("POST", "context", body=body, repeatable=True, parse=parse_context)
+
+    async def explain(
+        self,
+        *,
+        seq: int | None = None,
+        text: str | None = None,
+        turn: int | None = None,
+        before: int | None = None,
+        limit: int = MATCHES,
+    ) -> Explanation:
+        """Explain if messages are in the prompt whole, in part or not at all. Arguments and errors: `SessionHandle.explain`."""
+        query = {"seq": seq, "q": text, "turn": turn, "before": before, "limit": None if text is None else limit}
+        return await self._call("GET", "explain", query={**query, "agent": self._agent}, parse=_parse_explanation)
+
+    # -- writing -----------------------------------------------------------------
+
+    async def append(
+        self,
+        messages: Sendable | Sequence[Sendable],
+        *,
+        expect: int | None = None,
+        expect_log: str | None = None,
+        retire_from: int | None = None,
+        state: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        fingerprint: bytes = b"",
+    ) -> Appended:
+        """Write messages to the end of the log, in one transaction with what else is given.
+
+        The arguments and errors are those of `SessionHandle.append`. Without an `idempotency_key`, the call makes one, so that its
+        retries do not write twice. `fingerprint` has no effect: the server compares the contents of requests with the same key.
+        """
+        del fingerprint
+        delta = check_session_fields({"state": state})["state"]
+        check_delta(delta)
+        written = await self._append(
+            to_wire(messages),
+            delta=delta,
+            expect=expect,
+            expect_log=expect_log,
+            retire_from=retire_from,
+            key=idempotency_key,
+        )
+        return to_appended(written)
+
+    async def pop(self) -> Entry | None:
+        """Take the newest message off the live path and return it; None if there is none. The log keeps it.
+
+        Concurrent calls return different messages. Raises `SessionNotFound`.
+        """
+        for _ in range(POP_TRIES):
+            query = {"limit": 1, "order": "desc"}
+            page, _, version = await self._call("GET", "messages", query=query, parse=parse_entries)
+            if not page:
+                return None
+            try:
+                await self._append([], retire_from=page[0].seq, expect=version)
+            except StaleSession:
+                continue
+            return page[0]
+        raise Conflict(f"session {self.ref.id!r} is being written to constantly: try again")
+
+    async def clear(self) -> Session:
+        """Take all messages off the live path, and return the session. Its fields and its state stay. Raises `SessionNotFound`."""
+        return to_appended(await self._append([], retire_from=0)).session
+
+    async def annotate(
+        self,
+        seq: int,
+        *,
+        pinned: bool | None = None,
+        importance: float | None | UnsetType = UNSET,
+        refused_by: Collection[str] | None = None,
+    ) -> Entry:
+        """Set a message's pin, its importance, or the upstreams that must not receive it; see `SessionHandle.annotate`."""
+        check_whole(seq, "seq")
+        names = None if refused_by is None else [*refused_by]
+        body = {**leave_out_unset(importance=importance), "pinned": pinned, "refused_by": names}
+        return await self._call("PATCH", "messages", str(seq), body=body, parse=parse_entry)
+
+    async def update(
+        self,
+        *,
+        agent: str | None | UnsetType = UNSET,
+        system_messages: str | Sequence[Sendable] | None | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | None | UnsetType = UNSET,
+        state: Mapping[str, Any] | None | UnsetType = UNSET,
+        ttl: int | None | UnsetType = UNSET,
+    ) -> Session:
+        """Change fields of the session. The arguments and errors are those of `SessionHandle.update`."""
+        given = leave_out_unset(agent=agent, system_messages=system_messages, metadata=metadata, state=state, ttl=ttl)
+        fields = check_session_fields(given)
+        if "system_messages" in given:
+            given["system_messages"] = [to_chat_message(one) for one in fields["system_messages"]]
+        return await self._call("PATCH", body=given, parse=parse_session)
+
+    async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
+        """Go back to the end of a turn. Later messages are retired, not lost. Raises the errors of `SessionHandle.rewind`."""
+        headers = _match(expect)
+        return await self._call("POST", "rewind", body={"at_turn": at_turn}, headers=headers, parse=parse_session)
+
+    async def fork(
+        self,
+        at_turn: int | None = None,
+        id: str | None = None,  # noqa: A002 - part of the public API
+    ) -> RemoteSession:
+        """Create a session that continues from the end of a turn. The original is not changed. Raises the errors of `SessionHandle.fork`."""
+        body = {"at_turn": at_turn, "id": id}
+        made = await self._call("POST", "fork", body=body, parse=parse_session)
+        return RemoteSession(self._transport, made.ref, self._agent)
+
+    async def close(self) -> Session:
+        """End the session and return it. The next message reopens it. Raises `SessionNotFound`."""
+        return await self._call("POST", "close", repeatable=True, parse=parse_session)
+
+    async def delete(self) -> bool:
+        """Delete the session and everything that belongs to it. Return True if there was one."""
+        try:
+            await self._call("DELETE", parse=decode)
+        except SessionNotFound:
+            return False
+        return True
+
+    # -- turns -------------------------------------------------------------------
+
+    def turn(
+        self,
+        messages: Sendable | Sequence[Sendable] | None = None,
+        *,
+        mode: Mode = "auto",
+        session_queue: QueueMode | None = None,
+        interrupt: Mapping[str, Any] | None = None,
+        strategy: str | None = None,
+        budget: int | None = None,
+        recall: str | bool | None = None,
+        idempotency_key: str | None = None,
+        **body: Any,
+    ) -> RemoteTurn:
+        """Return a context manager for a turn in which your program calls the model.
+
+        `messages` are written to the log before the block begins. Messages that are added to the turn are written before the block
+        ends. The turn blocks no other client: if another one writes to the session meanwhile, the next write raises `StaleSession`.
+
+        Args:
+            messages, mode, interrupt, strategy, budget, recall, body: as in `SessionHandle.turn`.
+            session_queue: what happens if a turn of the session is running on the server, for example one of the gateway.
+            idempotency_key: if a turn of the session used this key before, `messages` are not written again; None: a new key.
+
+        Raises:
+            TypeError: a keyword argument is not a field of a model call.
+            SessionBusy: another turn is running on the server, and this one was refused or has waited too long.
+            StaleSession: another client has written to the log during the turn.
+        """
+
+        def make() -> _Steps:
+            check_keywords(body)
+            given: dict[str, Any] = {
+                "mode": mode,
+                "session_queue": session_queue,
+                "strategy": strategy,
+                "budget": budget,
+            }
+            given |= {"recall": recall, "agent": self._agent, "request": body or None}
+            plain = {name: value for name, value in given.items() if value is not None}
+            opening: dict[str, Any] = {"messages": to_wire(() if messages is None else messages)}
+            if interrupt is not None:
+                opening["interrupt"] = _to_object(interrupt, "interrupt")
+            return _Steps(self, opening, plain, idempotency_key)
+
+        return RemoteTurn(make)
+
+    async def begin_turn(self, messages: Sendable | Sequence[Sendable] | None = None, **options: Any) -> OpenRemoteTurn:
+        """Open a turn without a block. The parameters and errors are those of `turn`.
+
+        Call `end` or `abort` of the returned turn. A turn that is not ended blocks nothing; messages that were added to it since its
+        last request are lost.
+        """
+        return await self.turn(messages, **options).begin()
+
+    async def send(
+        self,
+        messages: Sendable | Sequence[Sendable],
+        *,
+        session_queue: QueueMode | None = None,
+        interrupt: Mapping[str, Any] | None = None,
+        strategy: str | None = None,
+        budget: int | None = None,
+        recall: str | bool | None = None,
+        idempotency_key: str | None = None,
+        **body: Any,
+    ) -> dict[str, Any]:
+        """Run a whole turn with the server's model and tools, and return the completion in Chat Completions format.
+
+        Args:
+            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All other arguments are further fields of the model
+                call.
+            idempotency_key: a repeated call with this key returns the same reply; None: a new key.
+
+        Raises:
+            ModelError: the model did not answer; the user's message is in the log.
+            SessionBusy, TurnInterrupted, TurnLost: as in `SessionHandle.send`.
+        """
+        given: dict[str, Any] = {
+            "session_id": self.ref.id,
+            "session_queue": session_queue,
+            "interrupt": interrupt,
+            "strategy": strategy,
+        }
+        given |= {"budget": budget, "recall": recall, "messages": to_wire(messages), **self._query, **body}
+        if self._agent is not None:
+            given.setdefault("model", self._agent)
+        sent = {name: value for name, value in given.items() if value is not None}
+        headers = make_key() if idempotency_key is None else {KEY: idempotency_key}
+        path = ("v1", "chat", "completions")
+        return await self._transport.call("POST", *path, body=sent, headers=headers, parse=decode)
+
+    # -- requests ----------------------------------------------------------------
+
+    async def _append(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        delta: Mapping[str, Change] | None = None,
+        expect: int | None = None,
+        expect_log: str | None = None,
+        retire_from: int | None = None,
+        key: str | None = None,
+        return_session: bool = True,
+    ) -> Written:
+        given = {"messages": messages, "expect_log": expect_log, "retire_from": retire_from}
+        given |= {"changes": to_operations(delta or {}) or None, "return_session": return_session}
+        body = {name: value for name, value in given.items() if value is not None}
+        headers = {**(make_key() if key is None else {KEY: key}), **_match(expect)}
+        return await self._call("POST", "messages", body=body, headers=headers, parse=parse_written)
+
+    async def _call(
+        self,
+        method: str,
+        *path: str,
+        parse: Callable[[bytes], T],
+        query: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> T:
+        """Send a request for this session. The other arguments are those of `Transport.call`."""
+        query = {**self._query, **(query or {})}
+        return await self._transport.call(method, *self._path, *path, parse=parse, query=query, **options)
+
+
+class _Steps(NamedTuple):
+    """The requests of a turn; see `holdfast.remote.turns.Steps`."""
+
+    session: RemoteSession
+    opening: dict[str, Any]
+    options: dict[str, Any]
+    key: str | None
+
+    async def begin(self) -> TurnPrompt:
+        headers = make_key() if self.key is None else {KEY: self.key}
+        return await self._post({**self.options, **self.opening}, headers=headers)
+
+    async def build(self) -> TurnPrompt:
+        return await self._post(self.options, repeatable=True)
+
+    async def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str) -> Written:
+        sent = [to_chat_message(message) for message in messages]
+        return await self.session._append(sent, delta=delta, expect_log=log_marker, return_session=False)  # noqa: SLF001 - a part of it
+
+    async def _post(self, body: dict[str, Any], **options: Any) -> TurnPrompt:
+        return await self.session._call("POST", "turns", body=body, parse=parse_prompt, **options)  # noqa: SLF001 - a part of it
+
+
+def _match(expect: int | None) -> dict[str, str]:
+    if expect is None:
+        return {}
+    check_whole(expect, "expect")
+    return {"if-match": f'"{expect}"'}
+
+
+def _to_object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidRequest(f"{name} must be an object, not {type(value).__name__}", param=name)
+    return dict(value)
+
+
+def _parse_explanation(data: bytes) -> Explanation:
+    return msgspec.json.decode(data, type=Explanation)

@@ -1,0 +1,177 @@
+"""Turns on a server, in which your program calls the model.
+
+The server keeps nothing of a turn. Each write names the log that the turn has seen; if another client has written to it, the write
+raises `StaleSession`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Protocol
+
+from holdfast.context.sources import MessageSource
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Session
+from holdfast.domain.state import Change
+from holdfast.errors import InvalidRequest, StaleSession
+from holdfast.remote.objects import TurnPrompt, Written
+from holdfast.tools.context import State, TurnState
+from holdfast.wire.sendable import Sendable, to_message
+
+_HINT = "read session.state instead"
+
+
+class Steps(Protocol):
+    """The requests of a turn."""
+
+    def begin(self) -> Awaitable[TurnPrompt]:
+        """Write the turn's messages, and return the first working set."""
+
+    def build(self) -> Awaitable[TurnPrompt]:
+        """Return the working set for the log as it is now."""
+
+    def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str) -> Awaitable[Written]:
+        """Append messages and change the state, if the log is still at `log_marker`."""
+
+
+class RemoteTurn:
+    """A turn as a block: `async with session.turn("…") as turn`. The messages of the turn are in the log before the block begins."""
+
+    def __init__(self, make: Callable[[], Steps]) -> None:
+        self._make = make
+        self._open: OpenRemoteTurn
+
+    async def __aenter__(self) -> OpenRemoteTurn:
+        """Write the turn's messages, and get the first working set."""
+        self._open = await self.begin()
+        return self._open
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the turn; see `OpenRemoteTurn.end`."""
+        await self._open.abort(error)
+
+    async def begin(self) -> OpenRemoteTurn:
+        """Open the turn without a block; see `RemoteSession.begin_turn`."""
+        steps = self._make()
+        return OpenRemoteTurn(steps, await steps.begin())
+
+
+class OpenRemoteTurn:
+    """A turn in progress.
+
+    Attributes:
+        messages: the working set, ready to send. `next` gets it again.
+        sources: for each of `messages`, the log entries that it comes from.
+        session: the session after the last request.
+        agent: name of the agent that answers; None: no agent.
+        state: the session's own state as a mapping. Changes are written together with added messages.
+    """
+
+    def __init__(self, steps: Steps, prompt: TurnPrompt) -> None:
+        self._steps = steps
+        self._added: list[Message] = []
+        self._ended = False
+        self._turn_state = TurnState(prompt.session.state, {}, _HINT)
+        self.state = State(self._turn_state)
+        self._take(prompt)
+
+    def __repr__(self) -> str:
+        size = f"{len(self.messages)} messages, {self._tokens} of {self._budget} tokens"
+        return f"<turn of session {self.session.id!r}: {size}>"
+
+    def _take(self, prompt: TurnPrompt) -> None:
+        self.messages: list[dict[str, Any]] = prompt.messages
+        self.sources: list[MessageSource] = prompt.sources
+        self.session: Session = prompt.session
+        self.agent: str | None = prompt.agent
+        self._tokens, self._budget = prompt.conversation_tokens, prompt.budget
+        self._log_marker = prompt.session.log_marker
+        self._turn_state.own = prompt.session.state
+
+    def add(self, message: Sendable) -> None:
+        """Add a reply or a tool result. It is written by `next`, or at the end of the turn.
+
+        Args:
+            message: a dict, a message of an SDK, or a text, which becomes an assistant's message.
+
+        Raises:
+            InvalidMessage: the message is not valid.
+            InvalidRequest: the turn has ended.
+        """
+        if self._ended:
+            raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
+        self._added.append(to_message(message, "message", text_role="assistant"))
+
+    async def next(self) -> list[dict[str, Any]]:
+        """Write the added messages, and return the working set for the next call. For turns with tools.
+
+        Raises:
+            StaleSession: another client has written to the log since the turn's last request. Nothing was written.
+            InvalidRequest: the server refuses the changes of `state`. The messages are in the log without them.
+        """
+        if self._ended:
+            raise InvalidRequest("the turn has ended: open another one")
+        await _finish(self._flush())
+        prompt = await self._steps.build()
+        if prompt.session.log_marker != self._log_marker:
+            raise StaleSession(self.session.id, expected=None, version=prompt.session.version)
+        self._take(prompt)
+        return self.messages
+
+    async def end(self) -> None:
+        """Write the added messages, even if the caller is cancelled, and end the turn. A second call does nothing.
+
+        Raises:
+            StaleSession: another client has written to the log since the turn's last request. The added messages were not written.
+            InvalidRequest: the server refuses the changes of `state`. The messages are in the log without them.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        self.state.seal()
+        await _finish(self._flush())
+
+    async def abort(self, error: BaseException | None = None) -> None:
+        """End the turn because of an error: messages that were added are written. Raises the errors of `end`."""
+        del error
+        await self.end()
+
+    async def _flush(self) -> None:
+        """Write added messages and state changes."""
+        added, self._added = self._added, []
+        delta = self.state.take()
+        if not added and not delta:
+            return
+        try:
+            await self._write(added, delta)
+        except InvalidRequest:
+            if delta and added:
+                await self._write(added, {})
+            elif added:
+                self._added = [*added, *self._added]
+            raise
+        except BaseException:
+            # Nothing was written, as far as is known: the end of the turn tries again.
+            self._added = [*added, *self._added]
+            self.state.give_back(delta)
+            raise
+
+    async def _write(self, added: list[Message], delta: Mapping[str, Change]) -> None:
+        self._log_marker = (await self._steps.write(added, delta, self._log_marker)).log_marker
+
+
+async def _finish(write: Awaitable[None]) -> None:
+    """Await a write. If the caller is cancelled, finish the write first."""
+    task = asyncio.ensure_future(write)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done():
+            with suppress(Exception):
+                await task
+        raise

@@ -1,0 +1,601 @@
+"""`holdfast.connect`: what the library's own tests do not cover: keys, users, retries, conflicts, foreign answers and large contents."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import holdfast
+from holdfast.domain.session import SessionRef
+from holdfast.errors import (
+    ArtifactNotFound,
+    BudgetTooSmall,
+    InvalidRequest,
+    MemoryNotFound,
+    ServerError,
+    ServerUnavailable,
+    SessionBusy,
+    SessionNotFound,
+    StaleArtifact,
+    StaleSession,
+    StoreClosed,
+    UserNotFound,
+    WrongEventLoop,
+)
+from holdfast.remote.connection import RemoteHoldfast
+from tests.clocks import Pauses
+from tests.edges.connect_kit import CONFIG, connect_without_pauses, open_remote
+from tests.edges.keys import made
+from tests.edges.server import Served, gateway, run_server
+from tests.serving import serve_app
+
+MEMORY = "sqlite://:memory:"
+KEY = "hf_0123456789abcdef_0123456789abcdef0123456789abcdef0123456789abcdef0123"
+HI = {"role": "user", "content": "hi"}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serve(handle: Handler) -> AsyncIterator[str]:
+    """Serve an application that answers every request with one function."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    async with serve_app(app) as url:
+        yield url
+
+
+@asynccontextmanager
+async def open_with_proxy(
+    answer: Callable[[web.Request, int], web.StreamResponse | None],
+) -> AsyncIterator[RemoteHoldfast]:
+    """Connect to a server through a proxy.
+
+    Args:
+        answer: returns the proxy's own answer for a request and its number, or None to pass on the server's.
+    """
+    import aiohttp
+
+    numbers = 0
+    async with holdfast.open(MEMORY) as hf, run_server(hf, CONFIG, CONFIG.gateway.limits) as (address, _):
+
+        async def pass_on(request: web.Request) -> web.StreamResponse:
+            nonlocal numbers
+            numbers += 1
+            async with (
+                aiohttp.ClientSession() as client,
+                client.request(
+                    request.method, address + request.path_qs, data=await request.read(), headers=request.headers
+                ) as got,
+            ):
+                body = await got.read()
+            return answer(request, numbers) or web.Response(
+                body=body, status=got.status, headers={"content-type": got.headers["content-type"]}
+            )
+
+        async with serve(pass_on) as url, connect_without_pauses(url) as connected:
+            yield connected
+
+
+# -- keys and users ----------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_protected() -> AsyncIterator[Served]:
+    async with gateway(lambda _: "ok", "auth: {required: true}") as (served, _):
+        yield served
+
+
+async def test_a_wrong_key_is_refused_without_showing_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with open_protected() as served, holdfast.connect(served.url, api_key=KEY) as hf:
+        with pytest.raises(ServerError) as caught:
+            await hf.session("s")
+    assert caught.value.status == 401
+    assert caught.value.code == "invalid_api_key"
+    shown = "".join(traceback.format_exception(caught.value))
+    assert KEY not in f"{shown}{hf!r}{caught.value!r}{caplog.text}"
+
+
+async def test_the_key_is_in_no_error_of_a_lost_connection() -> None:
+    async with connect_without_pauses("http://127.0.0.1:1", api_key=KEY, max_retries=1) as hf:
+        with pytest.raises(ServerUnavailable, match="cannot be reached") as caught:
+            await hf.session("s")
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None
+
+
+async def test_a_key_of_a_user_reaches_only_this_user() -> None:
+    async with open_protected() as served:
+        everyone, of_ada = await made(served.hf), await made(served.hf, user_id="ada")
+        async with holdfast.connect(served.url, api_key=everyone) as hf:
+            secret = await hf.session("secret", user_id="bob", system="Bob's.")
+            remembered = await hf.memories.remember("Bob likes tea.", user_id="bob")
+        async with holdfast.connect(served.url, api_key=of_ada) as hf:
+            mine = await hf.session("s")
+            assert mine.user_id == "ada"
+            for reaching in (hf.get("secret", user_id="bob"), hf.get(secret.ref), hf.session("new", user_id="bob")):
+                with pytest.raises(UserNotFound):
+                    await reaching
+            with pytest.raises(SessionNotFound):
+                await hf.get("secret")
+            with pytest.raises(MemoryNotFound):
+                await hf.memories.get(remembered.memory.id)
+            with pytest.raises(UserNotFound):
+                await hf.search("tea", "bob")
+            assert [one.id for one in (await hf.sessions()).sessions] == ["s"]
+
+
+async def test_without_a_user_another_users_session_is_not_found() -> None:
+    """The server would find the only session of that id, whoever owns it."""
+    async with open_remote() as hf:
+        await (await hf.session("s", user_id="bob")).append("Bob's.")
+        with pytest.raises(SessionNotFound):
+            await hf.get("s")
+        mine = await hf.session("s")
+        assert mine.user_id == "default"
+        assert await mine.messages() == []
+
+
+async def test_the_connection_may_have_a_user() -> None:
+    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url, user_id="ada") as hf:
+        assert (await hf.session("s")).user_id == "ada"
+        assert (await hf.get("s")).ref == SessionRef("ada", "s")
+        await hf.memories.remember("Ada likes tea.")
+        assert [one.owner.id for one in (await hf.memories.list()).memories] == ["ada"]
+        await hf.session("t", user_id="bob")
+        assert [one.user_id for one in (await hf.sessions()).sessions] == ["ada"]
+
+
+async def test_a_key_that_only_reads_writes_nothing() -> None:
+    async with open_protected() as served:
+        await served.hf.session("s")
+        async with holdfast.connect(served.url, api_key=await made(served.hf, role="read")) as hf:
+            session = await hf.get("s")
+            assert (await session.context(save=True)).messages == []
+            for writing in (session.append("a"), session.begin_turn("a"), session.clear()):
+                with pytest.raises(ServerError) as caught:
+                    await writing
+                assert (caught.value.status, caught.value.code) == (403, "forbidden")
+            assert await session.messages() == []
+
+
+# -- turns of several clients ---------------------------------------------------------
+
+
+async def test_a_turn_with_tools_is_one_turn() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    async with open_remote() as hf:
+        session = await hf.session("s", system="Be kind.")
+        async with session.turn("Find it.", tools=[{"type": "function", "function": {"name": "find"}}]) as turn:
+            turn.add({"role": "assistant", "content": None, "tool_calls": [call]})
+            turn.add({"role": "tool", "tool_call_id": "c1", "content": "found"})
+            assert [one["role"] for one in await turn.next()] == ["system", "user", "assistant", "tool"]
+            assert [(one.kind, one.seqs) for one in turn.sources][1:] == [("entry", (at,)) for at in range(3)]
+            turn.add("There.")
+        entries = await session.entries()
+        assert {entry.turn_id for entry in entries} == {0}
+        assert [entry.message.role for entry in entries] == ["user", "assistant", "tool", "assistant"]
+
+
+async def test_a_turn_keeps_within_its_budget() -> None:
+    long = [{"role": role, "content": "word " * 60} for _ in range(10) for role in ("user", "assistant")]
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        await session.append(long)
+        async with session.turn("short", budget=300, strategy="token_window") as turn:
+            assert len(turn.messages) < 8
+            assert "of 300 tokens" in repr(turn)
+        with pytest.raises(BudgetTooSmall):
+            await session.begin_turn("short", budget=3, strategy="token_window")
+
+
+async def test_a_turn_that_another_client_overtook_writes_nothing() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        turn = await session.begin_turn("a")
+        await (await hf.get("s")).append("b")
+        turn.add("an answer to a")
+        with pytest.raises(StaleSession, match="log of session 's' has changed"):
+            await turn.next()
+        with pytest.raises(StaleSession):
+            await turn.end()
+        assert [one["content"] for one in await session.messages()] == ["a", "b"]
+
+
+async def test_changes_of_state_and_fields_do_not_disturb_a_turn() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        async with session.turn("a") as turn:
+            await session.state.set("seat", "12A")
+            await session.update(metadata={"x": 1})
+            turn.add("b")
+            await turn.next()
+            assert turn.state["seat"] == "12A"
+        assert len(await session.messages()) == 2
+
+
+async def test_a_client_that_disappears_in_a_turn_blocks_nothing() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        turn = await session.begin_turn("a")
+        turn.add("lost")
+        del turn
+        async with asyncio.timeout(5), session.turn("b") as following:
+            assert [one["content"] for one in following.messages] == ["a", "b"]
+
+
+async def test_a_turn_that_runs_on_the_server_is_refused_or_waited_for() -> None:
+    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
+        session = await hf.session("s")
+        local = await served.hf.get("s")
+        running = await local.begin_turn("a")
+        with pytest.raises(SessionBusy):
+            await session.begin_turn("b", session_queue="reject")
+        waiting = asyncio.create_task(session.begin_turn("b"))
+        running.add("answer")
+        await running.end()
+        turn = await waiting
+        assert [one["content"] for one in turn.messages] == ["a", "answer", "b"]
+
+
+async def test_changes_of_state_in_a_turn_are_written_with_its_messages() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        async with session.turn("a") as turn:
+            turn.state["seat"] = "12A"
+            turn.state["user:theme"] = "dark"
+            turn.state["temp:x"] = 1
+            turn.state.increment("asked")
+            turn.state.append("seen", 1, 2)
+            turn.add("b")
+        state = await session.state.all()
+        assert state == {"seat": "12A", "user:theme": "dark", "asked": 1, "seen": [1, 2]}
+
+
+async def test_only_what_is_new_is_read_for_each_prompt_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The view is saved under the turns' key, so that a server without a cache need not read the whole log either."""
+    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
+        session = await hf.session("s")
+        await session.append(
+            [{"role": role, "content": "word " * 30} for _ in range(100) for role in ("user", "assistant")]
+        )
+        async with session.turn("a", strategy="token_window", budget=500) as turn:
+            turn.add("b")
+        served.hf.engine.warm.forget(session.ref)
+        read: list[int] = []
+        store = served.hf.engine.store
+        window = store.window
+
+        async def watch(*args: Any) -> Any:
+            rows = await window(*args)
+            read.append(len(rows.entries))
+            return rows
+
+        monkeypatch.setattr(store, "window", watch)
+        async with session.turn("c", strategy="token_window", budget=500) as turn:
+            turn.add("d")
+        assert max(read) < 60
+
+
+# -- retries ------------------------------------------------------------------------
+
+
+async def test_writes_whose_answer_is_lost_are_not_done_twice() -> None:
+    """The proxy drops every second answer, after the server has handled the request."""
+
+    def drop(_: web.Request, number: int) -> web.Response | None:
+        return web.Response(status=502, text="<html>bad gateway</html>") if number % 2 else None
+
+    async with open_with_proxy(drop) as hf:
+        session = await hf.session("s", system="Be kind.")
+        await session.append("a", state={"seat": "12A"})
+        async with session.turn("b") as turn:
+            turn.add("c")
+            await turn.next()
+            turn.add("d")
+        assert (await session.pop()).message.text == "d"  # type: ignore[union-attr]  # there is one
+        assert [one["content"] for one in await session.messages()] == ["a", "b", "c"]
+        assert (await session.send("e"))["choices"]
+        assert [one["content"] for one in await session.messages()][:4] == ["a", "b", "c", "e"]
+        assert (await session.clear()).messages == 0
+
+
+async def test_a_write_without_a_key_is_not_repeated() -> None:
+    """The server has incremented the number, and the client cannot know it."""
+
+    def drop(request: web.Request, _: int) -> web.Response | None:
+        return web.Response(status=502) if request.method == "POST" and request.path.endswith("/state") else None
+
+    async with open_with_proxy(drop) as hf:
+        session = await hf.session("s")
+        with pytest.raises(ServerUnavailable, match="502"):
+            await session.state.increment("n")
+        assert await session.state.get("n") == 1
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_server_that_is_overloaded_is_asked_again_later(status: int) -> None:
+    seen = 0
+
+    async def handle(_: web.Request) -> web.Response:
+        nonlocal seen
+        seen += 1
+        if seen < 3:
+            return web.json_response(
+                {"error": {"message": "later", "code": "busy"}}, status=status, headers={"retry-after": "2"}
+            )
+        return web.json_response({"seat": "12A"})
+
+    pauses = Pauses()
+    async with serve(handle) as url, connect_without_pauses(url, pauses) as hf:
+        assert await hf.app_state().get("app:seat") is None
+    assert pauses == [2, 2]
+
+
+async def test_a_server_that_restarts_is_reached_again() -> None:
+    down, up = asyncio.Event(), asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        down.set()
+        await up.wait()
+
+    async with holdfast.open(MEMORY) as hf:
+        async with run_server(hf, CONFIG, CONFIG.gateway.limits) as (url, _):
+            connected = await connect_without_pauses(url, sleep).__aenter__()
+            session = await connected.session("s")
+            turn = await session.begin_turn("a")
+        turn.add("b")
+        ending = asyncio.create_task(turn.end())
+        await down.wait()
+        async with run_server(hf, CONFIG, CONFIG.gateway.limits, port=int(url.rpartition(":")[2])):
+            up.set()
+            await ending
+            assert [one["content"] for one in await session.messages()] == ["a", "b"]
+            await connected.close()
+
+
+async def test_a_slow_server_ends_the_call_in_time() -> None:
+    async def handle(_: web.Request) -> web.Response:
+        await asyncio.sleep(30)
+        raise AssertionError
+
+    async with serve(handle) as url, holdfast.connect(url, timeout=0.05) as hf:
+        with pytest.raises(ServerUnavailable, match=r"did not answer within 0\.05 s"):
+            await hf.session("s")
+
+
+async def test_a_cancelled_call_leaves_the_connection_usable() -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(request: web.Request) -> web.Response:
+        if not asked.is_set():
+            asked.set()
+            await go_on.wait()
+        return web.json_response({"app:a": 1})
+
+    async with serve(handle) as url, holdfast.connect(url) as hf:
+        reading = asyncio.create_task(hf.app_state().all())
+        await asked.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        go_on.set()
+        assert await hf.app_state().all() == {"app:a": 1}
+
+
+# -- answers of others ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind"),
+    [
+        (200, "<html>log in</html>", ServerError),
+        (200, "[]", ServerError),
+        (200, "{}", ServerError),
+        (302, "", ServerError),
+        (404, "<html>no such page</html>", ServerError),
+        (500, '{"detail": "no"}', ServerError),
+        (502, "<html>bad gateway</html>", ServerUnavailable),
+    ],
+)
+async def test_answers_that_are_not_holdfasts_are_explained(status: int, text: str, kind: type[ServerError]) -> None:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(status=status, text=text, content_type="text/html", headers={"location": "/login"})
+
+    async with serve(handle) as url, connect_without_pauses(url) as hf:
+        with pytest.raises(kind, match=f"answered {status} with") as caught:
+            await hf.get("s", user_id="ada")
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+
+
+async def test_an_unknown_code_keeps_its_name_and_message() -> None:
+    async def handle(_: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "the moon is full", "code": "full_moon"}}, status=418)
+
+    async with serve(handle) as url, connect_without_pauses(url) as hf:
+        with pytest.raises(ServerError, match="the moon is full") as caught:
+            await hf.get("s", user_id="ada")
+    assert (caught.value.code, caught.value.status) == ("full_moon", 418)
+    assert ServerError.code == "server_error"
+
+
+async def test_errors_have_the_classes_of_the_library() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        with pytest.raises(InvalidRequest) as caught:
+            await session.context("magic")
+        assert caught.value.param
+        with pytest.raises(StaleSession, match="is at version 0, not at 7"):
+            await session.append("a", expect=7)
+        await session.state.set("seat", "12A")
+        assert not await session.state.compare_and_set("seat", "1B", "2C")
+        with pytest.raises(ArtifactNotFound):
+            await session.artifacts.load("none.txt")
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("127.0.0.1:8377", {}),
+        ("ftp://host", {}),
+        ("http://user:word@host", {}),
+        ("http://host?key=x", {}),
+        (7, {}),
+        ("http://host", {"api_key": "a\nb"}),
+        ("http://host", {"api_key": ""}),
+        ("http://host", {"user_id": 5}),
+        ("http://host", {"timeout": 0}),
+        ("http://host", {"max_retries": -1}),
+    ],
+)
+def test_invalid_arguments_are_named(url: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(options), "url")):
+        holdfast.connect(url, **options)
+
+
+async def test_it_is_used_while_open_and_in_its_own_loop() -> None:
+    hf = holdfast.connect("http://127.0.0.1:1")
+    with pytest.raises(StoreClosed, match="async with"):
+        await hf.session("s")
+    async with hf:
+
+        async def misuse() -> None:
+            with pytest.raises(WrongEventLoop):
+                await hf.session("s")
+
+        await asyncio.to_thread(asyncio.run, misuse())
+    await hf.close()
+    with pytest.raises(StoreClosed):
+        await hf.session("s")
+
+
+# -- contents --------------------------------------------------------------------------
+
+
+async def test_an_image_of_two_megabytes_comes_back_unchanged() -> None:
+    data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8192).decode()
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    content = [{"type": "text", "text": "Look."}, image]
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        async with session.turn([{"role": "user", "content": content}]) as turn:
+            turn.add("Nice.")
+        assert (await session.messages())[0]["content"] == content
+
+
+async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.remote.session.CONNECT_PAGE", 3)
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        await session.append([str(number) for number in range(10)])
+
+        async def seqs(*given: Any, **options: Any) -> list[int]:
+            return [entry.seq for entry in await session.entries(*given, **options)]
+
+        assert await seqs() == [*range(10)]
+        assert await seqs(4, 5) == [*range(4, 9)]
+        assert await seqs(2, stop=8) == [*range(2, 8)]
+        assert await seqs(2, stop=8, descending=True) == [*range(7, 1, -1)]
+        assert await seqs(descending=True, limit=4) == [9, 8, 7, 6]
+        assert await seqs(limit=0) == []
+        assert await seqs(stop=0) == []
+
+
+@pytest.mark.parametrize("session_id", ["a/b", "..", ".", "ä ö", "%2F", "?x#y"])
+async def test_ids_may_contain_any_character(session_id: str) -> None:
+    async with open_remote() as hf:
+        session = await hf.session(session_id, user_id="ada/&=")
+        await session.append("a")
+        assert session.ref == SessionRef("ada/&=", session_id)
+        assert len(await session.messages()) == 1
+
+
+async def test_artifacts_are_saved_loaded_and_deleted() -> None:
+    async with open_remote() as hf:
+        artifacts = (await hf.session("s")).artifacts
+        saved = await artifacts.save("plan.txt", "one", metadata={"x": 1}, author="me", expect=-1)
+        assert (saved.version, saved.mime_type, saved.metadata, saved.author) == (0, "text/plain", {"x": 1}, "me")
+        await artifacts.save("plan.txt", b"two")
+        with pytest.raises(StaleArtifact):
+            await artifacts.save("plan.txt", "three", expect=0)
+        assert (await artifacts.load("plan.txt")).data == b"two"
+        assert (await artifacts.load("plan.txt", 0)).data == b"one"
+        assert [one.version for one in await artifacts.versions("plan.txt")] == [0, 1]
+        await artifacts.save("user:all.bin", b"\0", mime_type="application/octet-stream")
+        assert [one.name for one in await artifacts.list()] == ["plan.txt", "user:all.bin"]
+        assert await artifacts.delete("plan.txt") == 2
+        with pytest.raises(ArtifactNotFound):
+            await artifacts.get("plan.txt")
+
+
+async def test_memories_are_remembered_changed_and_forgotten() -> None:
+    async with open_remote() as hf:
+        made = await hf.memories.remember("Ada likes tea.", user_id="ada", tags=["drinks"])
+        assert (made.outcome, made.memory.tags, made.memory.owner.id) == ("new", ("drinks",), "ada")
+        (found,) = (await hf.memories.recall("What tea does Ada like?", user_id="ada")).found
+        assert found.memory == made.memory
+        changed = await hf.memories.update(made.memory.id, importance=1.0, expect=made.memory.version)
+        assert changed.memory.importance == 1.0
+        assert [one.id for one in (await hf.memories.list(user_id="ada")).memories] == [made.memory.id]
+        assert not (await hf.memories.list(user_id="bob")).memories
+        assert await hf.memories.forget(made.memory.id) == 1
+        with pytest.raises(MemoryNotFound):
+            await hf.memories.get(made.memory.id)
+
+
+async def test_search_finds_messages_of_the_user_only() -> None:
+    async with open_remote() as hf:
+        for user in ("ada", "bob"):
+            await (await hf.session("s", user_id=user)).append(f"The kelp order of {user}")
+        found = await hf.search("kelp", "ada", neighbours=1, since=0)
+        assert [(hit.session_id, hit.snippet) for hit in found.hits] == [("s", "The kelp order of ada")]
+        assert not found.has_more
+
+
+async def test_contexts_and_explanations_equal_those_of_the_library() -> None:
+    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url) as hf:
+        session = await hf.session("s", system="Be kind.")
+        await session.append(
+            [{"role": role, "content": "word " * 30} for _ in range(20) for role in ("user", "assistant")]
+        )
+        local = await served.hf.get("s")
+        options: dict[str, Any] = {"budget": 400}
+        there, here = await session.context("token_window", **options), await local.context("token_window", **options)
+        assert (there.messages, there.decisions, there.hash) == (here.messages, here.decisions, here.hash)
+        assert [(one.kind, [*one.seqs]) for one in there.sources] == [(one.kind, [*one.seqs]) for one in here.sources]
+        assert str(await session.explain(seq=3)) == str(await local.explain(seq=3))
+        info, own = await session.info(), await local.info()
+        assert (info.log_marker, info.turns, info.tokens, info.version) == (
+            own.log_marker,
+            own.turns,
+            own.tokens,
+            own.version,
+        )
+
+
+async def test_a_session_is_forked_rewound_listed_and_ended(tmp_path: Any) -> None:
+    async with open_remote(f"sqlite:///{tmp_path}/chat.db") as hf:
+        session = await hf.session("s")
+        for text in ("a", "b"):
+            async with session.turn(text) as turn:
+                turn.add(text.upper())
+        fork = await session.fork(0, "t")
+        assert [one["content"] for one in await fork.messages()] == ["a", "A"]
+        assert (await session.rewind(0)).messages == 2
+        assert (await session.close()).status == "closed"
+        page = await hf.sessions(status="active", limit=1)
+        assert [one.id for one in page.sessions] == ["t"]
+        following = await hf.sessions(limit=1, after=(await hf.sessions(limit=1)).sessions[0].ref)
+        assert len(following.sessions) == 1
+        assert (await session.annotate(0, pinned=True)).pinned
+        assert await hf.delete(session.ref)
+        assert not await hf.delete(session.ref)
