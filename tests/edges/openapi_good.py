@@ -88,7 +88,12 @@ async def build_prompts(walk: Walk) -> None:
     }
     begun = await walk("POST", f"{ONE}/turns", body=opening, Idempotency_Key="turn")
     marker = begun.json()["session"]["log_marker"]
-    reply = {"messages": [{"role": "assistant", "content": "Hello."}], "expect_log": marker, "return_session": True}
+    reply = {
+        "messages": [{"role": "assistant", "content": "Hello."}],
+        "expect_log": marker,
+        "return_session": True,
+        "usage": {"prompt_tokens": 5},
+    }
     await walk("POST", f"{ONE}/messages", body={**reply, "changes": [{"op": "set", "key": "greeted", "value": True}]})
     await walk("POST", f"{ONE}/turns", body={"mode": "delta", "session_queue": "reject"})
     await walk("POST", f"{ONE}/messages", body={"retire_from": 0, "messages": [HI]})

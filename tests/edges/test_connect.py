@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 import holdfast
 from holdfast.domain.session import SessionRef
@@ -179,7 +181,10 @@ async def test_a_turn_with_tools_is_one_turn() -> None:
             turn.add({"role": "tool", "tool_call_id": "c1", "content": "found"})
             assert [one["role"] for one in await turn.next()] == ["system", "user", "assistant", "tool"]
             assert [(one.kind, one.seqs) for one in turn.sources][1:] == [("entry", (at,)) for at in range(3)]
-            turn.add("There.")
+            turn.add("There.", usage={"prompt_tokens": 9, "completion_tokens": 2})
+        usage = (await session.info()).usage
+        assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (1, 9, 2)
+        assert str(await session.explain(turn=0))
         entries = await session.entries()
         assert {entry.turn_id for entry in entries} == {0}
         assert [entry.message.role for entry in entries] == ["user", "assistant", "tool", "assistant"]
@@ -306,6 +311,25 @@ async def test_writes_whose_answer_is_lost_are_not_done_twice() -> None:
         assert (await session.send("e"))["choices"]
         assert [one["content"] for one in await session.messages()][:4] == ["a", "b", "c", "e"]
         assert (await session.clear()).messages == 0
+
+
+@given(st.lists(st.sampled_from(["passed", "lost", "late"]), max_size=20))
+async def test_whatever_answers_are_lost_each_message_is_written_once(outcomes: list[str]) -> None:
+    """At most three failures in a row, fewer than there are retries."""
+    outcomes = [one if at % 4 else "passed" for at, one in enumerate(outcomes)]
+
+    def fail(_: web.Request, number: int) -> web.Response | None:
+        outcome = outcomes[number - 1] if number <= len(outcomes) else "passed"
+        return None if outcome == "passed" else web.Response(status=503 if outcome == "lost" else 504)
+
+    async with open_with_proxy(fail) as hf:
+        session = await hf.session("s")
+        for text in ("a", "b"):
+            async with session.turn(text) as turn:
+                turn.add(text.upper())
+                await turn.next()
+        await session.append("c")
+        assert [one["content"] for one in await session.messages()] == ["a", "A", "b", "B", "c"]
 
 
 async def test_a_write_without_a_key_is_not_repeated() -> None:

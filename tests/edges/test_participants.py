@@ -27,7 +27,13 @@ from tests.edges.keys import bearer, made
 from tests.edges.server import Served
 
 ONE = "/v1/sessions/{session_id}"
-SHARED = {("GET", ONE), ("GET", f"{ONE}/messages"), ("POST", f"{ONE}/messages"), ("GET", f"{ONE}/history")}
+SHARED = {
+    ("GET", ONE),
+    ("GET", f"{ONE}/info"),
+    ("GET", f"{ONE}/messages"),
+    ("POST", f"{ONE}/messages"),
+    ("GET", f"{ONE}/history"),
+}
 """Routes of a session that whoever takes part in it may use."""
 REF = SessionRef("ada", "s")
 HERS = "?user_id=ada"

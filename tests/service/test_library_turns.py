@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.errors import IdempotencyConflict, InvalidMessage, InvalidRequest
 from tests.edges.server import gateway
 
 LONG = [{"role": role, "content": "word " * 60} for _ in range(10) for role in ("user", "assistant")]
@@ -111,3 +111,14 @@ async def test_gateway_creates_no_session_for_a_tool_result_without_its_call() -
             assert (answer["status"], answer["error"]["code"]) == (400, "invalid_message")
         assert not upstream.requests
         assert not (await served.hf.sessions()).sessions
+
+
+async def test_a_turn_with_the_same_key_writes_its_messages_once() -> None:
+    async with holdfast.open("sqlite://:memory:") as hf:
+        session = await hf.session("s")
+        for _ in range(2):
+            async with session.turn("a", idempotency_key="k") as turn:
+                assert [message["content"] for message in turn.messages] == ["a"]
+        with pytest.raises(IdempotencyConflict):
+            await session.begin_turn("b", idempotency_key="k")
+        assert len(await session.messages()) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -77,10 +77,5 @@ def _make(kind: type[HoldfastError], message: str) -> HoldfastError:
     return made
 
 
-def _list_kinds(kind: type[HoldfastError]) -> Iterator[tuple[str, type[HoldfastError]]]:
-    for one in kind.__subclasses__():
-        yield one.code, one
-        yield from _list_kinds(one)
-
-
-_KINDS: Final = {code: kind for code, kind in _list_kinds(HoldfastError) if not issubclass(kind, ServerError)}
+_CLASSES: Final[tuple[type[HoldfastError], ...]] = tuple(getattr(errors, name) for name in errors.__all__)
+_KINDS: Final = {kind.code: kind for kind in _CLASSES if not issubclass(kind, ServerError)}

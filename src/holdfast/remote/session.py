@@ -390,10 +390,11 @@ class RemoteSession:
         expect_log: str | None = None,
         retire_from: int | None = None,
         key: str | None = None,
+        usage: Any = None,
         return_session: bool = True,
     ) -> Written:
-        given = {"messages": messages, "expect_log": expect_log, "retire_from": retire_from}
-        given |= {"changes": to_operations(delta or {}) or None, "return_session": return_session}
+        given: dict[str, Any] = {"messages": messages, "expect_log": expect_log, "retire_from": retire_from}
+        given |= {"changes": to_operations(delta or {}) or None, "return_session": return_session, "usage": usage}
         body = {name: value for name, value in given.items() if value is not None}
         headers = {**(make_key() if key is None else {KEY: key}), **_match(expect)}
         return await self._call("POST", "messages", body=body, headers=headers, parse=parse_written)
@@ -426,9 +427,10 @@ class _Steps(NamedTuple):
     async def build(self) -> TurnPrompt:
         return await self._post(self.options, repeatable=True)
 
-    async def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str) -> Written:
+    async def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str, usage: Any) -> Written:
         sent = [to_chat_message(message) for message in messages]
-        return await self.session._append(sent, delta=delta, expect_log=log_marker, return_session=False)  # noqa: SLF001 - a part of it
+        more: dict[str, Any] = {"expect_log": log_marker, "usage": usage, "return_session": False}
+        return await self.session._append(sent, delta=delta, **more)  # noqa: SLF001 - a part of it
 
     async def _post(self, body: dict[str, Any], **options: Any) -> TurnPrompt:
         return await self.session._call("POST", "turns", body=body, parse=parse_prompt, **options)  # noqa: SLF001 - a part of it

@@ -33,7 +33,9 @@ class Steps(Protocol):
     def build(self) -> Awaitable[TurnPrompt]:
         """Return the working set for the log as it is now."""
 
-    def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str) -> Awaitable[Written]:
+    def write(
+        self, messages: list[Message], delta: Mapping[str, Change], log_marker: str, usage: Any
+    ) -> Awaitable[Written]:
         """Append messages and change the state, if the log is still at `log_marker`."""
 
 
@@ -75,6 +77,7 @@ class OpenRemoteTurn:
     def __init__(self, steps: Steps, prompt: TurnPrompt) -> None:
         self._steps = steps
         self._added: list[Message] = []
+        self._usage: Any = None
         self._ended = False
         self._turn_state = TurnState(prompt.session.state, {}, _HINT)
         self.state = State(self._turn_state)
@@ -93,11 +96,13 @@ class OpenRemoteTurn:
         self._log_marker = prompt.session.log_marker
         self._turn_state.own = prompt.session.state
 
-    def add(self, message: Sendable) -> None:
+    def add(self, message: Sendable, *, usage: Any = None) -> None:
         """Add a reply or a tool result. It is written by `next`, or at the end of the turn.
 
         Args:
             message: a dict, a message of an SDK, or a text, which becomes an assistant's message.
+            usage: for a reply, the usage that the provider reported, in Chat Completions format, as a dict or the SDK's object. It is
+                added to the session's usage.
 
         Raises:
             InvalidMessage: the message is not valid.
@@ -106,6 +111,8 @@ class OpenRemoteTurn:
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
         self._added.append(to_message(message, "message", text_role="assistant"))
+        if usage is not None:
+            self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 
     async def next(self) -> list[dict[str, Any]]:
         """Write the added messages, and return the working set for the next call. For turns with tools.
@@ -162,7 +169,8 @@ class OpenRemoteTurn:
             raise
 
     async def _write(self, added: list[Message], delta: Mapping[str, Change]) -> None:
-        self._log_marker = (await self._steps.write(added, delta, self._log_marker)).log_marker
+        self._log_marker = (await self._steps.write(added, delta, self._log_marker, self._usage)).log_marker
+        self._usage = None
 
 
 async def _finish(write: Awaitable[None]) -> None:

@@ -16,9 +16,11 @@ from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
+from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
 from holdfast.limits import INLINE_BODY_BYTES, STATE_CHANGES
 from holdfast.media.outgoing import restore_entries
+from holdfast.models.collect import read_usage
 from holdfast.server.http import Call, mask_secrets
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import make_ref
@@ -70,6 +72,8 @@ class NewMessages(Request, kw_only=True):
     """First take the messages from this seq on off the live path. `messages` may then be empty."""
     changes: Annotated[list[StateOperation] | None, _OPERATIONS] = None
     """Operations on keys of the session's state, as in `POST …/state`. `messages` may then be empty."""
+    usage: JsonObject | None = None
+    """Usage that the provider reported for the model call of a reply, in Chat Completions format. It is added to the session's usage."""
     expect_log: str | None = None
     """`log_marker` that the session must have; otherwise the status is 412."""
     return_session: bool = False
@@ -135,19 +139,20 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     """Append messages to the log of a session, in one write with changes of its state."""
     changes = None if body.changes is None else read_changes(body.changes)
     is_optional = changes is not None or body.retire_from is not None
+    has_more = is_optional or body.usage is not None
     given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
     large = call.held.size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
     session = await call.get_session(shared=True)
     speaker = call.get_speaker(session)
     if call.is_guest(session):
-        _check_guests(messages, fields, is_optional=is_optional)
+        _check_guests(messages, fields, has_more=has_more)
     if speaker is not None:
         fields = [{**own, "metadata": with_speaker(own.get("metadata"), speaker)} for own in fields]
     key = call.get_header("idempotency-key") or None
     clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
-    if is_optional:
-        clean |= {"retire_from": body.retire_from, "changes": body.changes}
+    if has_more:
+        clean |= {"retire_from": body.retire_from, "changes": body.changes, "usage": body.usage}
     delta = {} if changes is None else check_state(call, changes.delta)
     write = Append(
         entries=await make_entries(messages, fields, timestamp=call.hf.clock()),
@@ -155,6 +160,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         expect=call.get_expected_version(),
         retire_from=body.retire_from,
         state_delta=delta or None,
+        calls=[] if body.usage is None else [_make_call_record(call, session, body.usage)],
         state_expect=changes.expect or None if changes else None,
         idempotency_key=key,
         fingerprint=hashlib.blake2b(msgspec.json.encode(clean, order="sorted"), digest_size=16).digest()
@@ -175,6 +181,19 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         replayed=written.replayed,
         written_version=written.version,
         session=SessionObject.from_session(written.session) if body.return_session else UNSET,
+    )
+
+
+def _make_call_record(call: Call, session: Session, usage: JsonObject) -> ModelCall:
+    """Return the record of a model call that the client made. The prompt is not known."""
+    tokens = read_usage(usage)
+    return ModelCall(
+        model=call.hf.find_responder(session).llm.model,
+        timestamp=call.hf.clock(),
+        prompt_tokens=tokens.prompt_tokens,
+        completion_tokens=tokens.completion_tokens,
+        cached_tokens=tokens.cached_tokens,
+        turn_id=max(0, session.tail.turn_id),
     )
 
 
@@ -199,11 +218,11 @@ def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Me
     return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
 
 
-def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]], *, is_optional: bool) -> None:
+def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]], *, has_more: bool) -> None:
     """Raise `InvalidRequest` if there is a message or field that a participant may not write into another user's session."""
-    if is_optional:
+    if has_more:
         raise errors.InvalidRequest(
-            "retire_from and changes can only be set by the owner of the session", param="changes"
+            "retire_from, changes and usage can only be set by the owner of the session", param="changes"
         )
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
         if message.role != "user":

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Session
 from holdfast.engine.session_lock import QueueMode
 from holdfast.errors import InvalidRequest
+from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.context import PromptSource, Strategy
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, ETAG, KEY, OF_SESSION, Routes, SessionQuery
@@ -19,6 +21,7 @@ from holdfast.server.schema import make_ref
 from holdfast.turns.library_turn import OpenTurn
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Request, json_schema
 from holdfast.wire.request_fields import PROVIDER_FIELDS, check_keywords
+from holdfast.wire.sendable import ParsedMessages, parse_sendable
 from holdfast.wire.sessions import MessageJson, NewMessage, SessionObject
 
 routes = Routes("messages")
@@ -96,10 +99,9 @@ async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnProm
     if given is not None and not isinstance(given, list):
         raise InvalidRequest("messages must be a list of messages", param="messages")
     speaker = call.get_speaker(session)
-    if speaker is not None:
-        given = [_add_speaker(one, speaker) for one in given or ()]
+    parsed = await run_cpu(_parse, given or [], speaker, long=call.held.size > INLINE_BODY_BYTES)
     turn = handle.turn(
-        given or None,
+        parsed,
         mode=body.mode,
         session_queue=body.session_queue,
         interrupt=body.interrupt,
@@ -113,6 +115,11 @@ async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnProm
         await opened.save_view()
         call.set_etag(opened.session.version)
         return _show(opened, opened.session)
+
+
+def _parse(given: list[Any], speaker: str | None) -> ParsedMessages:
+    """Parse the messages of a body. Attribute them to `speaker`, if there is one."""
+    return parse_sendable(given if speaker is None else [_add_speaker(one, speaker) for one in given])
 
 
 def _add_speaker(message: Any, speaker: str) -> Any:

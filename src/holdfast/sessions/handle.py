@@ -59,6 +59,7 @@ from holdfast.wire.sendable import (
     check_text,
     get_own_fields,
     make_note,
+    parse_sendable,
     refuse_notes,
     to_messages,
 )
@@ -537,7 +538,7 @@ class SessionHandle(ExplainedSession):
             InvalidMessage: one of the messages is not valid.
         """
         with self._engine.mask_errors():
-            messages, own = to_messages(given), get_own_fields(given)
+            messages, own = parse_sendable(given)
         refuse_notes(messages)
         system, incoming = split_system(messages)
         check_kind(interrupt, "interrupt", Mapping | None, "an object")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.domain.messages import NOTE, Message
 from holdfast.errors import InvalidMessage, InvalidRequest
@@ -30,6 +30,21 @@ def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
         return [to_message(given, "message", text_role="user")]
     items: Sequence[Any] = given
     return [to_message(item, f"{where}[{at}]", text_role="user") for at, item in enumerate(items)]
+
+
+class ParsedMessages(NamedTuple):
+    """Messages that were already converted and validated."""
+
+    messages: list[Message]
+    own: list[dict[str, Any]]
+    """Holdfast's own fields of each message."""
+
+
+def parse_sendable(given: Sendable | Sequence[Sendable] | ParsedMessages) -> ParsedMessages:
+    """Convert the given messages to `Message`, with Holdfast's own fields of each. They are validated like those of a request."""
+    if isinstance(given, ParsedMessages):
+        return given
+    return ParsedMessages(to_messages(given), get_own_fields(given))
 
 
 def get_own_fields(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
