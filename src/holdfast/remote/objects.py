@@ -12,6 +12,7 @@ from holdfast.context.explain import Run
 from holdfast.context.sources import MessageSource
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.memory import Memory, MemorySource, Owner
+from holdfast.domain.messages import NOTE
 from holdfast.domain.session import Entry, Session, Tail, Usage
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
@@ -19,7 +20,7 @@ from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
 from holdfast.sessions.context_preview import Context
 from holdfast.stores.log import Appended
 from holdfast.stores.memories import OwnedMemories
-from holdfast.wire.openai import parse_message
+from holdfast.wire.openai import parse_log_message, parse_message
 
 UNKNOWN: Final = -1
 """The value of numbers that the REST API does not return: `Entry.unit` and `Entry.total`."""
@@ -101,12 +102,12 @@ def to_entry(data: Mapping[str, Any]) -> Entry:
         tokens=data["tokens"],
         total=UNKNOWN,
         digest=b"",
-        message=parse_message({name: value for name, value in data.items() if name not in _OF_ENTRY}),
+        message=parse_log_message({name: value for name, value in data.items() if name not in _OF_ENTRY}),
         metadata=data.get("metadata"),
         agent=data.get("agent"),
         importance=data.get("importance"),
         pinned=data.get("pinned", False),
-        retired_by=data.get("retired_by"),
+        retired_by=data.get("retired_by", data["seq"] if data["role"] == NOTE else None),
         erased=data.get("erased", False),
     )
 

@@ -13,7 +13,7 @@ from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.domain.state import Change, check_delta
+from holdfast.domain.state import Change
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CONNECT_PAGE
 from holdfast.numbers import check_whole
@@ -36,23 +36,31 @@ from holdfast.remote.transport import KEY, Transport
 from holdfast.remote.turns import OpenRemoteTurn, RemoteTurn
 from holdfast.sessions.context_preview import Context
 from holdfast.sessions.explanation import Explanation
-from holdfast.sessions.fields import check_session_fields
+from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.message_explanations import MATCHES
 from holdfast.stores.log import Appended
 from holdfast.wire.openai import to_chat_message, to_entry_json
 from holdfast.wire.request_fields import check_keywords
-from holdfast.wire.sendable import Sendable, get_own_fields, to_messages
+from holdfast.wire.sendable import Sendable, make_note, parse_sendable
 
 T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]
+_NEWEST: Final = 4
+"""Newest entries that `pop` reads at a time."""
 POP_TRIES: Final = 64
 """Attempts of `pop` while other writers are faster."""
 
 
 def to_wire(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]:
     """Return messages as the REST API takes them. Raises `InvalidMessage` if one is not valid."""
-    messages, own = to_messages(given), get_own_fields(given)
-    return [{**to_chat_message(message), **fields} for message, fields in zip(messages, own, strict=True)]
+    messages, own = parse_sendable(given)
+    return [{**to_log_json(message), **fields} for message, fields in zip(messages, own, strict=True)]
+
+
+def to_log_json(message: Message) -> dict[str, Any]:
+    """Return a message as an append takes it, with its origin."""
+    chat = to_chat_message(message)
+    return chat if message.origin is None else {**chat, "origin": message.origin}
 
 
 def make_key() -> dict[str, str]:
@@ -105,7 +113,7 @@ class RemoteSession:
 
     async def messages(self) -> list[dict[str, Any]]:
         """Return the live path as Chat Completions messages."""
-        return [to_chat_message(entry.message) for entry in await self.entries()]
+        return [to_chat_message(entry.message) for entry in await self.entries() if not entry.is_note]
 
     async def export(self) -> list[dict[str, Any]]:
         """Return the messages of the live path, with the fields that Holdfast adds to each."""
@@ -120,7 +128,7 @@ class RemoteSession:
         descending: bool = False,
         retired: bool = False,
     ) -> tuple[Entry, ...]:
-        """Return entries of the log, in pages of `CONNECT_PAGE`. The arguments and errors are those of `SessionHandle.entries`.
+        """Return entries of the log, notes included, in pages of `CONNECT_PAGE`. The arguments and errors are those of `SessionHandle.entries`.
 
         `unit` and `total` of the entries are -1, and `digest` is empty, because the server does not return them.
         """
@@ -181,8 +189,9 @@ class RemoteSession:
 
     async def append(
         self,
-        messages: Sendable | Sequence[Sendable],
+        messages: Sendable | Sequence[Sendable] = (),
         *,
+        note: Any = None,
         expect: int | None = None,
         expect_log: str | None = None,
         retire_from: int | None = None,
@@ -196,11 +205,12 @@ class RemoteSession:
         retries do not write twice. `fingerprint` has no effect: the server compares the contents of requests with the same key.
         """
         del fingerprint
-        delta = check_session_fields({"state": state})["state"]
-        check_delta(delta)
+        made = to_wire(messages)
+        if note is not None:
+            made.append(to_log_json(make_note(note)))
         written = await self._append(
-            to_wire(messages),
-            delta=delta,
+            made,
+            delta=to_state_delta(state),
             expect=expect,
             expect_log=expect_log,
             retire_from=retire_from,
@@ -214,16 +224,25 @@ class RemoteSession:
         Concurrent calls return different messages. Raises `SessionNotFound`.
         """
         for _ in range(POP_TRIES):
-            query = {"limit": 1, "order": "desc"}
-            page, _, version = await self._call("GET", "messages", query=query, parse=parse_entries)
-            if not page:
+            newest, version = await self._find_newest()
+            if newest is None:
                 return None
             try:
-                await self._append([], retire_from=page[0].seq, expect=version)
+                await self._append([], retire_from=newest.seq, expect=version)
             except StaleSession:
                 continue
-            return page[0]
+            return newest
         raise Conflict(f"session {self.ref.id!r} is being written to constantly: try again")
+
+    async def _find_newest(self) -> tuple[Entry | None, int]:
+        """Return the newest message that is not a note, and the version of the session."""
+        after, more, newest, version = None, True, None, 0
+        while more and newest is None:
+            query = {"limit": _NEWEST, "order": "desc", "after": after}
+            page, more, version = await self._call("GET", "messages", query=query, parse=parse_entries)
+            newest = next((one for one in page if not one.is_note), None)
+            after = page[-1].seq if page else None
+        return newest, version
 
     async def clear(self) -> Session:
         """Take all messages off the live path, and return the session. Its fields and its state stay. Raises `SessionNotFound`."""
@@ -428,7 +447,7 @@ class _Steps(NamedTuple):
         return await self._post(self.options, repeatable=True)
 
     async def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str, usage: Any) -> Written:
-        sent = [to_chat_message(message) for message in messages]
+        sent = [to_log_json(message) for message in messages]
         more: dict[str, Any] = {"expect_log": log_marker, "usage": usage, "return_session": False}
         return await self.session._append(sent, delta=delta, **more)  # noqa: SLF001 - a part of it
 

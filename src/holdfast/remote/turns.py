@@ -19,6 +19,7 @@ from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest, StaleSession
 from holdfast.remote.objects import TurnPrompt, Written
 from holdfast.tools.context import State, TurnState
+from holdfast.wire.openai import parse_origin
 from holdfast.wire.sendable import Sendable, to_message
 
 _HINT = "read session.state instead"
@@ -96,13 +97,14 @@ class OpenRemoteTurn:
         self._log_marker = prompt.session.log_marker
         self._turn_state.own = prompt.session.state
 
-    def add(self, message: Sendable, *, usage: Any = None) -> None:
-        """Add a reply or a tool result. It is written by `next`, or at the end of the turn.
+    def add(self, message: Sendable, *, usage: Any = None, origin: Any = None) -> None:
+        """Add a reply, a tool result or a note. It is written by `next`, or at the end of the turn.
 
         Args:
             message: a dict, a message of an SDK, or a text, which becomes an assistant's message.
             usage: for a reply, the usage that the provider reported, in Chat Completions format, as a dict or the SDK's object. It is
                 added to the session's usage.
+            origin: the message in your framework's own format, any JSON value. It is stored with the message and never sent.
 
         Raises:
             InvalidMessage: the message is not valid.
@@ -110,7 +112,8 @@ class OpenRemoteTurn:
         """
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
-        self._added.append(to_message(message, "message", text_role="assistant"))
+        made = to_message(message, "message", text_role="assistant")
+        self._added.append(made if origin is None else made.evolve(origin=parse_origin(origin)))
         if usage is not None:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import check_participants
+from holdfast.domain.state import Change, check_delta, get_scope
 from holdfast.errors import InvalidRequest
 from holdfast.wire.exports import parse_milliseconds, parse_system_messages
 from holdfast.wire.openai import to_chat_message
@@ -45,6 +46,13 @@ def to_system_messages(value: Any) -> tuple[Message, ...]:
         items = [to_message(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
         value = [to_chat_message(item) for item in items]
     return parse_system_messages(value)
+
+
+def to_state_delta(state: Mapping[str, Any] | None) -> dict[str, Change]:
+    """Return the changes of the state that are stored: those of all keys that are not a turn's own."""
+    delta = check_session_fields({"state": state})["state"]
+    check_delta(delta)
+    return {key: change for key, change in delta.items() if get_scope(key) != "temp"}
 
 
 def _to_object(value: Any, name: str) -> dict[str, Any]:

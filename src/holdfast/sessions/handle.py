@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from inspect import signature
@@ -16,11 +15,10 @@ from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.settings import parse
 from holdfast.domain.interruptions import HEARD, parse_heard
-from holdfast.domain.messages import Message, encode_canonical
+from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.record import RecordChange
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
-from holdfast.domain.state import Change, check_delta, get_scope
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import make_entries
 from holdfast.engine.session_lock import QueueMode, check_mode
@@ -32,7 +30,7 @@ from holdfast.numbers import check_whole
 from holdfast.sessions.annotations import annotate
 from holdfast.sessions.context_preview import Context, PreviewRequest, preview_context, to_context
 from holdfast.sessions.facts import SessionFacts
-from holdfast.sessions.fields import check_session_fields
+from holdfast.sessions.fields import check_session_fields, to_state_delta
 from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
@@ -228,7 +226,7 @@ class SessionHandle(ExplainedSession):
             IdempotencyConflict: the key was already used with another fingerprint.
             StaleRecord: a record is not at the version that its change expects.
         """
-        delta = _to_delta(state)
+        delta = to_state_delta(state)
         with self._engine.mask_errors():
             made, own = to_messages(messages), get_own_fields(messages)
         if note is not None:
@@ -472,10 +470,7 @@ class SessionHandle(ExplainedSession):
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall).without_tools
         request = self._make_request(() if messages is None else messages, responder, mode, interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
-        if key is not None:
-            digest = hashlib.blake2b(b"".join(map(encode_canonical, request.incoming)), digest_size=16).digest()
-            request = msgspec.structs.replace(request, idempotency_key=key, fingerprint=digest)
-        return Turn(self._engine, request)
+        return Turn(self._engine, request if key is None else request.with_key(key))
 
     async def send(
         self,
@@ -700,10 +695,3 @@ class SessionHandle(ExplainedSession):
     async def verify(self) -> int:
         """Recompute the log's order, totals and digest chain. Return the number of entries read. Raises `StoreCorrupt`."""
         return await verify(self._engine.store, self.ref)
-
-
-def _to_delta(state: Mapping[str, Any] | None) -> dict[str, Change]:
-    """Return the changes of the state that are stored: those of all keys that are not a turn's own."""
-    delta = check_session_fields({"state": state})["state"]
-    check_delta(delta)
-    return {key: change for key, change in delta.items() if get_scope(key) != "temp"}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
@@ -24,7 +25,7 @@ from holdfast.domain.artifact import format_versions
 from holdfast.domain.calibration import Learned
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
@@ -106,6 +107,12 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Warnings for the response that are known before the turn begins."""
     api: Dialect = "openai"
     """The API for which `body` was written. The fields are converted for a model with another API."""
+
+    def with_key(self, key: str) -> TurnRequest:
+        """Return the request with an idempotency key. Its fingerprint is that of the messages."""
+        sent = b"".join(map(encode_canonical, self.incoming))
+        fingerprint = hashlib.blake2b(sent, digest_size=16).digest()
+        return msgspec.structs.replace(self, idempotency_key=key, fingerprint=fingerprint)
 
 
 class Handover(msgspec.Struct):
