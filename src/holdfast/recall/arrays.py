@@ -47,7 +47,7 @@ def unpack(halves: bytes) -> bytes:
 
 
 _BLOCK: Final = 64
-"""Number of components that are rotated together; also the number of bits in a machine word."""
+"""Number of components that are rotated together. It equals the number of bits of the integers in which sketches are stored."""
 _SEED: Final = 20261126
 ROTATIONS: Final = 2
 """Number of rotations. Each rotation gives one bit per component of a vector."""
@@ -128,7 +128,7 @@ class Sketches:
         return np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
 
     def _sketch(self, rows: Any) -> Any:
-        """Return the sketches of some vectors: one row for each word of the sketches, one column for each vector."""
+        """Return the sketches of some vectors as 64-bit integers: one column for each vector, one row for each integer of a sketch."""
         spread = np.zeros((len(rows), self._words * _BLOCK), "<f4")
         spread[:, : self._dimension] = rows - self._mean
         words = []

@@ -18,15 +18,15 @@ and channel. Neighbours have consecutive places; deleted documents leave gaps.
 
 - Putting a document replaces the document with the same `seq`. The old vector is kept if the `digest` is the same.
 - A place holds one document: putting another document there deletes the old one.
-- Dropping a document deletes its terms, counts and vectors in one transaction. They are removed from the disk in the way that the
-  store removes erased data.
+- Dropping a document deletes its terms, their counts and its vector in one transaction. They are removed from the disk in the way
+  that the store removes erased data.
 - A dropped space is hidden from all readers at once and then deleted in parts.
 
 **Lookups.** A lookup has terms and filters. Its candidates contain at least one of the terms and pass all filters; the engine
-applies the filters. A small space returns all matches, a larger one at most `CANDIDATES`. If more documents match, the engine
-uses the rarest terms first and returns the documents that are best by a provisional score: the rarity of the terms that a document
-and its neighbours match. Among equal scores, the newest win. Candidates are ordered by the source's number and the place; for a
-lookup without terms, newest first. Frequencies and sizes are those of the whole space and channel, regardless of filters.
+applies the filters. In a small space, all matches are returned; in a larger one, at most `CANDIDATES`. If more documents match, the
+engine uses the rarest terms first and returns the documents that are best by a provisional score: the rarity of the terms that a
+document and its neighbours match. Among equal scores, the newest win. Candidates are ordered by the source's number and the place;
+for a lookup without terms, newest first. Frequencies and sizes are counted in the whole space and channel, regardless of filters.
 
 **Vectors** are little-endian float32 of unit length, stored under a model's name. All vectors of a model have the same dimension.
 `similar` returns the nearest documents that pass the filters, and their neighbours up to `NEAR` places away, each with its inner
@@ -176,7 +176,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A document that matches a lookup. Its fields are those of `Document`, except where a text says otherwise."""
+    """A document that matches a lookup. Fields without a text have the same meaning as in `Document`."""
 
     source: int
     """The source's number in the index. Documents of the same source have the same number."""
@@ -273,7 +273,7 @@ class Index(Protocol):
         ...
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """Write a batch in one transaction and return True. If its `expect` does not hold, write nothing and return False."""
+        """Write a batch in one transaction and return True. If the source's progress is not `batch.expect`, write nothing and return False."""
         ...
 
     async def list_digests(
@@ -283,7 +283,10 @@ class Index(Protocol):
         ...
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        """Delete a source and return the number of documents deleted. If `identity` is given, the source must have that identity."""
+        """Delete a source and return the number of documents deleted.
+
+        If `identity` is given and the source has another identity, nothing is deleted.
+        """
         ...
 
     async def drop_space(self, space: Space) -> int:
@@ -305,7 +308,7 @@ class Index(Protocol):
         """Return sources in order of space and id, each with its space, id and progress.
 
         Args:
-            space: only sources of this space; None: of all spaces.
+            space: only sources of this space; None: sources of all spaces.
             after: only sources after this space and id.
             limit: maximum number of sources to return.
             incomplete: return only sources whose progress is not `complete`. The cost is proportional to their number.
@@ -326,7 +329,7 @@ class Index(Protocol):
         Used to read neighbours of good matches when the neighbours match no term themselves.
 
         Args:
-            lookup: its space, channel and filters apply; its terms do not. Documents that do not pass the filters are left out.
+            lookup: gives the space, the channel and the filters. Its terms are ignored. Documents that do not pass the filters are left out.
             places: pairs of a source's number and a place, at most a few hundred. Places without a document are left out.
         """
         ...
@@ -345,7 +348,7 @@ class Index(Protocol):
         A vector is left out if its document has changed or, for a model with `CONTEXT`, if the previous document has changed.
 
         Raises:
-            InvalidRequest: the dimension differs from that of the model's stored vectors.
+            InvalidRequest: the vectors do not have the same dimension as the model's stored vectors.
         """
         ...
 
@@ -360,8 +363,8 @@ class Index(Protocol):
         """Return the documents nearest to a vector, and their neighbours up to `NEAR` places away.
 
         Args:
-            lookup: its space, channel and filters apply; its terms do not. Its `limit` (default `NEAREST`) is the maximum number of
-                documents without the neighbours.
+            lookup: gives the space, the channel and the filters. Its terms are ignored. Its `limit` (default `NEAREST`) is the maximum number
+                of documents, not counting the neighbours.
             model: name of the model whose vectors are compared.
             vector: the query's vector.
         """

@@ -77,9 +77,9 @@ from holdfast.recall.time_expressions import (
 )
 
 MAX_MENTIONS: Final = 32
-"""Maximum number of times that are stored for a message; the first ones are kept."""
+"""Maximum number of dates and other times that are stored for a message. If it names more, the first ones are kept."""
 MAX_CHARS: Final = 20_000
-"""Maximum number of characters of a message that are searched for times; the first ones."""
+"""Number of characters at the beginning of a message that are searched for dates and other times."""
 LONGEST: Final = 62
 """Maximum length, in days, of a time that is stored. Longer times, such as a whole year, are too vague."""
 _HALF_YEAR: Final = timedelta(days=183)
@@ -182,7 +182,7 @@ def _iter_spans(sentence: Sentence, now: datetime) -> Iterator[Span]:
 
 
 def _resolve_mention(named: NamedTime, expression: str, now: datetime) -> Iterator[Span]:
-    """Yield the possible meanings of a time in a message, past and future. The grammar resolved it to the past only."""
+    """Yield the possible meanings of a time in a message, past and future. The grammar in `time_expressions` only finds past ones."""
     begin, end = named.span
     try:
         if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(expression):
@@ -352,8 +352,8 @@ def analyse(text: str, at: int) -> tuple[Terms, str]:
 def _join_terms(text: str, pieces: Sequence[Piece]) -> Terms | None:
     """Combine the terms of a text's sentences into the terms of the text.
 
-    Return None if the result might differ from that of `extract_terms`: because a word was cut between two pieces, or because
-    the text has too many distinct terms.
+    Return None if `extract_terms` might return something else for the whole text. There are two reasons: a word was cut between two
+    pieces, or the text has too many distinct terms.
     """
     if any(before.stop == piece.start for before, piece in pairwise(pieces)):
         return None

@@ -39,7 +39,7 @@ LEAST_TERMS: Final = 4
 """A sentence with fewer terms than this is skipped if none of its terms is in the question and it does not answer the question at
 the end of the previous entry."""
 _AMONG: Final = 32
-"""Number of entries that are ranked as a whole: those with the best sentences."""
+"""Number of entries that are ranked as a whole. The entries with the best sentences are chosen."""
 _ENTRIES: Final = 24
 """Number of entries whose sentences are ranked, together with those of the adjacent entries. The best entries are chosen."""
 _PREFIX: Final = 5
@@ -61,7 +61,7 @@ sentences. The evidence is the sum of the rarities, which are logarithms, of the
 CORRECTION_FEWEST: Final = 150
 """For the rarities of words, a table with fewer sentences is treated as having this many."""
 CORRECTION_TRIES: Final = 2
-"""Number of later sentences that are examined as possible corrections: those with the most evidence."""
+"""Number of later sentences that are examined as possible corrections. The ones with the most evidence are chosen."""
 CORRECTION_COMMON: Final = 0.1
 """A word that occurs in more than this share of the sentences, and in more than two, is not evidence for a correction."""
 CORRECTION_VALUES: Final = 2.0
@@ -80,13 +80,13 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     next_to: float = 0.3
     """A sentence's score is increased by this share of the BM25 score of the better adjacent sentence."""
     second: float = 0.2
-    """The same for the better of the two sentences at distance two."""
+    """Like `next_to`, but for the better of the two sentences at distance two."""
     entry: float = 0.1
-    """The same for the best sentence of the same entry."""
+    """Like `next_to`, but for the best sentence of the same entry."""
     entry_beside: float = 0.25
-    """The same for the best sentence of the previous entry, and for that of the next entry."""
+    """Like `next_to`, but for the best sentence of the previous entry and the best sentence of the next entry."""
     question_before: float = 0.8
-    """The same for the question at the end of the previous entry, because an answer seldom repeats the words of its question."""
+    """Like `next_to`, but for the question at the end of the previous entry. An answer seldom repeats the words of its question."""
     by_user: float = 1.5
     """Factor for the score of a sentence by the user."""
     by_role: float = 1.6
@@ -323,7 +323,7 @@ class PassageTable:
     def find_correction(self, passage: Passage) -> Passage | None:
         """Return a later sentence of the user that corrects a passage, or None.
 
-        A sentence counts as a correction if `corrects` says so and it shares enough rare words with the passage.
+        A sentence is a correction if `corrects` returns True for it and if it has enough rare words in common with the passage.
         """
         at = self._find_row(passage)
         if not self._rows[at].flags & _USERS:

@@ -221,7 +221,7 @@ def _remove_times(sentence: str, first: int, named: list[NamedTime]) -> str:
 
 
 def _is_attribute(before: str) -> bool:
-    """Return True if a time after these words may be that of the topic ("about the trip in May"), not of the conversation."""
+    """Return True if a time after these words may be the time of the topic ("about the trip in May"), not that of the conversation."""
     return _ABOUT_SOMETHING.search(before.rstrip()) is not None
 
 
@@ -245,9 +245,9 @@ def _to_moment(local: datetime, place: tzinfo) -> int:
 
 
 MAX_QUESTION: Final = 8_000
-"""Maximum number of characters of a question that are read; the first ones."""
+"""Number of characters at the beginning of a question that are read."""
 MAX_ASKING: Final = 500
-"""Maximum number of characters, the first ones, that are searched for times and for the kind of answer that is asked for. A longer
+"""Number of characters at the beginning of a question that are searched for times and for the kind of answer that it asks for. A longer
 text is probably not a question."""
 MAX_CONCEPTS: Final = 48
 """Maximum number of concepts of a question. The first ones are kept."""
@@ -569,7 +569,7 @@ SHORTEST: Final = 4
 LONGEST: Final = 24
 """Maximum letters of a word that is checked for a typo."""
 MOST: Final = 4
-"""Maximum number of words of a question that are checked for typos; the first ones."""
+"""Number of words at the beginning of a question that are checked for typos."""
 KEPT: Final = 3
 """Maximum number of corrections of a word. The most frequent ones are kept."""
 WEIGHT: Final = 0.7

@@ -44,13 +44,13 @@ then the first places of all sources would collide in a dict."""
 _LEAST: Final = 0.01
 """Scaled value of the lowest similarity. It is above 0, since there may be only one similarity, or all may be equal."""
 _LONGEST: Final = 1.5
-"""Length, as a multiple of the average length, from which on the bonus for length does not grow any more."""
+"""Length, as a multiple of the average length, at which the bonus for length reaches its maximum."""
 _BELOW: Final = 0.99
-"""For a question with one concept: a turn without the concept scores at most this share of the score of its neighbour with it."""
+"""For a question with one concept. A turn without the concept scores at most this share of the score of a neighbour that has the concept."""
 CHUNKED: Final = 100
-"""Number of long turns, the best ones, whose chunks are scored."""
+"""Maximum number of long turns whose chunks are scored. The best ones are chosen."""
 STRONG: Final = 100
-"""Number of matching places, the best ones, whose neighbours are considered even if they match nothing themselves."""
+"""Maximum number of matching places whose neighbours are considered even if the neighbours match nothing. The best places are chosen."""
 
 
 class Ranking:
@@ -159,8 +159,8 @@ class Ranking:
     def has_answer(self, hits: Sequence[Hit]) -> bool:
         """Return True if at least one hit is clearly better than the nearest hits of an unrelated question.
 
-        Its similarity must reach the floor, or its own words must contain enough of the question. Always True without
-        vectors or without a floor.
+        Such a hit has a similarity of at least the floor, or its own words contain enough of the question. Without vectors or without a
+        floor, the result is always True.
         """
         if self._floor <= 0:
             return True
@@ -283,9 +283,9 @@ class Ranking:
         return found
 
     def _apply_neighbours(self, around: Mapping[int, dict[int, float]], best: Mapping[int, float]) -> None:
-        """Raise each place's score for a concept to the neighbours' score where that is higher.
+        """Raise each place's score for a concept to the neighbours' score if the neighbours' score is higher.
 
-        A bonus follows for places that, with their neighbours, contain many of the concepts.
+        Then add a bonus to places that, together with their neighbours, contain many of the concepts.
         """
         whole, forms = sum(best.values()) or 1.0, self._forms
         for key, row in self._rows.items():
@@ -303,7 +303,7 @@ class Ranking:
             row.keyword = (row.own + beyond) * (1 + covered * matched / whole)
 
     def _apply_sessions(self, sessions: Mapping[int, float]) -> None:
-        """Divide the scores of all places by the best one, and add a bonus for the session.
+        """Divide the scores of all places by the best score, and add a bonus for the session to each place.
 
         The bonus is proportional to the sum of the session's best scores for each concept.
         """
@@ -319,7 +319,7 @@ class Ranking:
     def _score_vectors(self, similar: Sequence[Similar]) -> None:
         """Add the weighted similarities of neighbours to each similarity, and scale the results so that the best is 1.
 
-        Similarities are counted from just below the lowest one. A neighbour without a known similarity adds nothing.
+        From each similarity, a value just below the lowest similarity is subtracted first. A neighbour without a known similarity adds nothing.
         """
         given = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity for one in similar}
         least, self._nearest = min(given.values(), default=0.0), max(given.values(), default=-1.0)
@@ -398,8 +398,8 @@ class Ranking:
     def _score_by_keyword(self, rows: Sequence[Row]) -> list[float]:
         """Return the scores by words.
 
-        If the question has only one concept, a turn without the concept ranks after a neighbour that has it. Exception: a turn
-        that follows a question with the concept, because it may be the answer.
+        If the question has only one concept, a turn without the concept ranks after a neighbour that has it. The exception is a turn that
+        directly follows a question with the concept, because that turn may be the answer.
         """
         scores = [row.keyword * row.traits for row in rows]
         if len(self._question.concepts) != 1:
@@ -472,6 +472,6 @@ def _split_name(name: str | None) -> frozenset[str]:
 
 
 def _collect_speaker_words(names: Iterable[str | None]) -> frozenset[str]:
-    """Return the words of all speakers' names. If there is only one speaker, return none: the name distinguishes nothing."""
+    """Return the words of all speakers' names. If there is only one speaker, return an empty set, because the name distinguishes nothing."""
     known = {name for name in names if name}
     return frozenset(word for name in known for word in _split_name(name)) if len(known) > 1 else frozenset()

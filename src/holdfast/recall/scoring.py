@@ -37,9 +37,9 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     before: tuple[float, ...]
     """Weights of the scores of the previous turns, by distance. They replace the turn's own score where they are higher."""
     after: tuple[float, ...]
-    """The same for the next turns."""
+    """Like `before`, but for the next turns."""
     session: float
-    """Added to the score of each place in the best session, where the best place's own score is 1."""
+    """Bonus that is added to the score of each place in the best session. Scores are scaled before, so that the best place has the score 1."""
     covered: float
     """Bonus of a place that, together with its neighbours, has all concepts of the question."""
     long: float
@@ -61,7 +61,7 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     vector_before: tuple[float, ...]
     """Weights of the similarities of the previous turns, by distance. They are added to the turn's own similarity."""
     vector_after: tuple[float, ...]
-    """The same for the next turns."""
+    """Like `vector_before`, but for the next turns."""
     traits: float
     """Exponent of the traits factor (`Parts.traits`) when it multiplies a similarity."""
     rrf: float
@@ -82,7 +82,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """All weights of the ranking. A bonus `x` multiplies a score by `1 + x`."""
 
     k1: float
-    """BM25's `k1`: the smaller it is, the less do further occurrences of a term raise the score."""
+    """BM25's `k1`: the smaller it is, the less each repetition of a term raises the score."""
     name: float
     """Weight of a speaker's name in a question. It is low, because every greeting contains the name."""
     coded: float
@@ -331,9 +331,9 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     traits: float = 1.0
     """Factor for the turn's form, speaker, length and time."""
     keyword: float = 0.0
-    """The score by words, which combines the parts above. Without `traits`, it is relative to the best place's."""
+    """The score by words, which combines the parts above. Before it is multiplied by `traits`, it is divided by the best place's score."""
     vector: float | None = None
-    """Similarity including that of neighbours, divided by the best place's; None: not computed."""
+    """Sum of the turn's similarity and its neighbours' weighted similarities, divided by the best place's sum; None: not computed."""
     similarity: float | None = None
     """Cosine of the turn's vector and the question's vector; None: not computed."""
 
@@ -402,7 +402,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 def order_hits(rows: Sequence[Row], scores: Sequence[float], limit: int | None) -> list[Hit]:
-    """Return the rows with a score above 0 as hits, best first; equal scores newest first, then by session and position.
+    """Return the rows with a score above 0 as hits, best first. Rows with equal scores are ordered newest first, then by session and position.
 
     Args:
         rows: the places; each must have its document.

@@ -24,7 +24,7 @@ from holdfast.recall.word_tables import ENGLISH, IRREGULAR, find_language
 WIDTH: Final = 240
 """Default number of characters of a snippet."""
 MAX_TOKENS: Final = 50_000
-"""Maximum number of words of a text that are checked; the first ones. Later words are not highlighted."""
+"""Number of words at the beginning of a text that are checked. Later words are not highlighted."""
 MAX_WORD: Final = 1_000
 """Maximum characters of a word that is stemmed. A longer one, such as a run of base64, cannot match."""
 LEAD: Final = 3
@@ -226,7 +226,10 @@ def _find_in_dense(start: int, word: str, wanted: dict[str, int]) -> list[tuple[
 
 
 def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, int]:
-    """Return the span of at most `width` characters that contains most concepts; of several, the one with most words, then the first."""
+    """Return the span of at most `width` characters that contains most concepts.
+
+    Of several such spans, the one with most words is returned; of those, the first one.
+    """
     best, chosen = (0, 0), (0, 0)
     first = 0
     counts: dict[int, int] = {}

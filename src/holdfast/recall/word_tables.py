@@ -318,7 +318,7 @@ TALKING: Final = frozenset(
 that time."""
 
 _LOOKED_AT: Final = 80
-"""Number of words of a text, the first ones, that are used to detect its language."""
+"""Number of words at the beginning of a text that are used to detect its language."""
 _PLACES: Final = {language: 8 * place for place, language in enumerate(LANGUAGES)}
 """The counts of all languages are kept in one number, with eight bits each, which is enough for `_LOOKED_AT` words. This is the
 position of each language's first bit."""
@@ -336,7 +336,7 @@ _COUNTS: Final = _build_counts()
 
 
 def find_language(words: Iterable[str]) -> str | None:
-    """Return the language with most stop words among `words`, or None if there are no stop words.
+    """Return the language that has the most stop words among `words`, or None if there are no stop words.
 
     If languages have the same number of stop words, the first one in `LANGUAGES` is returned. English is the first of all.
 
