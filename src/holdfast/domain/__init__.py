@@ -7,7 +7,7 @@ history        installing the entries of an existing log
 origins        entries that are copies of entries of other sessions
 reconcile      comparing a request with a log
 interruptions  cutting a reply to the part that was heard
-medium         the medium in a part of a message
+medium         finding and detaching the image, audio, video or file in a part of a message
 media          media of messages: references, limits, placeholders
 images         token costs of images
 budget         token budget of a prompt

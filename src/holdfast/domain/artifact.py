@@ -62,7 +62,7 @@ class Artifact(NewArtifact, frozen=True, kw_only=True):
 
     @property
     def etag(self) -> str:
-        """The ETag. It differs between any two contents that ever had this name, including deleted ones."""
+        """The ETag. Any two contents that ever had this name, including deleted ones, have different ETags."""
         return f"{self.version}-{self.sha256.hex()[:32]}"
 
 
@@ -74,7 +74,7 @@ class ArtifactPage(msgspec.Struct, frozen=True):
 
 
 def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Convert versions by name into the list that replies contain; only the last ones if there are very many."""
+    """Convert versions by name into the list that replies contain. If there are very many, the list contains only the last ones."""
     return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]
 
 
@@ -97,8 +97,8 @@ def get_scope(ref: Scope, name: str) -> Scope:
 def check_name(name: str) -> str:
     """Check the name of an artifact, and return it in Unicode form NFC.
 
-    A name is never used as a path, because the key of the content does not depend on it. Names that are invalid or
-    unsafe as file names on any system are refused nevertheless.
+    The content is stored under a key that does not depend on the name, so a name is never used as a path. Nevertheless, names
+    that are invalid or unsafe as file names on any system are refused.
 
     Raises:
         InvalidRequest: the name is not allowed. The message says why, and which names are allowed.
@@ -123,7 +123,7 @@ def format_result_name(seq: int) -> str:
 
 
 def parse_result_name(name: str) -> int | None:
-    """Return the `seq` of the entry whose tool result the name refers to; None if the name is not that of a tool result."""
+    """Return the `seq` of the tool result that the name refers to. Return None if the name does not refer to a tool result."""
     found = _RESULT.fullmatch(name)
     return int(found[1]) if found else None
 

@@ -121,7 +121,7 @@ class Budget:
             model: the name of the model, also with a prefix such as `openai/…` or `ft:…`.
             context_window: the window in tokens, if the configuration sets it.
             learned_window: the window in tokens that an error of the provider named. It takes precedence over the table
-                of known models. It takes precedence over `context_window` only if it is smaller.
+                of known models, and over `context_window` if it is smaller than that.
             max_reply_tokens: tokens reserved for the reply; if set, it is also sent as `max_tokens`.
             safety_headroom: tokens reserved for counting errors.
             tool_result_headroom: tokens reserved for tool results of the same turn.
@@ -193,8 +193,9 @@ class ModelWindow(msgspec.Struct, frozen=True):
 def window_of(model: str) -> ModelWindow | None:
     """Return the limits of a model from the table of known models; None for an unknown model.
 
-    The longest known prefix of the name wins. A path, a provider's name and `ft:` before the model's name are ignored,
-    and so are case and any suffix. A suffix such as `[1m]` or `[200k]` sets the window.
+    The table contains prefixes of names; the longest one with which the name begins is used. Case is ignored, and so are
+    a path, a provider's name or `ft:` before the model's name, and any suffix except one that sets the window, such as
+    `[1m]` or `[200k]`.
 
         >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
         (128000, 16385)

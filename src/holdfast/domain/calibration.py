@@ -40,7 +40,7 @@ headroom covers that many."""
 AGREED: Final = 1.01
 """A ratio up to this value confirms an exact count."""
 NEWEST, HIGHEST = 32, 8
-"""Pairs that are kept: the `NEWEST` newest ones, and the `HIGHEST` ones with the highest ratios of the last 24 hours.
+"""Numbers of pairs that are kept: the `NEWEST` newest ones, and of the last 24 hours the `HIGHEST` ones with the highest ratios.
 
 So the ratio rises at once and falls slowly, regardless of the number of turns.
 """
@@ -57,7 +57,7 @@ their number."""
 STEP: Final = 0.02
 """Step to which `Measure.scale` is rounded up, so that budgets do not change with every turn."""
 STALE: Final = 7 * DAY
-"""Milliseconds after which a ceiling is dropped if no further refusal confirmed it."""
+"""Milliseconds after which the limit for prompts (`Learned.ceiling`) is dropped if no further refusal confirmed it."""
 
 CountMethod = Literal["exact", "estimate", "calibrated", "provider"]
 
@@ -130,7 +130,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
 
     @property
     def doubt(self) -> float:
-        """The ratio, if the counter here is exact: 1.0 unless the provider counts more tokens than can be explained."""
+        """The ratio that is used if the counter here is exact. It is 1.0, unless the provider counts more tokens than can be explained."""
         added = min(ALLOWANCE, self.counted // 16)
         return 1.0 if self.reported <= self.counted * AGREED + added else self.ratio
 
@@ -211,7 +211,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     window: int | None = None
     """The context window in tokens that an error named; None if it is unknown."""
     window_at: int = 0
-    """Milliseconds since the epoch at which the window was learned or withdrawn."""
+    """Milliseconds since the epoch at which `window` was learned or reset to None."""
     ceiling: int | None = None
     """Limit for the prompt in the provider's tokens. Each refusal that nothing else explains lowers it by a tenth."""
     ceiling_at: int = 0
@@ -265,7 +265,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return msgspec.structs.replace(learned, calibration=taught)
 
     def _explain_refusal(self, counted: int, budget: Budget, known: int) -> int | None:
-        """Return the size of the prompt, computed with the ratio of the newest accepted prompt whose ratio exceeds `HIGH`.
+        """Return the size of a refused prompt, computed with the ratio of the newest accepted prompt whose ratio exceeds `HIGH`.
 
         Args:
             counted: the prompt's tokens as counted here.

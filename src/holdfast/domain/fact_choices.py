@@ -17,7 +17,7 @@ _PLACE_CHARS: Final = 3
 
 
 def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
-    """Return the choices by sentence number. Malformed ones are ignored."""
+    """Return the choices by sentence number. Malformed choices are ignored."""
     given = metadata.get(STANDING_FACTS) if metadata else None
     if not isinstance(given, Mapping):
         return {}

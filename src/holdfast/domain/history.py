@@ -48,10 +48,10 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LivePath:
-    """The live entries of a log at each of its positions, while the log is read in order.
+    """Tracks which entries of a log are live, while the log is read in order.
 
-    They are kept in a stack. An entry is removed when the entry that retires it is read. Entries that are retired
-    together share one item, so the depth of the stack depends on the nesting of rewinds, not on the length of the log.
+    The live entries are kept in a stack. An entry is removed when the entry that retires it is read. Entries that are
+    retired together share one item, so the depth of the stack depends on the nesting of rewinds, not on the length of the log.
     """
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> f
     """Return the `seq` of the entry that retires `item`; infinity if none does.
 
     Raises:
-        InvalidMessage: that entry cannot retire `item`.
+        InvalidMessage: the entry that `item.retired_by` names cannot retire it, or is not named although `item` cannot stay live.
     """
     by = item.retired_by if isinstance(item, OldEntry) else None
     leaves = math.inf if by is None else by
@@ -205,7 +205,13 @@ def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> f
 
 
 def _install_note(entry: Entry, item: NewEntry, leaves: float = math.inf) -> Entry:
-    """Return the entry of a note, retired or erased like `item`."""
+    """Return the entry of a note. It is retired and erased if `item` is.
+
+    Args:
+        entry: the entry.
+        item: the note as it was in the existing log.
+        leaves: `seq` of the entry that retires the note; infinity if none does.
+    """
     if leaves != math.inf:
         entry = evolve(entry, retired_by=int(leaves))
     if isinstance(item, OldEntry) and item.stands_for is not None:
@@ -222,7 +228,7 @@ def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tup
 
 
 def __getattr__(name: str) -> Any:
-    """Return `continue_log` for its name in 0.1, `continued`, which third-party stores import. Removed in 0.3."""
+    """Return `continue_log` for the name `continued`, which it had in 0.1 and which third-party stores import. Removed in 0.3."""
     if name == "continued":
         warnings.warn("holdfast.domain.history.continued is now called continue_log", DeprecationWarning, stacklevel=2)
         return continue_log

@@ -33,7 +33,7 @@ _WORDS: Final = re.compile(
 _TRAILING: Final = ".-\u2026\u2013\u2014"
 """Characters that transcribers put at the end of an interrupted text."""
 _OF_THE_WHOLE: Final = frozenset({"audio", "annotations"})
-"""Fields of an assistant message that describe its whole text, so they do not fit a part of it."""
+"""Fields of an assistant message that describe the message's whole text, so they are wrong for a part of the text."""
 
 
 HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
@@ -179,12 +179,12 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that cuts a reply: its entries from `head` on are retired, and the kept part is written again."""
+    """A change that cuts a reply: the reply's entries from `head` on are retired, and the kept part is written again."""
 
     head: Entry
     """The first entry that is retired. `message` replaces it."""
     message: Message | None
-    """The kept part of the message of `head`; None if nothing of it is kept."""
+    """The part of the message of `head` that is kept; None if no part is kept."""
     metadata: dict[str, Any] | None
     results: tuple[Entry, ...] = ()
     """Kept results of the tool calls in `message`."""
@@ -245,7 +245,7 @@ _Around = tuple[str, str]
 
 
 def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | None:
-    """Cut a round, of whose text only the first `length` characters were heard; None if it is already that short."""
+    """Cut a round of which only the first `length` characters of text were heard. Return None if its text is not longer than that."""
     if one.cut and length >= len(one.head.message.text):
         return None  # the round was already cut there or earlier
     if not one.text[:length].strip():

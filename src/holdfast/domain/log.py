@@ -19,8 +19,8 @@ from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kin
 def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Message:
     """Return the message as the client received it.
 
-    The texts next to earlier tool calls of the same reply come first; they are in `metadata.preface`. A client cannot
-    distinguish these texts from the reply's own text, and resends all of them as one text.
+    The result begins with `metadata.preface`, which contains the texts next to earlier tool calls of the same reply. A client
+    cannot distinguish these texts from the reply's own text, and resends all of them as one text.
 
     If `metadata.returned` is not empty, it lists the indexes of the tool calls that the client received, and only these
     are included. If it is empty, the client has never received the message, and all calls are included.
@@ -39,9 +39,9 @@ def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Mes
 def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
     """Return the entries that result from appending `new` to a log, and the log's new tail.
 
-    The digest of each entry is chained to that of the last visible message before it. No digest is chained to that of a
-    tool message or of an assistant message with tool calls. Clients do not resend these messages, and a transcript
-    without them must lead to the same digests.
+    The digest of each entry is chained to the digest of the last visible message before it. Tool messages, assistant
+    messages with tool calls, and notes are not visible. Clients may leave them out when they resend a conversation, and a
+    transcript without them must lead to the same digests.
 
     Args:
         tail: the log's tail before the new entries.
@@ -95,7 +95,7 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
 
 
 def _make_note(tail: Tail, new: NewEntry) -> Entry:
-    """Return the entry of a note. It changes nothing in the log's tail except the next `seq`, so calls stay open around it."""
+    """Return the entry of a note. A note changes nothing in the log's tail except the next `seq`, so open tool calls stay open."""
     return Entry(
         seq=tail.next_seq,
         turn_id=max(tail.turn_id, 0),
@@ -119,8 +119,8 @@ def _determine_turn(tail: Tail, kind: Kind) -> int:
 def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
     """Return the unit that can still get results after `entry`, and the ids of its calls without a result.
 
-    Providers accept results only directly after their call. So any other message closes the unit, and the return value
-    is -1 and no ids. A result that comes later is an orphan.
+    Providers accept results only directly after their call. So any other message closes the unit, and the function
+    returns -1 and no ids. A result after that is an orphan: a result without a call.
     """
     if kind == "calls":
         return entry.seq, tuple(call.id for call in entry.message.tool_calls)
@@ -134,13 +134,13 @@ def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> 
 
 
 def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | None) -> Tail:
-    """Return the tail of a log that is rewound: the last entry of `before` becomes its last live entry.
+    """Return the tail of a log after a rewind, which makes the last entry of `before` the last live entry.
 
     Args:
         tail: the tail before the rewind. Its `next_seq` stays, because a `seq` is never reused.
-        before: the last live entries that are kept, in order, beginning with the last one that is not a tool result.
-            Empty if nothing is kept. (They need not be one unit, because an orphan result may be inside a unit that is
-            still open.)
+        before: the last entries that are kept, in order: the last one that is not a tool result, and the tool results after
+            it. Empty if nothing is kept. These entries need not be one unit, because an orphan result may be inside a unit
+            that is still open.
         digest: the digest of the last visible entry that is kept; `GENESIS` if there is none.
         anchor: `seq` of the first live user message that is kept.
     """

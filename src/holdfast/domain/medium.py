@@ -68,7 +68,7 @@ _SPACE: Final = re.compile(r"\s+")
 class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A reference to data that were removed from a text in a part, and are stored separately.
 
-    The original text is the text that is left in the part, followed by the data.
+    To restore the original text, the data are appended to the text that is left in the part.
     """
 
     path: Path

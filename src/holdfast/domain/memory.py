@@ -71,9 +71,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     importance: float = 0.5
     """Importance that was given when the memory was created, from 0 to 1."""
     origin: Origin = "user"
-    """The least trusted origin among those of its text."""
+    """The least trusted origin of any part of the memory's text."""
     trust: float = 1.0
-    """The lowest trust among its sources, from 0 to 1."""
+    """The lowest trust of the memory's sources, from 0 to 1."""
     sources: tuple[MemorySource, ...] = ()
     agent: str | None = None
     """The agent that created the memory; this agent's workspace shows it. None: no agent created it."""
@@ -168,7 +168,7 @@ class MemoryDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to an owner's memories that are written atomically."""
 
     put: tuple[Memory, ...] = ()
-    """Memories to store. New ones have `number` 0. Changed ones replace the stored memory with the same id."""
+    """Memories to store. A new memory has `number` 0. A changed memory replaces the stored one with the same id."""
     forget: tuple[str, ...] = ()
     """Ids of memories to delete together with their signals. Ids of missing memories are ignored."""
     signals: tuple[Signal, ...] = ()

@@ -179,7 +179,7 @@ def chain(previous: bytes, message: Message) -> bytes:
 
 
 def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | None:
-    """Return a second digest with which a message is found if a client resends it in another form than the stored one.
+    """Return a second digest, by which a stored message is found if a client resends it in another form.
 
     Args:
         previous: the digest of the history before the message.
@@ -200,7 +200,7 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
 
 
 def digest_reply(message: Message) -> bytes | None:
-    """Return a digest of a reply that does not depend on its history; None if the reply is empty.
+    """Return a digest of a reply that does not depend on the messages before it; None if the reply is empty.
 
     It is for clients that leave out older messages.
     """
@@ -265,7 +265,7 @@ def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
 
 
 def chain_with_unspoken(previous: bytes, message: Message) -> bytes:
-    """Return `chain` as older versions computed it, including a reply's unspoken parts, to find matches in their logs."""
+    """Return `chain` as older versions computed it, including a reply's unspoken parts. It finds matches in logs of these versions."""
     return _compute_former_chain(previous, message) if has_unspoken_parts(message) else chain(previous, message)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A range of entries that were copied together. It ends before the `first` of the session's next range."""
+    """A range of entries that were copied together. It ends before the entry with which the session's next range begins."""
 
     first: int
     """`seq` of the first entry of the range in this session."""
@@ -92,7 +92,12 @@ def repeat_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str
 
 
 def _join_ranges(found: Sequence[EntryOrigin], first: int) -> tuple[Origin, ...]:
-    """Return the ranges of consecutive entries with these origins; `first` is the `seq` of the first one."""
+    """Return the ranges of consecutive entries.
+
+    Args:
+        found: the origin of each entry, in order.
+        first: `seq` of the first entry.
+    """
     ranges = [Origin(first, *found[0])]
     for at, (last, one) in enumerate(pairwise(found), first + 1):
         if one != (last.source, last.seq + 1):

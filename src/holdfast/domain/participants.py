@@ -27,7 +27,11 @@ def read_participants(metadata: Mapping[str, Any]) -> frozenset[str]:
 
 
 def is_shared(metadata: Mapping[str, Any]) -> bool:
-    """Return True if users other than the owner can read the session with this metadata, or the session that called it."""
+    """Return True if users other than the owner can read a session or the session that called it.
+
+    Args:
+        metadata: the metadata of the session.
+    """
     parent = metadata.get(PARENT)
     return bool(read_participants(metadata)) or (isinstance(parent, Mapping) and parent.get(SHARED) is True)
 

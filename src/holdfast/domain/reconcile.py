@@ -116,7 +116,7 @@ def _find_reply_start(remainder: LogRemainder) -> int | None:
 def is_same_message(entry: Entry, message: Message) -> bool:
     """Return True if a client that received the message of `entry` may resend it as `message`.
 
-    The client may omit the media. Of an interrupted reply it may send only the part that it saw.
+    The client may omit the media. If `entry` is an interrupted reply, the client may send only the part that it saw.
     """
     stored = to_sent_message(entry.message, entry.metadata)
     if encode_canonical(stored) == encode_canonical(message):
@@ -127,7 +127,7 @@ def is_same_message(entry: Entry, message: Message) -> bool:
 
 
 def is_seen_prefix(entry: Entry, message: Message) -> bool:
-    """Return True if `entry` is an interrupted reply, and `message` is the beginning of it."""
+    """Return True if `entry` is an interrupted reply and begins with the text of `message`."""
     metadata = entry.metadata or {}
     if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
         return False
@@ -143,9 +143,9 @@ def is_seen_prefix(entry: Entry, message: Message) -> bool:
 
 
 def has_same_tools(remainder: LogRemainder, rest: Sequence[Message]) -> bool:
-    """Return True if the tool messages of one side are the beginning of those of the other side.
+    """Return True if the tool messages of the log begin with those of the request, or the other way round.
 
-    The sides are the log and the request. Only tool messages before the next visible message are compared.
+    Only tool messages before the next visible message are compared.
     """
     kept, used, _ = _align_tools(remainder.tools, rest)
     return kept == len(remainder.tools) or used == len(rest) or rest[used].visible
@@ -155,9 +155,9 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
     """Compare the stored tool messages with those of a request, ignoring the ids of calls.
 
     Returns:
-        The number of `stored` messages that match, the number of `sent` messages that match, and the stored id for each
-        call id of the client. Calls that Holdfast ran itself are counted with the calls before them, because the client
-        never received them.
+        Three values: the number of `stored` messages that match, the number of `sent` messages that match, and the stored
+        id for each call id of the client. The first number includes calls that Holdfast ran itself directly after
+        matching messages, because the client never received these calls.
     """
     shown = _show_to_client(stored)
     messages = [message for _, message in shown]
@@ -206,7 +206,7 @@ def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
 
 
 def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
-    """Return how many stored results the client resends before any other result, counted from the first stored one.
+    """Return how many of the first stored results the client resends, in the same order and before any other result.
 
     If the client resends all of them, their order does not matter.
     """

@@ -28,7 +28,7 @@ class TenantRef(msgspec.Struct, frozen=True, gc=False):
 
 
 RecordOwner = SessionRef | UserRef | TenantRef
-"""The owner of records. Its records are deleted together with it."""
+"""The owner of records. When an owner is deleted, its records are deleted too."""
 
 
 class RecordName(msgspec.Struct, frozen=True, gc=False, order=True):
@@ -47,7 +47,7 @@ class PutRecord(msgspec.Struct, frozen=True, kw_only=True):
     expect: int | None = None
     """The version that the record must have; `MISSING`: there must be no record; None: any."""
     expires_at: int | None = None
-    """Milliseconds since the epoch from which on the record no longer exists; None: never."""
+    """Milliseconds since the epoch at which the record ceases to exist; None: it does not expire."""
     times: tuple[int, int] | None = None
     """For copies: when the original was created and last written, in milliseconds since the epoch. None: the time of the call."""
 
@@ -68,7 +68,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     name: RecordName
     version: int
-    """Grows with each write of the record, but not always by one. An owner's versions are never reused."""
+    """Version of the record. It grows with each write of the record, but not always by one. An owner's versions are never reused."""
     created_at: int
     """Milliseconds since the epoch, like all times here."""
     updated_at: int
@@ -103,7 +103,7 @@ class RecordPage(msgspec.Struct, frozen=True):
     """A page of records."""
 
     records: tuple[RecordInfo, ...]
-    """In order of namespace and key; each is a `Record` if values were requested."""
+    """The records in order of namespace and key. Each is a `Record` if values were requested, otherwise a `RecordInfo`."""
     has_more: bool
     version: int = 0
     """The owner's version: it grows with each write that changes a record of the owner."""
@@ -169,14 +169,14 @@ def _to_utf8(text: str, param: str) -> bytes:
 
 
 def encode_namespace(namespace: Namespace) -> bytes:
-    """Return the bytes with which the places of all records in a namespace, and in namespaces below it, begin."""
+    """Return the common prefix of the places of all records in a namespace and in the namespaces below it."""
     return b"".join(label.encode() + _LABEL_END for label in namespace)
 
 
 def encode_place(name: RecordName) -> bytes:
-    """Return the place of a record among those of its owner: bytes whose order is that of namespaces, then of keys.
+    """Return the place of a record: bytes by which the owner's records are sorted, first by namespace and then by key.
 
-    Records of a namespace come before those of namespaces below it.
+    Records of a namespace come before records of the namespaces below it.
     """
     return encode_namespace(name.namespace) + _NAMESPACE_END + name.key.encode()
 
@@ -192,7 +192,7 @@ def end_of_namespace(namespace: Namespace, *, nested: bool) -> bytes:
 
     Args:
         namespace: the namespace.
-        nested: True: after the records of namespaces below it, too.
+        nested: True: the returned place is also after all records of the namespaces below it.
     """
     return end_of_prefix(encode_namespace(namespace)) if nested else encode_namespace(namespace) + b"\1"
 
@@ -203,7 +203,7 @@ def end_of_prefix(prefix: bytes) -> bytes:
 
 
 def find_range(namespace: Namespace, prefix: str, *, nested: bool) -> tuple[bytes, bytes]:
-    """Return the places that a list contains: the first one, and the first one after the list.
+    """Return the range of places that a list contains: the first place of the list, and the first place after the list.
 
     Args:
         namespace: the namespace.
@@ -244,5 +244,5 @@ def encode_record_value(value: Any) -> tuple[bool, bytes]:
 
 
 def decode_record_value(raw: bool, data: bytes) -> Any:  # noqa: FBT001 - a stored flag
-    """Return a value as it was given. Raises an error of msgspec for damaged JSON."""
+    """Return the value that was stored. Raises an error of msgspec if its JSON is damaged."""
     return bytes(data) if raw else _decode(data)

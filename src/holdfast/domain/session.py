@@ -76,9 +76,9 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
     user_id: str
     id: str
     withdrawn: str = ""
-    """Id of the session's `Ending`, if the session has given up its name; empty: it still has its name.
+    """Id of the session's `Ending`, if the session is withdrawn: a new session may use its id. Empty: it is not withdrawn.
 
-    A session without a name is deleted after the hooks were notified.
+    A withdrawn session is deleted after the hooks were notified.
     """
 
 
@@ -88,7 +88,7 @@ def make_child_id(name: str) -> str:
 
 
 def is_child(ref: SessionRef) -> bool:
-    """Return True if the session is that of an agent that is called like a tool, according to its id.
+    """Return True if the id shows that the session belongs to an agent that is called like a tool.
 
     Requests without a session id are never matched with such a session.
     """
@@ -119,8 +119,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     importance: float | None = None
     pinned: bool = False
     retired_by: int | None = None
-    """`seq` of the entry that replaced this one; None while this entry is live. A note is never live: until it is retired,
-    this is its own `seq`, so nothing that reads the live path reads notes."""
+    """`seq` of the entry that replaced this one; None while this entry is live. For a note that is not retired, the value is the
+    note's own `seq`. So a note is never live, and code that reads live entries does not read notes."""
     erased: bool = False
     """True if the content was erased on request. The digest of the content is kept."""
     alias: bytes | None = None
@@ -162,7 +162,7 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """The right to run a turn of a session. A turn on any server holds it."""
+    """The right to run a turn of a session. A session has at most one claim, which a turn on any server can hold."""
 
     holder: str
     """Unique identifier of the holder."""
@@ -202,7 +202,7 @@ class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
     """Key of the view that uses the compaction."""
     first: int
     last: int
-    """`first` and `last` are the `seq` of the first and the last entry of the range. The range includes that of the
+    """`first` and `last` are the `seq` of the first and the last entry of the range. The range includes the range of the
     previous compaction. The entry `last` is live when the compaction is created."""
     kind: CompactionKind
     text: str
@@ -315,7 +315,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ttl: int | None = None
     """Milliseconds of idle time after which the session ends. 0: it never ends. None: the server's setting applies."""
     withdrawn: str = ""
-    """Id of the session's `Ending`, if the session has given up its name; empty: it still has its name."""
+    """Id of the session's `Ending`, if the session is withdrawn: a new session may use its id. Empty: it is not withdrawn."""
     identity: str = ""
     """Unique value assigned at creation. A later session with the same name has another identity."""
     reshaped: int = 0
@@ -424,7 +424,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     identity: str = ""
     """`Session.identity` of the ended session, recorded by the store together with the ending."""
     withdrawn: bool
-    """True if the session gave up its name. It is deleted when all hooks have been notified."""
+    """True if the session is withdrawn: a new session may use its id, and it is deleted when all hooks have been notified."""
     reason: EndReason
     ended_at: int
     """Milliseconds since the epoch."""
@@ -457,11 +457,11 @@ def get_kind(message: Message) -> Kind:
 # -- estimates of memory use; checked by `make bench ARGS="footprint"` ----
 
 _MESSAGE_BYTES: Final = 210
-"""Bytes of a message without its text, but with its digest and its entry in an index."""
+"""Estimated bytes of a message in memory, without its text, but with its digest and its entry in an index."""
 _PART_BYTES: Final = 200
 _CALL_BYTES: Final = 350
 _ITEM_BYTES: Final = 100
-"""Bytes of one item with a small value: the key of an object, or the index of a list, and the value."""
+"""Estimated bytes in memory of one item of a JSON object or list with a small value: the key or index, and the value."""
 _SESSION_BYTES: Final = 2_000
 
 

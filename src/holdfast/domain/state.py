@@ -28,7 +28,7 @@ TEMP: Final = "temp:"
 USER: Final = "user:"
 APP: Final = "app:"
 MOST_NUMBER: Final = 2**53
-"""Numbers from this size on are not exact in every client, so an increment that results in one is refused."""
+"""Numbers of at least this size are not exact in every client, so an increment that results in such a number is refused."""
 SCOPE_OWNERS: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
 """The owner of each stored scope, for error messages."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -107,7 +107,7 @@ def apply_change(key: str, old: Any, change: Change) -> Any:
     """Return the value of `key` after `change`; None if the key is deleted.
 
     Raises:
-        InvalidRequest: an increment meets a value that is not a number, or an `Extend` a value that is not a list.
+        InvalidRequest: `change` is an `Increment` and `old` is not a number, or `change` is an `Extend` and `old` is not a list.
         TooLarge: the new list is too large.
     """
     if isinstance(change, Increment):
@@ -276,7 +276,7 @@ def encode_value(key: str, value: Any) -> bytes:
 def select_own(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a stored state that belongs to the session alone.
 
-    Releases before scopes existed also stored keys with prefixes there. These must not be copied.
+    Releases that had no scopes also stored keys with prefixes in it. These keys must not be copied.
     """
     if ":" not in "".join(state):
         return dict(state)

@@ -1,7 +1,7 @@
 """Templates in agents' instructions and messages: `{key}` is replaced by the value of that key in the session's state.
 
     {topic}                   a key of the session itself; it must exist
-    {topic?}                  the same, but empty if the key is missing
+    {topic?}                  the same key, but empty text if the key is missing
     {user:language}           a key that all sessions of the user share
     {app:version}             a key that all sessions share
     {temp:x}                  a key of the current turn

@@ -77,7 +77,7 @@ def list_hashes(messages: Iterable[Message], *, origins: bool = True) -> tuple[b
 
     Args:
         messages: the messages.
-        origins: False leaves out data that were detached from origins, which no model receives.
+        origins: False leaves out data that were detached from `Message.origin`, which no model receives.
     """
     found: dict[bytes, None] = {}
     for message in messages:
@@ -89,7 +89,7 @@ def list_hashes(messages: Iterable[Message], *, origins: bool = True) -> tuple[b
 
 
 def count_chars(messages: Iterable[Message]) -> int:
-    """Return the number of characters in media parts and origins, as an estimate of the cost of detaching their data."""
+    """Return the number of characters in media parts and in `Message.origin`, as an estimate of the time for detaching their data."""
     chars = 0
     for message in messages:
         chars += sum(_count_chars(part.extra) for part in message.media if part.type in KINDS)

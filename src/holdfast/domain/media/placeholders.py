@@ -2,8 +2,8 @@
 
 `{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`.
 
-The media are in the order of their placeholders. Tool results do not name their calls; they are in the order of the
-calls.
+The media are in the order of their placeholders. Tool results do not contain the id of their call, but are in the order
+of the calls.
 """
 
 from __future__ import annotations
