@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed her
 from agents import Agent, RunConfig, Runner, SQLiteSession, function_tool, handoff
 from agents.extensions import handoff_filters
 from agents.memory import Session, SessionSettings
+from agents.run_config import CallModelData, ModelInputData
 from agents.testing import ModelCall, ScriptedModel, assistant_message, function_call
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from openai.types.responses import ResponseReasoningItem
 
 import holdfast
 from holdfast.adapters.openai_agents import HoldfastSession, working_set_filter
+from holdfast.errors import BudgetTooSmall
 from tests.adapters.pages import run_page
 
 MEMORY = "sqlite://:memory:"
@@ -308,10 +311,67 @@ def test_a_session_behaves_like_the_sdks_own(steps: list[list[Any] | None]) -> N
     asyncio.run(compare())
 
 
+def make_turn(number: int, calls: int, words: int, reasoning: bool) -> list[Any]:
+    """Return the items of a turn: a question, a reply with parallel calls, their outputs, and an answer."""
+    made: list[Any] = [{"role": "user", "content": f"Question {number}. " + "word " * words}]
+    if reasoning:
+        made.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": "x"})
+    names = [f"c{number}_{at}" for at in range(calls)]
+    made += [
+        {"type": "function_call", "id": f"fc_{name}", "call_id": name, "name": "find", "arguments": "{}"}
+        for name in names
+    ]
+    made += [{"type": "function_call_output", "call_id": name, "output": "found " * words} for name in names]
+    answer = {"type": "output_text", "text": f"Answer {number}."}
+    return [*made, {"type": "message", "id": f"msg_{number}", "role": "assistant", "content": [answer]}]
+
+
+TURNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans()), min_size=1, max_size=12)
+
+
+@given(
+    turns=TURNS,
+    state=st.sampled_from(["asked", "not saved", "in a tool loop"]),
+    limit=st.integers(1, 60),
+    budget=st.integers(300, 2000),
+    strategy=st.sampled_from(["digest", "token_window", "buffer_window", "salience", "head_tail"]),
+)
+def test_every_prompt_is_valid(turns: list[Any], state: str, limit: int, budget: int, strategy: str) -> None:
+    """Whatever the log is, and however much of it the runner passes."""
+    items = [item for number, turn in enumerate(turns) for item in make_turn(number, *turn)]
+    question = {"role": "user", "content": "Question last."}
+    if state == "in a tool loop" and turns[-1][0]:
+        items = items[:-1]  # the last item is an output
+    elif state != "not saved":
+        items.append(question)
+
+    async def check() -> None:
+        async with holdfast.open(MEMORY) as hf:
+            session = HoldfastSession(hf, "s")
+            await session.add_items(items)
+            read = await session.get_items(limit=limit)
+            known = {item["call_id"] for item in read if item.get("type") == "function_call"}
+            read = [item for item in read if "output" not in item or item["call_id"] in known]  # as the runner does
+            read += [question] if state == "not saved" else []
+            apply = working_set_filter(session, budget=budget, strategy=strategy)
+            try:
+                made = await apply(CallModelData(ModelInputData(read, "Help."), Agent("a"), None))
+            except BudgetTooSmall:
+                return
+            check_prompt(SimpleNamespace(input=made.input))  # type: ignore[arg-type]
+            asked = next(
+                item for item in [question, *reversed(items)] if item in [*items, *read] and item.get("role") == "user"
+            )
+            assert asked["content"][:12] in str(made.input)
+
+    asyncio.run(check())
+
+
 CRASHING = """
 import asyncio, os, signal, sys
 import holdfast
 from agents import Agent, RunConfig, Runner, function_tool
+from holdfast.errors import BudgetTooSmall
 from holdfast.adapters.openai_agents import HoldfastSession, working_set_filter
 from tests.adapters.test_openai_agents import play_loop
 
