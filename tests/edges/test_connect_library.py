@@ -12,11 +12,21 @@ import pytest
 
 import holdfast
 from tests.edges.connect_kit import open_remote
-from tests.service import test_begin_turn, test_library, test_library_turns, test_log_operations
+from tests.service import (
+    test_begin_turn,
+    test_library,
+    test_library_turns,
+    test_log_operations,
+    test_notes_and_origins,
+)
 
-MODULES: Final = (test_library, test_library_turns, test_begin_turn, test_log_operations)
+MODULES: Final = (test_library, test_library_turns, test_begin_turn, test_log_operations, test_notes_and_origins)
 LOCAL: Final[dict[str, str]] = {
     # what the client does not offer
+    "test_a_note_between_a_call_and_its_result_changes_no_prompt": "history goes over REST",
+    "test_a_note_is_explained_erased_and_cannot_be_pinned": "erasing goes over REST",
+    "test_an_origin_comes_back_unchanged_and_is_never_sent": "imports go over REST",
+    "test_notes_go_where_their_messages_go": "exports go over REST",
     "test_import_accepts_sdk_messages": "imports go over REST",
     "test_invalid_export_is_rejected": "imports go over REST",
     "test_explain_shows_the_outcome_of_each_message": "a turn over HTTP has no explain",
@@ -33,6 +43,10 @@ LOCAL: Final[dict[str, str]] = {
     "test_the_same_task_cannot_wait_for_itself": "a turn blocks no other",
     "test_pop_takes_the_newest_message": "a turn blocks no other",
     # inside of the library
+    "test_a_note_is_written_with_messages_and_state_in_one_write": "a session has no verify",
+    "test_an_edit_that_is_undone_brings_messages_back_without_notes": "a session has no verify",
+    "test_an_origin_counts_toward_the_size_of_its_message": "a request has a lower limit",
+    "test_media_in_an_origin_are_stored_once_and_deleted_with_it": "it reads the store",
     "test_failed_write_is_retried_when_the_block_ends": "it replaces the store",
     "test_a_saved_context_reads_only_what_is_new": "it replaces the store",
     "test_offline_is_always_the_built_in_model": "it reads the roster",
@@ -52,7 +66,7 @@ def list_tests() -> Iterator[Any]:
 def list_cases(module: ModuleType, name: str, function: Callable[..., Any]) -> Iterator[Any]:
     """Return one case for each combination of the test's own parameters."""
     cases: list[tuple[str, dict[str, Any]]] = [("", {})]
-    for mark in getattr(function, "pytestmark", ()):
+    for mark in (one for one in getattr(function, "pytestmark", ()) if one.name == "parametrize"):
         names, values = mark.args
         names = [one.strip() for one in names.split(",")] if isinstance(names, str) else list(names)
         rows = [row if len(names) > 1 else (row,) for row in values]
