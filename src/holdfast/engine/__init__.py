@@ -1,7 +1,7 @@
 """Services that all turns share: store, clock, session locks, and the steps that every write passes.
 
 A *tenant* is a separate customer of one server, with users and sessions of its own. The *log* is the stored list of a session's
-messages; each stored message is an *entry*. The *guard* finds secrets in texts, and masks or refuses them.
+messages and notes; each of them is an *entry*. The *guard* finds secrets in texts, and masks or refuses them.
 
 engine             the services of one tenant
 tenancy            the engines of several tenants

@@ -1,10 +1,12 @@
-"""Make summaries of sessions between model calls, in one process at a time for each session. If a summary fails, the turn continues.
+"""Decide when a session is summarized, and make the summary in the background. If a summary fails, the turn continues.
 
     after a turn, or before a call that would not fit -> lease -> read -> plan -> write -> store
 
-While a model writes, nothing is locked in this process, and no transaction is open. When the summary is written, the store decides whether it
-is still valid. It is stored as dead if a message of its range was erased, rewound or restored in the meantime. After a failure, the previous
-summary remains in use. The failure is recorded, and the summary is tried again after pauses that become longer.
+For each session, only one process at a time makes a summary; a lease in the store ensures that. While a model writes, nothing is
+locked in this process, and no transaction is open. When the summary is written, the store decides whether the summary is still
+valid. If one of its messages was erased, rewound or restored in the meantime, the summary is stored but not used. After a
+failure, the previous summary remains in use. The failure is recorded, and the summary is tried again after pauses that become
+longer.
 """
 
 from __future__ import annotations
@@ -42,18 +44,18 @@ STRATEGY: Final = "summary_buffer"
 _PLANS: Final = 2
 """Maximum number of attempts at a summary if its messages change each time while it is written."""
 _REMEMBERED: Final = 1_000
-"""Maximum number of views for which this process remembers the time of the next check for a due summary."""
+"""Maximum number of views for which this process remembers when to check again if a summary is due."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Time limits and pauses of compaction."""
+    """Time limits of summaries, and pauses between attempts."""
 
     call: float = 120.0
     """Maximum seconds that a summarizer may take for one answer."""
     inline: float = 20.0
     """Maximum seconds that a turn waits for a summary. After that, the turn uses the digest instead, and the summary is finished later."""
     lease: int = 60_000
-    """Milliseconds after which another process may take over the work of a process that died."""
+    """Milliseconds after which another process may make the summary instead of a process that died."""
     first_pause: int = 30_000
     """Milliseconds until a failed summary is tried again. The pause doubles after each consecutive failure."""
     longest_pause: int = 3_600_000
@@ -62,7 +64,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The outcome of a job. `word` is `made`, `preview`, `failed`, or the reason why no summary was stored."""
+    """The outcome of a summary job. `word` is `made`, `preview`, `failed`, or the reason why no summary was stored."""
 
     word: str
     compaction: StoredCompaction | NewCompaction | None = None
@@ -78,7 +80,7 @@ class Compactor:
     Args:
         store: The store of the sessions.
         clock: Function that returns milliseconds since the epoch.
-        warm: The tenant's view cache.
+        warm: The tenant's cache of sessions and views.
         roster: The agents and models, among which summarizers are looked up.
         pace: Time limits and pauses. None: the defaults.
         new_id: Function that creates the name under which this process holds a lease.
@@ -108,7 +110,7 @@ class Compactor:
         self._tasks: set[asyncio.Task[Outcome]] = set()
         self._running: dict[SessionRef, asyncio.Task[Outcome]] = {}
         self._late: set[asyncio.Task[Outcome]] = set()
-        """Tasks for which a turn has waited the full time `Pace.inline`. No other turn waits for them."""
+        """Jobs for which a turn has waited the full time `Pace.inline`. No other turn waits for them."""
         self._quiet: OrderedDict[tuple[SessionRef, str], int] = OrderedDict()
         self._closed = False
 
@@ -137,11 +139,12 @@ class Compactor:
             self._start(job)
 
     async def compact_inline(self, ref: SessionRef, responder: Responder, request: Request) -> bool:
-        """Make a summary, because without one the next call would not fit its budget. Return True if a summary was stored.
+        """Make a summary because the next prompt would not fit its budget without one. Return True if a summary was stored.
 
-        If the result is True, the caller must build the view again. If a summary of the session is already being written, this method waits
-        for that one. It waits for at most `Pace.inline` seconds, and returns False after that. If the last attempt has just failed, it returns
-        False at once. A summary that takes longer is finished after the turn, and no later turn waits for it. The method raises no errors.
+        If the result is True, the caller must build the view again. If a summary of the session is already being written, this
+        method waits for that summary. It waits for at most `Pace.inline` seconds, and returns False after that. If the last
+        attempt has just failed, it returns False at once. A summary that takes longer is finished after the turn, and no later
+        turn waits for it. The method raises no errors.
 
         Args:
             ref: The session.
@@ -179,11 +182,13 @@ class Compactor:
             ref: The session.
             responder: The agent and model whose view of the session is summarized.
             request: The request for which working sets of this view are built.
-            options: Keys of the strategy `summary_buffer` that apply only to this summary: `budget`, `target`, `summarizer_llm`, `prompt`.
+            options: Keys of the strategy `summary_buffer` that apply only to this summary: `budget`, `target`, `summarizer_llm`,
+                `prompt`.
             preview: True to store nothing, and to return the summary that would be stored.
 
         Returns:
-            The stored compaction. If the attempt failed, its record, with `error`. None if there is nothing to summarize.
+            The stored summary. If the attempt failed, the record of the attempt, with `error`. None if there is nothing to
+            summarize.
 
         Raises:
             InvalidRequest: An option is unknown, or no model can write summaries.
@@ -205,9 +210,10 @@ class Compactor:
         request: Request,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start a job that makes a summary in the background, even if none is due. The arguments are those of `compact`.
+        """Start to make a summary in the background, even if none is due. The arguments are those of `compact`.
 
-        Options and summarizer are checked before the method returns. If a job of the session is already running, none is started.
+        Options and summarizer are checked before the method returns. If a summary of the session is already being made, no other
+        one is started.
 
         Raises:
             InvalidRequest: An option is unknown, or no model can write summaries.
@@ -217,9 +223,9 @@ class Compactor:
             self._start(job)
 
     async def drop(self, ref: SessionRef, compaction_id: int) -> StoredCompaction:
-        """Undo a compaction. Its messages are sent verbatim again, or replaced by the compaction that it superseded.
+        """Undo a compaction. Prompts contain its messages verbatim again, or the earlier compaction that it replaced.
 
-        After that, these messages are summarized again only on request, or if the next call would not fit its budget.
+        After that, these messages are summarized again only on request, or if the next prompt would not fit its budget.
 
         Raises:
             CompactionNotFound: No compaction with that id is in use.
@@ -230,11 +236,16 @@ class Compactor:
         return dropped
 
     async def report(self, ref: SessionRef, key: str) -> dict[str, Any]:
-        """Return the state of the summaries of the view `key`.
+        """Return the state of a view's summaries, as JSON data.
+
+        Args:
+            ref: The session.
+            key: Key of the view.
 
         Returns:
-            A dictionary. `live` is the id of the summary in use, or None. `failed` describes the last attempts if they failed: id and error of
-            the last one, the number of attempts, and `retry_at`, the time of the next one in milliseconds since the epoch. Otherwise it is None.
+            A dictionary. `live` is the id of the summary in use, or None. `failed` is None if the last attempt succeeded.
+            Otherwise it contains `id` and `error` of the last attempt, the number of failed `attempts`, and `retry_at`, the time
+            of the next attempt in milliseconds since the epoch.
         """
         found = await self._store.compactions(ref, view=key)
         live = next((one.id for one in reversed(found) if one.status == "live"), None)
@@ -252,7 +263,7 @@ class Compactor:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Cancel all running jobs and release their leases. Their summaries can be made later. Calling the method again does nothing."""
+        """Cancel all running jobs, and release their leases. The summaries can be made later. A second call does nothing."""
         self._closed = True
         for task in (tasks := tuple(self._tasks)):
             task.cancel()
@@ -374,7 +385,10 @@ class Compactor:
         return outcome
 
     def _redact(self, job: Job, draft: Draft) -> Draft:
-        """Return the draft with secrets redacted. The text is also stored in the view, where the store cannot find secrets."""
+        """Return the draft with secrets masked.
+
+        The text is also stored in the view, in a form in which the store cannot find secrets.
+        """
         if self._guard is None:
             return draft
         return msgspec.structs.replace(
@@ -382,7 +396,7 @@ class Compactor:
         )
 
     async def _find_source(self, job: Job) -> Source | str:
-        """Return the source of the next summary. If no summary is made now, return `waiting` or `nothing` as the reason."""
+        """Return the source of the next summary. If no summary is made now, return the reason: `waiting` or `nothing`."""
         compactions: Sequence[StoredCompaction] = ()
         if job.trigger != "asked":
             compactions = await self._store.compactions(job.ref, view=job.key)
@@ -414,7 +428,9 @@ class Compactor:
         return Outcome(word, stored)
 
     async def _record_failure(self, job: Job, failure: SummaryError, begun: NewCompaction, seen: Source) -> Outcome:
-        """Store a failed attempt, so that all processes wait longer before the next one. Return its outcome.
+        """Store a failed attempt, so that all processes wait longer before the next attempt.
+
+        Return the outcome of the failed one.
 
         Args:
             job: The job.
@@ -486,7 +502,7 @@ def _list_failures(compactions: Sequence[StoredCompaction]) -> list[StoredCompac
 
 
 def _is_range_dropped(compactions: Sequence[StoredCompaction], window: Window) -> bool:
-    """Return True if the window begins with messages whose summary was dropped."""
+    """Return True if the oldest messages that would be summarized belonged to a summary that a client dropped."""
     dropped = max((one.last for one in compactions if one.status == "dropped"), default=-1)
     return bool(window.units) and window.units[0].first <= dropped
 

@@ -1,7 +1,10 @@
-"""Keep tables of the passages in evicted messages, analysed for recall within a session. A session has one table of bounded size.
+"""Find passages in messages that left the prompt, so that they can be recalled in the same session.
 
-The tables are in the cache of the process. An update reads and analyses only the entries that were evicted since the last update. The first
-update covers the newest `SESSION_RECALL_ENTRIES` entries. Tables are filled in the background, so that no turn waits for them.
+A *passage* is a sentence of a message. Each session has one table of analysed passages, of bounded size.
+
+The tables are in the cache of the process. An update reads and analyses only the entries that left the prompt since the last
+update. The first update covers the newest `SESSION_RECALL_ENTRIES` entries. Tables are filled in the background, so that no turn
+waits for them.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ _PAGE: Final = 64
 _MOST: Final = 32
 """Maximum number of passages that a search returns."""
 QUESTIONS_CHARS: Final = 300
-"""Maximum number of characters of the questions that are searched in the index. A search takes longer with more words."""
+"""Maximum number of characters of the questions that are searched in the index. More words make a search slower."""
 _CORRECTED: Final = 12
-"""Number of passages, best first, for which later corrections are looked up."""
+"""Number of passages for which later corrections are looked up, beginning with the best one."""
 _LEAST_SHARE: Final = 0.3
-"""Minimum score of a passage that is returned, as a fraction of the score of the best passage."""
+"""Minimum score of a returned passage, as a fraction of the best passage's score."""
 _ROLES: Final = frozenset({"user", "assistant"})
 _REQUEST: Final = re.compile(
     r"(?:please )?(?:tell|remind|list|show|give|repeat|recap|summari[sz]e|sag|nenn|zeig|dis|rappelle|dime|recuérdame|diga)\b",
@@ -45,26 +48,29 @@ _REQUEST: Final = re.compile(
 
 
 class EvidenceThreshold(NamedTuple):
-    """Minimum evidence that a passage needs to be recalled. `Passage` describes the fields."""
+    """Minimum values of a passage that is recalled. The fields are those of `Passage`."""
 
     evidence: float
     covered: float
 
     def is_met(self, passage: Passage) -> bool:
-        """Return True if a passage has enough evidence."""
+        """Return True if a passage reaches both minimum values."""
         return passage.evidence >= self.evidence and passage.covered >= self.covered
 
 
 ASKING: Final = EvidenceThreshold(evidence=2.5, covered=0.0)
-"""Threshold for a message that asks something."""
+"""Threshold for passages if the user's message asks something."""
 STATING: Final = EvidenceThreshold(evidence=8.0, covered=0.25)
-"""Threshold for a message without a question. The passage must contain at least two rare words of the message, and words with a quarter
-of the total weight of its words.
+"""Threshold for passages if the user's message asks nothing. The passage must contain at least two rare words of the message, and
+words with a quarter of the total weight of the message's words.
 """
 
 
 def choose_threshold(query: str) -> EvidenceThreshold | None:
-    """Return the threshold for passages that a message recalls, or None if the message only greets, thanks or agrees."""
+    """Return the minimum evidence of passages that a user's message recalls.
+
+    Return None if the message only greets, thanks or agrees, so that nothing is recalled.
+    """
     sentences = [one for one in split_sentences(query) if not is_courtesy(one)]
     if any(map(_is_question, sentences)):
         return ASKING
@@ -96,12 +102,12 @@ def _is_correction(sentence: str) -> bool:
 
 
 def is_recallable(entry: Entry) -> bool:
-    """Return True if an entry is a message with text from the user or the assistant. Tool results are left to the digest."""
+    """Return True if an entry is a message with text from the user or the assistant. Tool results appear only in digests."""
     return entry.message.role in _ROLES and bool(extract_words(entry))
 
 
 class SessionPassages(CacheItem):
-    """The passage table of one session. Several threads may use it.
+    """The passages of one session that can be recalled. Several threads may use this object.
 
     Attributes:
         table: The table of sentences. Other classes must use only the methods of this class.
@@ -120,7 +126,7 @@ class SessionPassages(CacheItem):
         """Start a task that adds the missing entries with a `seq` below `stop` to the table.
 
         Returns:
-            The task, or a task that is already running. None if no entries are missing. The task raises no errors.
+            The task. If a task is already running, that task. None if no entries are missing. The task raises no errors.
         """
         if self._task is not None and not self._task.done():
             return self._task
@@ -130,7 +136,7 @@ class SessionPassages(CacheItem):
         return self._task
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Analyse entries, and add those that can be recalled to the table."""
+        """Analyse entries, and add the passages of those with text to the table."""
         for entry in entries:
             if is_recallable(entry):
                 with self._lock:
@@ -139,13 +145,13 @@ class SessionPassages(CacheItem):
     def search(
         self, query: str, least: EvidenceThreshold, now: int, boosts: Mapping[int, float], before: int | None = None
     ) -> list[Finding]:
-        """Return the passages that answer a message, best first. Passages that are already in the prompt are included.
+        """Return the passages that match a user's message, best first. Passages that are already in the prompt are included.
 
         Args:
             query: The user message.
-            least: Minimum evidence, from `choose_threshold`. Entries in `boosts` do not need it.
+            least: Minimum evidence of a passage, from `choose_threshold`. Passages of entries in `boosts` do not need it.
             now: Current time in milliseconds since the epoch.
-            boosts: Boosts by `seq`, as in `PassageTable.search`.
+            boosts: Addition to the score of an entry's passages, by `seq`, as in `PassageTable.search`.
             before: `seq` of the user message. Only entries before it are searched. None: all entries are searched.
         """
         question = parse_question(query, now=now, timed=False, everyday=True)
@@ -160,7 +166,6 @@ class SessionPassages(CacheItem):
             return [self.table.add_context(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
 
     def close(self) -> None:
-        """Cancel the task that fills the table."""
         if self._task is not None:
             self._task.cancel()
 
@@ -189,7 +194,7 @@ class SessionPassages(CacheItem):
 
 
 class PassageTables:
-    """The passage tables of a tenant's sessions.
+    """The passage tables of one tenant's sessions.
 
     Args:
         cache: The tenant's cache. It contains the tables, and evicts the least recently used ones.
@@ -200,7 +205,7 @@ class PassageTables:
         self._running: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a search as a task that continues if the caller stops waiting for it."""
+        """Run a search as a task that continues if the caller no longer waits for it."""
         task = asyncio.create_task(work, name="recall of a session")
         self._running.add(task)
         task.add_done_callback(self._end)

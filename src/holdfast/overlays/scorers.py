@@ -1,4 +1,4 @@
-"""Let scorers rate the importance of messages, and check their answers.
+"""Let a scorer rate the importance of messages, and check its answer.
 
 A scorer is a callable, or a language model that is asked for numbers from 1 to 10.
 """
@@ -22,17 +22,20 @@ from holdfast.models import TokenUsage, closing, collect, read_usage
 from holdfast.wire.openai import to_chat_message
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
-"""A callable that gets a batch of messages in Chat Completions format, and returns a number from 0 to 1 for each message. A callable that
+"""A callable that gets some messages in Chat Completions format, and returns a number from 0 to 1 for each message. A callable
+that
 is not asynchronous runs in a thread.
 """
 
 
 BATCH = 20
-"""Maximum number of messages that are rated at once. Of a unit with more messages, only the first ones are rated."""
+"""Maximum number of messages that are rated at once. Of more messages that belong together, only the first ones are rated."""
 PROMPT_TOKENS = 8_000
 """Maximum tokens of a prompt for rating, even if the model's context window is larger."""
 TEXT_CHARS = (2_000, 1_000, 500, 250, 120)
-"""Candidates for the maximum number of characters of each message in the prompt. The largest with which the prompt fits is used."""
+"""Candidates for the maximum number of characters of each message in the prompt. The largest one with which the prompt fits is
+used.
+"""
 LOWEST, HIGHEST = 1, 10
 """Lowest and highest rating that a model is asked to give."""
 _ANSWER_CHARS, _LISTS = 40_000, 200
@@ -56,7 +59,7 @@ class InvalidRatings(HoldfastError):
 
 
 async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float | None]:
-    """Return the ratings of a batch of messages by a callable. The rating is None for a message that it did not rate.
+    """Let a callable rate messages, and return its ratings. The rating is None for a message that the callable did not rate.
 
     Raises:
         InvalidRatings: The answer does not consist of a number from 0 to 1, or None, for each message.
@@ -73,7 +76,7 @@ async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float
 
 
 def _check_ratings(answer: Any, count: int) -> list[float | None]:
-    """Check the answer of a callable, and return its ratings. A rating may be None; the signals of the message are used instead.
+    """Return the ratings in a callable's answer. A rating may be None: the message's importance is then derived from its text.
 
     Raises:
         InvalidRatings: The answer does not consist of a number from 0 to 1, or None, for each message.
@@ -102,7 +105,7 @@ def _to_number(value: Any) -> float:
 
 
 async def rate_by_model(llm: Llm, batch: Sequence[Entry], on_usage: Callable[[TokenUsage], None]) -> list[float | None]:
-    """Return the ratings of messages by a model. Only the first messages of the batch are rated, as many as fit into the prompt.
+    """Let a model rate messages, and return its ratings. Only the first messages are rated, as many as fit into the prompt.
 
     Args:
         llm: The model.
@@ -129,7 +132,7 @@ async def rate_by_model(llm: Llm, batch: Sequence[Entry], on_usage: Callable[[To
 def _build_prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[dict[str, Any]], int]:
     """Return a prompt with the first messages of a batch, and the number of these messages.
 
-    Messages are shortened so that all of them fit. If they do not fit even then, half of them are left out, repeatedly.
+    Messages are shortened so that all of them fit. If they are still too long, the second half of them is left out, repeatedly.
     """
     room = min(PROMPT_TOKENS, llm.compute_budget(tools=False).input)
     count = llm.counter
@@ -189,14 +192,17 @@ def parse_ratings(text: str, count: int) -> list[float] | None:
 
 
 def _list_items(value: Any, count: int) -> list[Any]:
-    """Return the items of a list, or the values of an object whose keys are the numbers from 1 to `count`. Otherwise return an empty list."""
+    """Return the items of a list, or the values of an object whose keys are the numbers from 1 to `count`.
+
+    Return an empty list for any other value.
+    """
     if isinstance(value, dict):
         return [value.get(str(number)) for number in range(1, count + 1)] if len(value) == count else []
     return value if isinstance(value, list) else []
 
 
 def _parse_rating(item: Any) -> float:
-    """Return the rating in one item of an answer, or NaN if there is none.
+    """Return the rating in one item of an answer, or NaN if the item contains none.
 
     Accepted items are `7`, `"7"`, `"7/10"` and `{"n": 1, "importance": 7}`.
     """
@@ -209,9 +215,10 @@ def _parse_rating(item: Any) -> float:
 
 
 def _normalize_ratings(ratings: Sequence[float]) -> list[float] | None:
-    """Convert ratings from 1 to 10 to numbers from 0 to 1. Return None if the ratings are in neither range.
+    """Convert ratings from 1 to 10 to numbers from 0 to 1. Return None if a rating is out of range.
 
-    Ratings that are already fractions from 0 to 1 are returned unchanged, because some models answer with them although asked for 1 to 10.
+    Ratings that are already fractions from 0 to 1 are returned unchanged, because some models answer with fractions although they
+    were asked for 1 to 10.
     """
     if all(LOWEST <= rating <= HIGHEST for rating in ratings):
         return [(rating - LOWEST) / (HIGHEST - LOWEST) for rating in ratings]

@@ -1,11 +1,13 @@
 """Rate the importance of messages after their turn, with a callable or a language model as the scorer.
 
-The strategy `salience` evicts the least important units first. A unit is a group of messages that are kept or evicted together. If a `scorer`
-is configured, it rates the new messages of a session in batches after each turn. Each message is rated once, and the ratings are stored with
-the entries. No turn waits for ratings, and no turn fails because a scorer fails. Until a message is rated, `salience` uses signals in its text
-instead (`holdfast.context.salience`).
+If a prompt is too long, the strategy `salience` leaves out the least important messages first. It leaves out *units*: messages
+that belong together, such as a tool call and its result. If a `scorer` is configured, it rates the new messages of a session in
+batches after each turn. Each message is rated once, and the ratings are stored with the entries. No turn waits for ratings, and
+no turn fails because a scorer fails. Until a message is rated, `salience` uses signals in the message's text instead
+(`holdfast.context.salience`).
 
-Importances that callers have set take precedence. If a message of a unit has one, the unit is not rated by a scorer.
+Importances that callers have set take precedence. If a caller has set the importance of a message, the scorer does not rate the
+message's unit.
 """
 
 from __future__ import annotations
@@ -31,21 +33,23 @@ _log = logging.getLogger("holdfast.scoring")
 WORTH_ASKING = 10
 """Minimum number of unrated messages for which a model is called.
 
-A call after each turn about two messages would cost more than it is worth. Callables have no minimum.
+A call after each turn about two messages would cost more than it helps. For callables, there is no minimum.
 """
 BATCHES = 10
-"""Maximum number of batches in one run. Other messages are rated after the next turn."""
+"""Maximum number of batches in one run. The remaining messages are rated after the next turn."""
 LOOK_BACK = 400
 """Number of newest entries that are rated when this process sees a session for the first time. Earlier entries, for example of a long import,
 are not rated.
 """
 _READ = 128
 AT_ONCE = 4
-"""Maximum number of concurrent batches of all sessions. The limit is low, because turns use the same rate limit of the model."""
+"""Maximum number of batches that are rated at once, for all sessions together. The limit is low, because the rate limit of the
+model applies to turns too.
+"""
 SECONDS = 120.0
-"""Maximum seconds of a scorer's call."""
+"""Maximum seconds of one call of a scorer."""
 TRIES = 3
-"""Number of failed attempts after which a batch is not rated. Each new attempt has half as many messages."""
+"""Number of failed attempts after which a batch is skipped. Each new attempt has half as many messages."""
 PAUSE, LONGEST_PAUSE = 2_000, 600_000
 """Milliseconds before the first new attempt, and maximum of this pause. The pause doubles with each consecutive failure."""
 REMEMBERED = 10_000
@@ -53,18 +57,18 @@ REMEMBERED = 10_000
 
 
 class Counts(msgspec.Struct):
-    """Totals since the start of the process."""
+    """Number of batches, ratings, failures and tokens since the start of the process."""
 
     batches: int = 0
     """Number of batches sent to a scorer, including failed ones."""
     rated: int = 0
-    """Number of entries that got an importance."""
+    """Number of entries that got a rating."""
     failed: int = 0
     """Number of batches without an answer: the scorer raised an error, took too long, or could not be reached."""
     nonsense: int = 0
     """Number of batches with an invalid answer."""
     given_up: int = 0
-    """Number of batches that are not rated, because all attempts failed."""
+    """Number of batches that were skipped because all attempts failed."""
     prompt_tokens: int = 0
     """Number of prompt tokens, as reported by models."""
     completion_tokens: int = 0
@@ -83,13 +87,14 @@ class _Progress(msgspec.Struct):
 
 
 class Scoring:
-    """Rates the messages of sessions. At any time, a session has at most one run.
+    """Rates the messages of sessions in the background. At any time, at most one run of a session is in progress.
 
     Args:
         store: The store of the sessions.
-        resolve: Function that returns the scorer with a name: a callable, a model, or None if there is none. Without a scorer, nothing is rated.
+        resolve: Function that returns the scorer with a name: a callable, a model, or None if there is none. Without a scorer,
+            nothing is rated.
         clock: Function that returns milliseconds since the epoch.
-        on_rated: Function that is called with the importances after they are stored, to update cached views.
+        on_rated: Function that is called with the ratings after they are stored, to update cached views.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class Scoring:
         self._on_rated = on_rated
         self._progress: OrderedDict[SessionRef, _Progress] = OrderedDict()
         self._paused: dict[str, tuple[int, int]] = {}
-        """For each scorer that could not be reached, by its name: the number of consecutive failures, and the time of the next call in
+        """Scorers that could not be reached, by name: the number of consecutive failures, and the time of the next call in
         milliseconds since the epoch.
         """
         self._running: set[SessionRef] = set()
@@ -118,7 +123,7 @@ class Scoring:
     # -- in the background -------------------------------------------------
 
     def schedule(self, ref: SessionRef, scorer: str) -> None:
-        """Rate new messages of a session in the background. If a run of the session is in progress, another run follows it."""
+        """Rate the new messages of a session in the background. If a run of the session is in progress, a second run follows it."""
         if self._closed:
             return
         if ref in self._tasks:
@@ -141,7 +146,7 @@ class Scoring:
             await asyncio.wait(tuple(self._tasks.values()))
 
     async def close(self) -> None:
-        """Cancel all runs. Messages whose ratings are not stored yet are rated later. Calling the method again does nothing."""
+        """Cancel all runs. Messages without a stored rating are rated later. A second call does nothing."""
         self._closed = True
         tasks = tuple(self._tasks.values())
         for task in tasks:
@@ -151,7 +156,7 @@ class Scoring:
     # -- one run -----------------------------------------------------------
 
     async def score(self, ref: SessionRef, scorer: str, *, least: int = 1) -> int:
-        """Rate messages of a session in at most `BATCHES` batches. Return the number of entries that got an importance.
+        """Rate messages of a session in at most `BATCHES` batches. Return the number of entries that got a rating.
 
         The method raises no errors. Failures are logged and counted, and a later run tries again.
 
@@ -180,9 +185,10 @@ class Scoring:
         return rated
 
     async def _rate_next(self, ref: SessionRef, name: str, least: int) -> int | None:
-        """Rate the next batch, and return the number of entries that got an importance.
+        """Rate the next batch, and return the number of entries that got a rating.
 
-        The result is None if nothing was rated: there is no scorer, there are too few messages, a pause is not over, or the scorer failed.
+        The result is None if nothing was rated: there is no scorer, there are too few messages, a pause is not over, or the
+        scorer failed.
         """
         scorer = self._resolve(name)
         if scorer is None or self._clock() < self._paused.get(name, (0, 0))[1]:
@@ -220,9 +226,9 @@ class Scoring:
         return progress
 
     async def _read_unrated(self, ref: SessionRef, progress: _Progress) -> list[Entry]:
-        """Return the next messages that need a rating, and advance `progress` past those that need none.
+        """Return the next messages that need a rating, and advance `progress` past messages that need none.
 
-        Messages of a unit stay together. The number of messages is halved after each failure.
+        Messages of a unit stay together. After each failure, half as many messages are returned.
         """
         most = max(1, BATCH >> progress.tries)
         while True:
@@ -244,9 +250,12 @@ class Scoring:
     async def _call_scorer(
         self, ref: SessionRef, name: str, scorer: Scorer | Llm, batch: Sequence[Entry]
     ) -> list[float | None] | None:
-        """Return the scorer's ratings of the first messages of a batch, at least one, or None if the scorer failed.
+        """Let the scorer rate the first messages of a batch, at least one, and return the ratings.
 
-        A failure is counted. It pauses the scorer if it could not be reached, and otherwise postpones the batch.
+        Return None if the scorer failed.
+
+        A failure is counted. If the scorer could not be reached, it is paused for all sessions; otherwise only this batch is
+        postponed.
         """
         self.counts.batches += 1
         try:
@@ -282,7 +291,7 @@ class Scoring:
         _log.warning("the scorer %r could not be reached; retrying in %.1f s: %r", name, pause / 1000, exc)
 
     def _postpone(self, ref: SessionRef, name: str, batch: Sequence[Entry], exc: Exception) -> None:
-        """Postpone a failed batch, of which the next attempt has fewer messages. After `TRIES` failures, skip it."""
+        """Postpone a failed batch; the next attempt has fewer messages. After `TRIES` failures, skip the batch."""
         progress = self._progress[ref]
         progress.tries += 1
         place = f"session {ref.id!r}, messages {batch[0].seq} to {batch[-1].seq}"
@@ -296,7 +305,7 @@ class Scoring:
 
 
 def _select_entries(unit: Unit) -> list[Entry]:
-    """Return the messages of a unit that need a rating. None of them does if one has an importance or is pinned."""
+    """Return the messages of a unit that need a rating. If one of them is pinned or has an importance, none needs a rating."""
     if any(entry.importance is not None or entry.pinned for entry in unit.entries):
         return []
     return [entry for entry in unit.entries if not entry.erased and entry.message.role not in SYSTEM_ROLES]

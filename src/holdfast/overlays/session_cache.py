@@ -1,12 +1,14 @@
 """Cache the sessions that this process has recently served, with their views, so that the next turn reads nothing from the store.
 
-A view is the window of one agent's strategy over a session's log (`holdfast.context.view`). All tenants of a process use one `SessionCache`,
-whose size in bytes is limited. If several sessions of a tenant contain the same message, because they are forks or begin alike, the message
-is stored and counted once. Sizes are estimated when an entry is added or removed, without iterating over the session.
+A *view* is the state of the prompt builder for one session, one agent and one model (`holdfast.context.view`). Its *frontier* is the
+`seq` from which all live entries are in the prompt verbatim; an entry is *live* if no edit has replaced it. All tenants of a process
+use one `SessionCache`, whose size in bytes is limited. If several sessions of a tenant contain the same message, because they are forks
+or begin alike, the message is stored and counted once. Sizes are estimated when an entry is added or removed, without reading the whole
+session.
 
 A cached session is used only while it matches the log. Every write increments the version of a session, so if a write finds the cached
-version, the cached session is still valid. After a write by another process, the session is read again. Therefore several servers can use
-one database without knowing of each other.
+version, the cached session is still valid. After a write by another process, the session is read again. So several servers can use one
+database without notifying each other.
 """
 
 from __future__ import annotations
@@ -36,9 +38,9 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended, SavedView
 
 LAST: Final = 8
-"""Number of newest entries that are cached for each session. They suffice to recognize a request that is sent again."""
+"""Number of newest entries that are cached for each session. They are enough to recognize a request that is sent again."""
 VIEWS: Final = 4
-"""Maximum number of views that are cached for each session. The least recently used view is evicted first."""
+"""Maximum number of views that are cached for each session. If there are more, the least recently used one is removed."""
 TENANT_SHARE: Final = 0.5
 """Fraction of the cache that one tenant may fill."""
 LONG_ENTRIES, LONG_TOKENS = 2_000, 100_000
@@ -48,11 +50,14 @@ VIEW_BYTES: Final = 3_000
 ENTRY_BYTES: Final = 260
 """Estimated bytes of an entry without its message."""
 UNIT_BYTES: Final = 350
-"""Estimated bytes of an entry in each view, including the form of its message that is sent."""
+"""Estimated bytes that an entry needs in each view, including the message in the form in which it is sent."""
 
 
 def is_heavy(entries: Sequence[Entry]) -> bool:
-    """Return True if adding these entries to a view takes so long that it should be done in a thread. The entries must be in order."""
+    """Return True if adding these entries to a view takes so long that it should be done in a thread.
+
+    The entries must be in order.
+    """
     if not entries:
         return False
     first = entries[0]
@@ -64,7 +69,7 @@ class CacheItem:
 
     Attributes:
         size: Estimated bytes without messages.
-        message_bytes: Bytes of the messages. Other items may use the same messages.
+        message_bytes: Bytes of the messages. Other items may contain the same messages.
         used: Value of `SessionCache.uses` at the last use. A higher number means a later use.
     """
 
@@ -77,13 +82,13 @@ class CacheItem:
 
 
 class CachedView:
-    """A cached view of a session. Each turn adds its entries to it.
+    """A cached view of a session. New entries of each turn are added to it.
 
     Attributes:
         folded: The view without the entries in `pending`.
         pending: New entries of the log. The next build adds them to the view, possibly in a thread.
-        saved: Frontier of the view as the store has it: the `seq` from which all live entries are sent.
-        size: Estimated bytes without entries, when the view had the number of `steps`.
+        saved: The view's frontier as saved in the store: the `seq` from which all live entries are sent.
+        size: Estimated bytes without entries, as of the last estimate.
         steps: Value of `FoldedView.steps` at the last estimate of `size`.
     """
 
@@ -97,7 +102,7 @@ class CachedView:
 
     @property
     def view(self) -> FoldedView:
-        """The view up to the newest entry. Reading this property first adds the pending entries and importances to the view."""
+        """The view up to the newest entry. Reading this property first adds the pending entries and ratings to the view."""
         if self.pending:
             pending, self.pending = self.pending, []
             self.folded.extend(pending)
@@ -112,7 +117,7 @@ class CachedView:
         return self.folded.is_slow or is_heavy(self.pending)
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """Record the importances of messages, by `seq`. The next build applies them to the view."""
+        """Record the importance of messages, by `seq`. The next read of `view` applies these values."""
         self._ratings |= importances
 
 
@@ -123,9 +128,10 @@ class CachedSession(CacheItem):
         session: The session.
         last: The newest live entries of the session, in order, at most `LAST`.
         views: The views by their keys.
-        held: Entries that are counted in the size, in order: the tails that views send without gaps, and the entries in `last`.
-        kept: Earlier entries that are counted in the size, because a view still sends them.
-        read: A view that was read from the store but not built yet, and its key; None if there is none.
+        held: Entries that are counted in the size, in order: all entries from the lowest frontier of the views, and the entries in
+            `last`.
+        kept: Earlier entries that are counted in the size, because the prompts of a view still contain them.
+        read: The key and the data of a view that was read from the store, but not used for a prompt yet; None if there is none.
     """
 
     def __init__(self, session: Session, last: Sequence[Entry]) -> None:
@@ -146,7 +152,7 @@ class CachedSession(CacheItem):
         return (self.session.identity, self.session.version) == (session.identity, session.version)
 
     def find_view(self, key: str) -> CachedView | None:
-        """Return the view with this key and mark it as used, or return None."""
+        """Return the view with this key and mark it as used. Return None if it is not cached."""
         found = self.views.get(key)
         if found is not None and len(self.views) > 1:
             self.views[key] = self.views.pop(key)
@@ -158,14 +164,17 @@ class CachedSession(CacheItem):
         return len(self.last) == self.session.messages
 
     def take_read(self, key: str) -> ReadView | None:
-        """Remove the view that was read but not built yet, and return it, extended by later writes. Return None if there is none."""
+        """Return the data of a view that was read but not used yet, extended by later writes, and remove them from the cache.
+
+        Return None if there are no such data.
+        """
         if self.read is None or self.read[0] != key:
             return None
         read, self.read = self.read[1], None
         return read
 
     def extend(self, session: Session, entries: Sequence[Entry]) -> None:
-        """Set the next version of the session, and add its new entries to the views."""
+        """Set the new version of the session, and add the session's new entries to the cached views."""
         self.session = session
         if entries:
             self.last = (*self.last, *entries)[-LAST:]
@@ -198,13 +207,13 @@ class CachedSession(CacheItem):
 class SessionCache:
     """The cached sessions of all tenants of one process.
 
-    One tenant may fill at most half of the cache. When the cache is full, the least recently used sessions are evicted, but only of tenants that
-    use more than an equal part. A busy tenant therefore never displaces a tenant that uses little.
+    One tenant may fill at most half of the cache. When the cache is full, the least recently used sessions are evicted, but only those
+    of tenants that use more than an equal part. So a busy tenant never displaces a tenant that uses little.
 
     Attributes:
         max_bytes: Maximum estimated bytes of the cache.
         tenant_bytes: Maximum estimated bytes of one tenant.
-        uses: Number of uses of items so far, by which uses are ordered in time.
+        uses: Number of uses of items so far. It serves as the time of a use.
         is_contended: True if all tenants together could exceed `max_bytes`.
     """
 
@@ -252,9 +261,9 @@ class TenantCache:
         self._cache = cache
         self._items: OrderedDict[Hashable, CacheItem] = OrderedDict()
         self._messages: dict[bytes, Message] = {}
-        """The message object that all sessions with this message use, by the digest of the message."""
+        """The message object that all entries with an equal message share, by the digest of the message."""
         self._copies: dict[bytes, int] = {}
-        """The number of entries that use a message, by the digest of the message. Messages that only one entry uses are left out."""
+        """The number of entries that share a message, by the digest of the message. Messages of only one entry are left out."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -262,7 +271,7 @@ class TenantCache:
     # -- sessions ------------------------------------------------------------
 
     def get(self, ref: SessionRef) -> CachedSession | None:
-        """Return the cached session and mark it as used, or return None if the session is not cached."""
+        """Return the cached session and mark it as used. Return None if the session is not cached."""
         item = self._items.get(ref)
         if not isinstance(item, CachedSession):
             return None
@@ -271,7 +280,7 @@ class TenantCache:
         return item
 
     def put_read(self, read: ReadView, key: str) -> CachedSession:
-        """Cache a session with a view that was read but not built yet, so that the turn does not read it again."""
+        """Cache a session together with a view that was read from the store, so that the turn does not read the view again."""
         self.drop(read.session.ref)
         read = self.share(read)
         cached = CachedSession(read.session, read.entries)
@@ -283,7 +292,7 @@ class TenantCache:
         return cached
 
     def share(self, read: ReadView) -> ReadView:
-        """Return a view that was read from the store, in which messages that are cached already are replaced by the cached objects."""
+        """Return a view that was read from the store, in which cached message objects replace equal messages, to save memory."""
         if not self._messages:
             return read
         head, entries = (tuple([self._share_message(entry) for entry in part]) for part in (read.head, read.entries))
@@ -297,7 +306,7 @@ class TenantCache:
             last: The newest live entries of the session, in order.
             key: Key of the view.
             view: The view. It must contain the complete log.
-            saved: Frontier of the view as the store has it.
+            saved: The view's frontier as saved in the store.
         """
         found = self._items.get(session.ref)
         self.drop(session.ref)
@@ -311,7 +320,10 @@ class TenantCache:
         self.keep(session.ref, cached)
 
     def take(self, ref: SessionRef, appended: Appended, write: Append) -> None:
-        """Update the cached session with a write of this process. If the write was not applied to the cached version, remove the session."""
+        """Update the cached session after a write of this process.
+
+        If the write was not based on the cached version, remove the session.
+        """
         cached = self._items.get(ref)
         if not isinstance(cached, CachedSession):
             return
@@ -336,7 +348,7 @@ class TenantCache:
             self._enforce_limits(ref, cached)
 
     def rate(self, ref: SessionRef, importances: Mapping[int, float]) -> None:
-        """Record the importances of messages by `seq`, if their session is cached."""
+        """Record the importance of messages, by `seq`, if their session is cached."""
         cached = self._items.get(ref)
         if isinstance(cached, CachedSession):
             cached.read = None
@@ -344,9 +356,9 @@ class TenantCache:
                 view.rate(importances)
 
     def apply_change(self, before: Session, after: Session) -> None:
-        """Replace the cached session `before` by `after`, in which this process changed fields of the session, but not the log.
+        """Replace the cached session `before` by `after`, after this process changed fields of the session, but not the log.
 
-        If `before` is not the cached version, or `after` not the version that follows it, the session is removed from the cache.
+        If `before` is not the cached version, or `after` is not the version that follows it, the session is removed from the cache.
         """
         cached = self._items.get(before.ref)
         if not isinstance(cached, CachedSession):
@@ -365,7 +377,7 @@ class TenantCache:
     # -- items of any kind ---------------------------------------------------
 
     def find(self, key: Hashable) -> CacheItem | None:
-        """Return an item and mark it as used, or return None if it is not cached."""
+        """Return an item and mark it as used. Return None if it is not cached."""
         item = self._items.get(key)
         if item is not None:
             self._items.move_to_end(key)
@@ -373,7 +385,10 @@ class TenantCache:
         return item
 
     def keep(self, key: Hashable, item: CacheItem) -> None:
-        """Cache an item, and mark it as used. It replaces another item with the same key. The caller must have set its `size`."""
+        """Cache an item, and mark it as used. The item replaces another item with the same key.
+
+        The caller must have set the item's `size`.
+        """
         self.drop(key)
         self._items[key] = item
         self._cache.uses = item.used = self._cache.uses + 1
@@ -415,9 +430,9 @@ class TenantCache:
         self._cache.remove(self)
 
     def _enforce_limits(self, key: Hashable, item: CacheItem) -> None:
-        """Evict items until the limits are kept. Call it after an item was added or has grown.
+        """Evict items until the cache does not exceed its limits. Call it after an item was added or has grown.
 
-        If the item alone exceeds the limit of the tenant, it is removed itself, before other items are evicted.
+        If the item alone exceeds the limit of the tenant, only this item is removed, before other items are evicted.
         """
         most = self._cache.tenant_bytes
         if self.size > most:
@@ -430,14 +445,14 @@ class TenantCache:
     # -- sizes of sessions ---------------------------------------------------
 
     def _share_message(self, entry: Entry) -> Entry:
-        """Return an entry whose message is replaced by the cached object, if an equal message is cached."""
+        """Return an entry with the cached message object if an equal message is cached, to save memory."""
         known = self._messages.get(entry.digest)
         if known is None or known is entry.message or known != entry.message:
             return entry
         return msgspec.structs.replace(entry, message=known)
 
     def _admit(self, cached: CachedSession, entry: Entry) -> None:
-        """Count an entry in the size of a session. In the size of the tenant, a message that several entries use is counted once."""
+        """Add an entry to the size of a session. The size of the tenant counts a message that several entries share only once."""
         digest, message = entry.digest, entry.message
         size = estimate_message_bytes(message)
         cached.held.append(entry)
@@ -452,7 +467,7 @@ class TenantCache:
             self._messages[digest] = message
 
     def _release(self, cached: CachedSession, entry: Entry) -> None:
-        """Subtract an entry from the size of a session. In the size of the tenant, its message is counted until no entry uses it."""
+        """Subtract an entry from the size of a session. The size of the tenant counts its message until no entry uses the message."""
         digest, size = entry.digest, estimate_message_bytes(entry.message)
         cached.message_bytes -= size
         if entry.metadata:
@@ -468,7 +483,7 @@ class TenantCache:
             del self._messages[digest]
 
     def _admit_all(self, cached: CachedSession) -> None:
-        """Count all entries that the views of a session use, and its newest entries, in the size of the session."""
+        """Add all entries of a session's views, and the session's newest entries, to the size of the session."""
         entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.list_entries()}
         entries |= {entry.seq: entry for entry in cached.last}
         for seq in sorted(entries):
@@ -476,7 +491,7 @@ class TenantCache:
         self._measure(cached)
 
     def _measure(self, cached: CachedSession) -> None:
-        """Estimate the size of a session again, from the number of its entries and from the views that have changed."""
+        """Estimate the size of a session again, from the number of entries and from the views that have changed."""
         moved, views = False, 0
         for view in cached.views.values():
             if view.steps != view.folded.steps:
@@ -506,34 +521,34 @@ class TenantCache:
 
 
 PREVIEW: Final = "preview "
-"""Prefix of the keys of views for previews. No turn continues such a view, because a prompt must depend only on the turns before it."""
+"""Prefix of the keys of views for previews. No turn uses such a view, because a prompt must depend only on the turns before it."""
 _SLACK: Final = 8
-"""The view of a strategy with a buffer of messages is saved when the buffer has moved by more than 1/`_SLACK` of its length."""
+"""A view that keeps a fixed number of turns is saved when its frontier has moved by more than 1/`_SLACK` of this number."""
 _READS: Final = 4
 """Maximum number of attempts to read a view if the log changes during each attempt."""
 
 
 class ReadView(msgspec.Struct, frozen=True, kw_only=True):
-    """The data in the store from which a view is built, all from one version of the session."""
+    """The stored data from which a view is built, all from one version of the session."""
 
     session: Session
     state: ViewState | None
-    """The saved state of the view. None: the view must be computed from all live entries and the summary in `live`."""
+    """The saved state of the view. None: the view must be built from all live entries and the summary in `live`."""
     head: tuple[Entry, ...]
-    """Entries before the frontier of the state that are still sent."""
+    """Entries before the frontier that the prompts of the view still contain."""
     entries: tuple[Entry, ...]
-    """The live entries from the frontier of the state on, or all live entries if there is no state."""
+    """The live entries from the frontier to the end of the log, or all live entries if there is no saved state."""
     live: StoredCompaction | None
-    """The summary in use for the view, or None. A saved state contains it already."""
+    """The summary that the prompts of the view contain, or None. A saved state already includes it."""
     saved: int
-    """Frontier of the view as the store has it; 0 if no saved view can be continued."""
+    """The view's frontier as saved in the store; 0 if no saved state can be used."""
 
 
 async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
-    """Read the view with a key from the store.
+    """Read a session from the store, with the data from which the view `key` is built.
 
-    The saved state is ignored if another version of Holdfast's rules produced it, or if it does not contain the summary in use. The result
-    then contains all live entries.
+    The saved state of the view is ignored if another version of Holdfast's rules produced it, or if it does not contain the summary in
+    use. The result then contains all live entries.
 
     Raises:
         SessionNotFound: The session does not exist.
@@ -559,12 +574,12 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
 
 
 def choose_view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | None:
-    """Return the view to save after a build, or None if it need not be saved because its frontier has not moved enough.
+    """Return the view to save after a prompt was built. Return None if its frontier has not moved enough to be saved.
 
     Args:
         built: The working set that was built.
-        frontier: Frontier of the view as the store has it.
-        version: Version of the session from which the view was built.
+        frontier: The view's frontier as saved in the store.
+        version: Version of the session from which the working set was built.
     """
     # A buffer slides with every message. Reading a few more messages again is cheaper than saving it each time.
     if abs(built.view.frontier - frontier) <= built.request.strategy.history // _SLACK:

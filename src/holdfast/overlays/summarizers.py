@@ -1,4 +1,7 @@
-"""Write summaries with a user-defined function or with a model, which is called as often as its context window requires."""
+"""Write summaries with a user-defined function or with a model.
+
+If the messages do not fit into the model's context window, the model is called for one part after the other.
+"""
 
 from __future__ import annotations
 
@@ -37,27 +40,27 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.compacting")
 _CHUNK_LEAST: Final = 128
-"""Minimum tokens of the conversation that a model must be able to read in one call."""
+"""Minimum tokens of the conversation that must fit into one call of a model."""
 _OWN_SHARE: Final = 0.25
-"""Maximum size of a summary, as a fraction of the model's input. The model must read the previous summary together with messages."""
+"""Maximum size of a summary, as a fraction of the model's input. The model must read the previous summary together with new messages."""
 _SMALLER: Final = 3
-"""Maximum number of attempts with smaller and smaller chunks, if the model rejects a chunk as too long."""
+"""Maximum number of attempts with smaller and smaller parts of the conversation, if the model rejects a part as too long."""
 _RUNAWAY: Final = 24
-"""Number of characters per allowed token after which the call is stopped, because the answer does not end."""
+"""Number of characters per allowed token of the answer after which the call is stopped, because the answer seems endless."""
 _ERROR_CHARS: Final = 400
-"""Maximum number of characters of a model's error message that the record of a failure contains."""
+"""Maximum number of characters of a model's error message in the record of a failure."""
 
 Writer = Llm | Summarizer
 """A model or a function that writes summaries."""
 
 
 class SummaryError(Exception):
-    """A summary could not be written.
+    """Raised if a summary could not be written.
 
     Args:
         reason: One word, by which failures are counted.
         message: Description of the failure. It must not contain content of the conversation.
-        pause: Seconds for which the model asked to wait, or None.
+        pause: Seconds that the model asked to wait before the next call, or None.
     """
 
     def __init__(self, reason: str, message: str, *, pause: float | None = None) -> None:
@@ -88,7 +91,7 @@ class SummaryCost(msgspec.Struct):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A summary that was written and has passed the checks."""
+    """The text of a summary that has passed the checks."""
 
     text: str
     chunks: int
@@ -98,12 +101,12 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 async def write_summary(writer: Writer, reading: SummaryInput, spent: SummaryCost, *, seconds: float) -> Draft:
-    """Write a summary, and return it after checks.
+    """Write a summary, check it, and return it.
 
     Args:
-        writer: The model or function that writes it.
+        writer: The model or function that writes the summary.
         reading: The messages to summarize.
-        spent: The cost of all calls is added to it, even if the summary fails.
+        spent: The cost of all calls is added to this object, even if the summary fails.
         seconds: Maximum seconds of one call.
 
     Raises:
@@ -125,7 +128,7 @@ async def write_summary(writer: Writer, reading: SummaryInput, spent: SummaryCos
 
 
 def compute_summary_tokens(writer: Writer, tokens: int) -> int:
-    """Return the maximum tokens of a summary: `tokens`, or fewer if the context window of the model that writes it is small."""
+    """Return the maximum tokens of a summary: `tokens`, or fewer if `writer` is a model with a small context window."""
     if isinstance(writer, Summarizer):
         return tokens
     try:
@@ -135,7 +138,9 @@ def compute_summary_tokens(writer: Writer, tokens: int) -> int:
 
 
 def compute_capacity(writer: Writer, reading: SummaryInput, calls: int) -> int | None:
-    """Return the tokens of the conversation that a writer can read in `calls` calls, by its own counter, or None if there is no limit.
+    """Return the maximum tokens of the conversation that a writer can read in `calls` calls, or None if there is no limit.
+
+    The writer's own token counter is used.
 
     Raises:
         SummaryError: The context window of the model is too small.
@@ -144,7 +149,7 @@ def compute_capacity(writer: Writer, reading: SummaryInput, calls: int) -> int |
 
 
 def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None = None) -> int:
-    """Return the tokens of the conversation that a model can read in one call.
+    """Return the maximum tokens of the conversation that a model can read in one call.
 
     The rest of the context window is needed for the task, the previous summary, and a first answer that has to be shortened.
 
@@ -178,14 +183,14 @@ def _compute_chunk_tokens(llm: Llm, reading: SummaryInput, *, window: int | None
 
 
 def _split_source(llm: Llm, reading: SummaryInput, tokens: int) -> list[str]:
-    """Divide the messages into one text for each call, with at most `tokens` tokens. Run it in a thread, because counting may take long."""
+    """Divide the messages into texts of at most `tokens` tokens, one for each call. Run it in a thread, because counting may take long."""
     return join_chunks(list(iter_records(reading.units)), tokens, llm.counter)
 
 
 async def _write_by_model(
     llm: Llm, reading: SummaryInput, texts: Sequence[str], spent: SummaryCost, seconds: float
 ) -> Draft:
-    """Summarize the texts in order. Each call gets one text, and the summary of all texts before it."""
+    """Summarize the texts in order. Each call gets one text, together with the summary of all texts before it."""
     earlier, cut = reading.earlier, False
     for text in texts:
         task = Task(text=text, earlier=earlier, tokens=reading.tokens, prompt=reading.prompt)
@@ -194,7 +199,7 @@ async def _write_by_model(
 
 
 async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost, seconds: float) -> tuple[str, bool]:
-    """Return the summary for one task, and True if its end was cut off.
+    """Return the summary of one text, and True if its end was cut off.
 
     If the first answer is too long, the model is asked once to shorten it.
     """
@@ -208,7 +213,10 @@ async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost
 
 
 async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
-    """Return the flaw that makes an answer unusable, or None. The check runs in a thread if the source is long, because it reads all of it."""
+    """Return the flaw that makes an answer unusable, or None if the answer is usable.
+
+    The check compares the answer with the whole source, so it runs in a thread if the source is long.
+    """
     return await run_cpu(find_flaw, answer, task, count)
 
 
@@ -278,7 +286,7 @@ def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
 
 
 async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: SummaryCost, seconds: float) -> Draft:
-    """Return the summary that a user-defined function writes. It is checked like the answer of a model."""
+    """Let a user-defined function write the summary. Its result is checked like the answer of a model."""
     messages = [to_chat_message(message) for unit in reading.units for _, message in list_messages(unit)]
     text = "\n".join(iter_records(reading.units))
     task = Task(text=text, earlier=reading.earlier, tokens=reading.tokens, prompt=reading.prompt)
@@ -309,7 +317,7 @@ async def call_summarizer(
 
 @asynccontextmanager
 async def _convert_errors(name: str, seconds: float) -> AsyncIterator[None]:
-    """Enter a context that converts errors to `SummaryError`, and stops the call after `seconds`.
+    """Convert errors inside the `async with` block to `SummaryError`, and stop the block after `seconds`.
 
     `ContextTooLong` is not converted, because the caller handles it.
 

@@ -1,4 +1,7 @@
-"""Prepare a summary and complete it: find the messages that it covers, read the summarizer's input, and make the compaction and its view.
+"""Prepare and complete one summary: choose its messages, read the summarizer's input, and build the stored record.
+
+A *digest* is a text made without a model that replaces older messages in the prompt. If the prompt already contains a digest, the
+messages that the digest replaces are read from the log again, and are summarized too.
 
 This module reads from the store, but writes nothing. `holdfast.overlays.compactor` decides when a summary is made, and stores it.
 """
@@ -42,15 +45,15 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import SavedView
 
 _CALLS: Final = 8
-"""Maximum size, in calls of the model, of the messages behind a digest that are read from the log again. If they need more calls, the model
-reads the newest of them, and the digest.
+"""Maximum number of model calls for which messages replaced by a digest are read from the log again. If the messages need more calls,
+the model reads only the newest messages, together with the digest.
 """
 _FUNCTION_TOKENS: Final = 500_000
-"""Maximum tokens of the messages behind a digest that are read from the log again, if a user-defined function writes the summary."""
+"""Maximum tokens of messages replaced by a digest that are read from the log again, if a user-defined function writes the summary."""
 _GAP_ENTRIES: Final = 5_000
-"""Maximum number of entries behind a digest that are read from the log again."""
+"""Maximum number of entries replaced by a digest that are read from the log again."""
 _SHOWN_IDENTIFIER: Final = 200
-"""Maximum number of characters of each lost identifier in the report on a summary."""
+"""Maximum number of characters of each lost identifier in the report about a summary."""
 
 Trigger = Literal["after", "inline", "asked"]
 """Reason for a summary. `after`: one was due after a turn. `inline`: the next call would not fit. `asked`: a client requested it."""
@@ -65,13 +68,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     request: Request
     """The request for which working sets of the view are built."""
     how: Strategy
-    """Strategy that decides if a summary is due and which messages it covers: the strategy of the view, or one made from a client's options."""
+    """Strategy that decides if a summary is due and which messages it covers. It is the strategy of the view, or one made from a
+    client's options.
+    """
     writer: Writer
     trigger: Trigger
     preview: bool = False
 
     def compute_room(self, strategy: Strategy) -> Room:
-        """Return the token limit of a window with `strategy`.
+        """Return the token limit of a prompt that is built with `strategy`.
 
         Raises:
             BudgetTooSmall: System prompt and tools leave no tokens for the conversation.
@@ -81,18 +86,18 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """A view that was read from the store, and the plan for its summary."""
+    """A session's view as read from the store, and the messages that are to be summarized."""
 
     session: Session
     entries: Sequence[Entry]
-    """The entries before the view's frontier that are still sent, and the live entries from the frontier on."""
+    """The live entries from the view's frontier to the end of the log, after the earlier entries that prompts still contain."""
     live: StoredCompaction | None
     window: Window
     plan: Plan
 
 
 async def find_source(store: Store, job: Job) -> Source | None:
-    """Read the view of a job and plan its summary. Return None if there is nothing to summarize, or too little.
+    """Read the view of a job, and choose the messages to summarize. Return None if there are no or too few messages.
 
     Raises:
         Conflict: The log changed repeatedly while it was read.
@@ -110,7 +115,10 @@ async def find_source(store: Store, job: Job) -> Source | None:
 
 
 def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
-    """Return the window of a view without applying a token limit. It contains all messages that were not evicted by an earlier build."""
+    """Return the messages of a view without applying a token limit.
+
+    The result contains all messages that earlier prompts did not leave out.
+    """
     unbounded = Strategy(
         name="none", bounded=False, anchored=made.anchored, condense=made.condense, perspective=made.perspective
     )
@@ -123,10 +131,10 @@ def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
 
 
 async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
-    """Return the input of the summarizer.
+    """Return the input of the summarizer: the previous summary, and the messages that the new summary replaces.
 
-    It consists of the messages that the summary will replace, the newest messages behind the digest, as many as the summarizer can read, and
-    the previous summary. If some of the messages behind the digest are not read, the digest is included.
+    If a digest is in use, the messages that it replaced are added, the newest ones first, as many as the summarizer can read. If some
+    of them cannot be added, the digest itself is included.
 
     Raises:
         SummaryError: The context window of the summarizer is too small.
@@ -151,12 +159,12 @@ async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
 
 
 async def _read_gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -> tuple[list[Entry], bool]:
-    """Return the newest entries of a gap with at most `tokens` tokens, and True if they are all entries of the gap.
+    """Return the newest entries of a range with at most `tokens` tokens, and True if these are all entries of the range.
 
     Args:
         store: The store.
         job: The job.
-        gap: First `seq` and end `seq` (exclusive) of the gap.
+        gap: First `seq` and end `seq` (exclusive) of the range.
         tokens: Maximum tokens of the entries.
     """
     entries = await store.entries(job.ref, start=gap[0], stop=gap[1], limit=_GAP_ENTRIES, descending=True)
@@ -170,7 +178,7 @@ async def _read_gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -
 
 
 def make_attempt(job: Job, seen: Source, spent: SummaryCost, now: int) -> NewCompaction:
-    """Return the compaction as far as it is known before its text is written. It is also the record of a failed attempt."""
+    """Return the record of a summary before its text is written. It is stored if the attempt fails."""
     return NewCompaction(
         view=job.key,
         first=seen.plan.find_first(seen.plan.units),
@@ -192,14 +200,14 @@ def make_attempt(job: Job, seen: Source, spent: SummaryCost, now: int) -> NewCom
 def compose(
     job: Job, seen: Source, read: SummaryInput, draft: Draft, begun: NewCompaction
 ) -> tuple[NewCompaction, SavedView]:
-    """Return the completed compaction, and the view that contains it and that the next turns continue.
+    """Return the record of the completed summary, and the view that contains the summary. The next turns use this view.
 
     Args:
         job: The job.
-        seen: The source of the summary.
+        seen: The messages that are summarized, from `find_source`.
         read: The input of the summarizer.
         draft: The written summary.
-        begun: The compaction without a text, from `make_attempt`.
+        begun: The record without a text, from `make_attempt`.
     """
     plan, count = seen.plan, job.request.count
     first = plan.find_first(read.units)
@@ -222,7 +230,10 @@ def compose(
 
 
 def _make_report(seen: Source, read: SummaryInput, draft: Draft) -> dict[str, Any]:
-    """Return a report on the quality of a summary: identifiers of its source that the prompt no longer contains, chunks, and `cut`."""
+    """Return a report on the quality of a summary.
+
+    It contains the number of chunks, `cut`, and identifiers from the summarized messages that the new prompt does not contain.
+    """
     before = [*collect_texts(read.units), *([read.earlier] if read.earlier else [])]
     missing = find_lost(before, [draft.text, *collect_texts(seen.plan.rest)])
     return {

@@ -1,8 +1,8 @@
 """One turn, from the request to the reply. `respond` is the entry point; each step has its own module.
 
-A *log* is the stored list of a session's messages. Each stored message is an *entry* with a number, its `seq`. A
-*responder* is an agent, or a model without an agent, that answers a request. An *upstream* is a provider's endpoint
-that a model is called at. A *working set* is the list of messages that one model call receives.
+A *log* is the stored list of a session's messages and notes. Each of them is an *entry* with a number, its `seq`. A *responder*
+is an agent, or a model without an agent, that answers a request. An *upstream* is a provider's endpoint that a model is called
+at. A *working set* is the list of messages that one model call receives.
 
 turn             the state and the writes of a turn
 scope            the lock and other resources of a running turn
