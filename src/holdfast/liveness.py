@@ -81,7 +81,7 @@ class ProcessLock:
             raise OSError("locks do not work on this file system")
 
     def is_locked(self, slot: int) -> bool:
-        """Return True if a process has locked the byte at offset `slot`. Raises `OSError`."""
+        """Return True if a process has locked the byte at offset `slot`. Raises `OSError` if the system refuses the query."""
         found = fcntl.fcntl(self._looking, fcntl.F_OFD_GETLK, _pack_flock(fcntl.F_WRLCK, slot))
         kind: int = _FLOCK.unpack(found)[0]
         return kind != fcntl.F_UNLCK

@@ -129,7 +129,11 @@ class Roster:
     def with_request(
         self, responder: Responder, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
     ) -> Responder:
-        """Return the responder with the context settings of one turn. None leaves a setting unchanged. Raises `InvalidRequest`."""
+        """Return the responder with the context settings of one turn. None leaves a setting unchanged.
+
+        Raises:
+            InvalidRequest: a setting is not valid.
+        """
         if strategy is None and budget is None and recall is None:
             return responder
         given = {"strategy": strategy, "budget": budget, "recall": recall}

@@ -255,7 +255,11 @@ class ArtifactService:
         return await self._store.artifact_versions(get_scope(ref, name), name, limit=limit, after=after)
 
     async def delete(self, ref: Scope, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """Delete an artifact of the session `ref`, or only one version, and return what was deleted. Raise `ArtifactNotFound`."""
+        """Delete an artifact of the session `ref`, or only one version, and return what was deleted.
+
+        Raises:
+            ArtifactNotFound: there is no such artifact or version.
+        """
         name = check_name(name)
         deleted = await self._store.drop_artifacts(get_scope(ref, name), name, version)
         await self._remove([one.blob for one in deleted])
@@ -414,7 +418,11 @@ class SessionArtifacts:
         return artifact
 
     async def get(self, name: str, version: int | None = None) -> Artifact:
-        """Return an artifact without its content: version, media type, size, hash, author and metadata. Raise `ArtifactNotFound`."""
+        """Return an artifact without its content: version, media type, size, hash, author and metadata.
+
+        Raises:
+            ArtifactNotFound: there is no such artifact or version.
+        """
         return await self._service.get(self._ref, name, version)
 
     async def load(
@@ -453,11 +461,15 @@ class SessionArtifacts:
         return tuple(found)
 
     async def versions(self, name: str) -> tuple[Artifact, ...]:
-        """Return all versions of an artifact, oldest first. Raise `ArtifactNotFound`."""
+        """Return all versions of an artifact, oldest first. Raises `ArtifactNotFound` if there is no such artifact or version."""
         return (await self._service.versions(self._ref, name)).artifacts
 
     async def delete(self, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """Delete an artifact, or one version of it, and return what was deleted. Raise `ArtifactNotFound`."""
+        """Delete an artifact, or one version of it, and return what was deleted.
+
+        Raises:
+            ArtifactNotFound: there is no such artifact or version.
+        """
         return await self._service.delete(self._ref, name, version)
 
 

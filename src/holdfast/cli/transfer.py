@@ -120,7 +120,7 @@ async def iterate_sessions(hf: Holdfast, user: str | None, status: str | None = 
 
     Args:
         hf: the open store.
-        user: yield only sessions of this user; None: of all users.
+        user: yield only sessions of this user; None: sessions of all users.
         status: yield only sessions with this status; None: with any status.
     """
     from holdfast.stores.walk import SessionDeduplicator, iterate_session_pages

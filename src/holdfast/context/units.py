@@ -231,7 +231,10 @@ def group_units(entries: Iterable[Entry]) -> list[Unit]:
 
 
 def _is_part_of(entry: Entry, group: Sequence[Entry]) -> bool:
-    """Return True if `entry` belongs to the unit of `group`: one of its results, or a result without a call while others are pending."""
+    """Return True if `entry` belongs to the unit of `group`.
+
+    It is one of the unit's results, or a result without a call that arrived while results of the unit were pending.
+    """
     if entry.message.role != "tool":
         return False
     follows = entry.total - entry.tokens == group[-1].total

@@ -111,7 +111,7 @@ def weigh_value(value: str) -> float:
 
 
 def weigh_keyed_value(key: str, value: str) -> float:
-    """Return the weight of a value with a key. Under a key like `order_id`, a plain word counts as an identifier too."""
+    """Return the weight of a value with a key. If the key is like `order_id`, a plain word has the weight of an identifier."""
     weight = weigh_value(value)
     if weight <= NAME and len(value) >= LEAST_NAME and value.isalnum() and _ID.search(key):
         return IDENTIFIER

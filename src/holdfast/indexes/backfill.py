@@ -240,7 +240,7 @@ class Walker:
         """Delete the sources whose session no longer exists or was replaced; return their number.
 
         Args:
-            user: only sessions of this user; None: of all users.
+            user: only sessions of this user; None: sessions of all users.
             should_continue: called after each source; the method stops if it returns False.
         """
         number, space = 0, None if user is None else Space("talk", user)

@@ -177,7 +177,7 @@ class Rebuilder:
         If the same rebuild was interrupted before, it continues.
 
         Args:
-            user: rebuild only sessions and memories of this user; None: of all users.
+            user: rebuild only sessions and memories of this user; None: those of all users.
             session: rebuild only the session with this id; None: all sessions.
             progress: called after each session.
             should_continue: called after each session; it may sleep to slow the rebuild down. If it returns False, the rebuild stops,

@@ -440,7 +440,7 @@ class IndexService:
         whole index is rebuilt.
 
         Args:
-            user: rebuild only sessions and memories of this user; None: of all users.
+            user: rebuild only sessions and memories of this user; None: those of all users.
             session: rebuild only the session with this id, which must be unique if `user` is None; None: all sessions.
             progress: called after each session with the number of finished sessions and the number of all sessions.
 

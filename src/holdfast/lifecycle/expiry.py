@@ -334,7 +334,7 @@ class SessionLifecycle:
         self._hook_dispatcher.enqueue(self.store, ending)
 
     async def close(self, ref: SessionRef) -> Session:
-        """End a session on request, and return it. A session that has already ended stays unchanged. Raises `SessionNotFound`."""
+        """End a session and return it. An ended session stays unchanged. Raises `SessionNotFound` if the session does not exist."""
         session = (await self.store.get(ref)).require_intact()
         if self.is_expired(session):
             await self.expire(session)

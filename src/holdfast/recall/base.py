@@ -126,7 +126,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The version of the session, or of the owner's memories, that is fully indexed. Negative: the whole source must be compared with
     the log, because a change is pending, or was pending when a process ended."""
     next_seq: int = 0
-    """Entries from this position on are not indexed yet."""
+    """The first position that is not indexed yet. Later entries are not indexed either."""
     talk: int = 0
     tool: int = 0
     """The next free place in each of the channels `talk` and `tool`."""

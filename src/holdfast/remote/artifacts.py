@@ -64,7 +64,7 @@ class RemoteArtifacts:
         return parse_artifact((await self._transport.send(request)).data)
 
     async def get(self, name: str, version: int | None = None) -> Artifact:
-        """Return an artifact without its content. Raises `ArtifactNotFound`."""
+        """Return an artifact without its content. Raises `ArtifactNotFound` if there is no such artifact or version."""
         found = await self.versions(name)
         for one in reversed(found):
             if version in (None, one.version):
@@ -72,7 +72,7 @@ class RemoteArtifacts:
         raise ArtifactNotFound(name, version)
 
     async def load(self, name: str, version: int | None = None) -> LoadedArtifact:
-        """Return an artifact with its content. Raises `ArtifactNotFound`."""
+        """Return an artifact with its content. Raises `ArtifactNotFound` if there is no such artifact or version."""
         artifact = await self.get(name, version)
         query = {**self._query, "version": artifact.version}
         answer = await self._transport.send(
@@ -85,11 +85,15 @@ class RemoteArtifacts:
         return await self._read_pages(self._path)
 
     async def versions(self, name: str) -> tuple[Artifact, ...]:
-        """Return all versions of an artifact, oldest first. Raises `ArtifactNotFound`."""
+        """Return all versions of an artifact, oldest first. Raises `ArtifactNotFound` if there is no such artifact or version."""
         return await self._read_pages((*self._path, check_name(name), "versions"))
 
     async def delete(self, name: str, version: int | None = None) -> int:
-        """Delete an artifact, or one version of it, and return the number of deleted versions. Raises `ArtifactNotFound`."""
+        """Delete an artifact, or one version of it, and return the number of deleted versions.
+
+        Raises:
+            ArtifactNotFound: there is no such artifact or version.
+        """
         query = {**self._query, "version": version}
         deleted = await self._transport.call("DELETE", *self._path, check_name(name), query=query, parse=decode)
         return int(deleted["versions"])

@@ -147,7 +147,7 @@ class RemoteMemories:
         return await self._transport.call("GET", *_PATH, query=given, parse=parse_memories)
 
     async def get(self, memory_id: str) -> Memory:
-        """Return a memory. Raises `MemoryNotFound`."""
+        """Return a memory. Raises `MemoryNotFound` if there is no such memory."""
         return await self._transport.call("GET", *_PATH, memory_id, parse=parse_memory)
 
     async def update(
@@ -186,7 +186,7 @@ class RemoteMemories:
         return await self._transport.call("POST", *_PATH, memory_id, "review", body=body, parse=parse_memory)
 
     async def forget(self, memory_id: str) -> int:
-        """Delete a memory and those that it replaced, and return how many. Raises `MemoryNotFound`."""
+        """Delete a memory and those that it replaced, and return how many. Raises `MemoryNotFound` if there is no such memory."""
         deleted = await self._transport.call("DELETE", *_PATH, memory_id, parse=decode)
         return int(deleted["memories"])
 

@@ -108,7 +108,7 @@ class RemoteSession:
     # -- reading -----------------------------------------------------------------
 
     async def info(self) -> Session:
-        """Return the session's fields without its log. Raises `SessionNotFound`."""
+        """Return the session's fields without its log. Raises `SessionNotFound` if the session does not exist."""
         return await self._call("GET", "info", parse=parse_session)
 
     async def messages(self) -> list[dict[str, Any]]:
@@ -221,7 +221,7 @@ class RemoteSession:
     async def pop(self) -> Entry | None:
         """Take the newest message off the live path and return it; None if there is none. The log keeps it.
 
-        Concurrent calls return different messages. Raises `SessionNotFound`.
+        Concurrent calls return different messages. Raises `SessionNotFound` if the session does not exist.
         """
         for _ in range(POP_TRIES):
             newest, version = await self._find_newest()
@@ -245,7 +245,11 @@ class RemoteSession:
         return newest, version
 
     async def clear(self) -> Session:
-        """Take all messages off the live path, and return the session. Its fields and its state stay. Raises `SessionNotFound`."""
+        """Take all messages off the live path, and return the session. Its fields and its state stay.
+
+        Raises:
+            SessionNotFound: the session does not exist.
+        """
         return to_appended(await self._append([], retire_from=0)).session
 
     async def annotate(
@@ -294,7 +298,7 @@ class RemoteSession:
         return RemoteSession(self._transport, made.ref, self._agent)
 
     async def close(self) -> Session:
-        """End the session and return it. The next message reopens it. Raises `SessionNotFound`."""
+        """End the session and return it. The next message reopens it. Raises `SessionNotFound` if the session does not exist."""
         return await self._call("POST", "close", repeatable=True, parse=parse_session)
 
     async def delete(self) -> bool:

@@ -34,7 +34,8 @@ ENDING: Final = "the server is shutting down; the part of the reply that arrived
 TIMEOUTS: Final = frozenset({b"x-stainless-read-timeout", b"x-stainless-timeout"})
 """Headers in which the official SDKs of OpenAI and Anthropic send their timeout in seconds. After the timeout they retry."""
 _PASSED: Final = 0.9
-"""Fraction of the client's timeout after which a disconnect counts as a timeout. The client began to measure earlier than the server."""
+"""A disconnect is treated as a timeout if at least this fraction of the client's timeout has passed. It is below 1, because the client
+began to measure earlier than the server."""
 LAST_WORD_SECONDS: Final = 1.0
 """Seconds to wait, at shutdown, for a client that does not read."""
 _encoder = msgspec.json.Encoder()

@@ -116,7 +116,11 @@ def _make_error(name: str, words: str, value: Any) -> InvalidRequest:
 
 
 def parse_carry_over(given: Any) -> CarryOver:
-    """Return a `CarryOver` for a session id, or for an object with the fields of `CarryOver`. Raises `InvalidRequest`."""
+    """Return a `CarryOver` for a session id, or for an object with the fields of `CarryOver`.
+
+    Raises:
+        InvalidRequest: `given` is neither of them, or a field is unknown or missing.
+    """
     if isinstance(given, CarryOver):
         return given
     if isinstance(given, str):

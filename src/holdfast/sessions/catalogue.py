@@ -227,7 +227,7 @@ class Sessions:
             older_than: milliseconds that must have passed since the session's last change. As much time must have passed since
                 it ended or, if it is active, since it was last used.
             status: `closed` or `active` sessions; None: both.
-            user_id: only sessions of this user; None: of all users.
+            user_id: only sessions of this user; None: sessions of all users.
             dry_run: True deletes nothing and yields empty receipts.
         """
         check_flag(dry_run, "dry_run")

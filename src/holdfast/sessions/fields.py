@@ -41,7 +41,7 @@ def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_system_messages(value: Any) -> tuple[Message, ...]:
-    """Convert one text, or a list of texts, dicts or `Message`s, to system messages. Raises `InvalidMessage`."""
+    """Convert one text, or a list of texts, dicts or `Message`s, to system messages. Raises `InvalidMessage` if that is impossible."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = [to_message(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
         value = [to_chat_message(item) for item in items]

@@ -131,7 +131,7 @@ class SessionHandle(ExplainedSession):
         return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:
-        """Return the session's fields without its log: version, counts, usage, state. Raises `SessionNotFound`."""
+        """Return the session without its log: version, counts, usage, state. Raises `SessionNotFound` if the session does not exist."""
         return await self._engine.store.get(self.ref)
 
     async def messages(self) -> list[dict[str, Any]]:
@@ -693,5 +693,5 @@ class SessionHandle(ExplainedSession):
         return (await rewind_session(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:
-        """Recompute the log's order, totals and digest chain. Return the number of entries read. Raises `StoreCorrupt`."""
+        """Check the log's order, totals and digest chain; return the number of entries. Raises `StoreCorrupt` if the log is damaged."""
         return await verify(self._engine.store, self.ref)

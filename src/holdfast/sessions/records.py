@@ -196,7 +196,7 @@ class Records:
 
 
 def parse_namespace(namespace: str | Sequence[str]) -> Namespace:
-    """Return the labels of a namespace, which can be given as one label or as several. Raises `InvalidRequest`."""
+    """Return the labels of a namespace, which can be given as one label or as several. Raises `InvalidRequest` if it is not valid."""
     if not isinstance(namespace, str | list | tuple):
         raise InvalidRequest(
             f"namespace must be a string or a tuple of strings, not {type(namespace).__name__}", param="namespace"

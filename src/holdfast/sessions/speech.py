@@ -170,7 +170,11 @@ async def _write_speech(
 
 
 async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | None) -> Session:
-    """Create a session in a single write. If its agent has a greeting, the session begins with it. Raises `SessionExists`."""
+    """Create a session in a single write. If its agent has a greeting, the session begins with it.
+
+    Raises:
+        SessionExists: a session with this id exists already.
+    """
     if agent is None or not agent.greeting:
         return await engine.store.create(new)
     words = await fill_template(engine, new, agent.greeting, agent)

@@ -65,7 +65,11 @@ class KeyStore(Protocol):
         ...
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        """Revoke a key permanently, and return it. A key that is already revoked stays unchanged. Raises `KeyNotFound`."""
+        """Revoke a key permanently, and return it. A key that is already revoked stays unchanged.
+
+        Raises:
+            KeyNotFound: there is no key with this id.
+        """
         ...
 
     async def use_key(self, key_id: str, *, timestamp: int) -> None:

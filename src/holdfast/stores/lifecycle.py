@@ -26,7 +26,7 @@ class LifecycleStore(Protocol):
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
         """Record that the session was used, without a write. Its version and `updated_at` stay the same; a closed session stays closed.
 
-        Does nothing if `timestamp` is before `accessed_at`. Raises `SessionNotFound`.
+        Does nothing if `timestamp` is before `accessed_at`. Raises `SessionNotFound` if the session does not exist.
         """
         ...
 
@@ -45,7 +45,11 @@ class LifecycleStore(Protocol):
         ...
 
     async def record_ending(self, ending: Ending) -> None:
-        """Record an ending that hooks must be notified of, without ending the session. Raises `SessionNotFound`."""
+        """Record an ending that hooks must be notified of, without ending the session.
+
+        Raises:
+            SessionNotFound: the session does not exist.
+        """
         ...
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:

@@ -266,7 +266,7 @@ class LogStore(Protocol):
         """Set the importance of entries that are live and have none yet; return how many were set.
 
         Used for the results of a scorer, which must not replace a value that a caller set. Changes neither the session's
-        version nor its views. Raises `SessionNotFound`.
+        version nor its views. Raises `SessionNotFound` if the session does not exist.
 
         Args:
             ref: the session.
@@ -298,7 +298,7 @@ class LogStore(Protocol):
 
         Args:
             ref: the session.
-            view: return only compactions of this view; None: of all views.
+            view: return only compactions of this view; None: compactions of all views.
             live: if True, return only live compactions.
         """
         ...
@@ -321,5 +321,9 @@ class LogStore(Protocol):
         ...
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Return contents by SHA-256. Hashes that the session has no content for are left out. Raises `SessionNotFound`."""
+        """Return contents by SHA-256. Hashes that the session has no content for are left out.
+
+        Raises:
+            SessionNotFound: the session does not exist.
+        """
         ...

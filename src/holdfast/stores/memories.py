@@ -105,7 +105,7 @@ class MemoryStore(Protocol):
         ...
 
     async def find_memory(self, memory_id: str) -> Memory:
-        """Return the memory with this id, of any owner. Raises `MemoryNotFound`."""
+        """Return the memory with this id, of any owner. Raises `MemoryNotFound` if there is no such memory."""
         ...
 
     async def change_memories(
@@ -135,7 +135,7 @@ class MemoryStore(Protocol):
 
         Args:
             owner: the owner of the memories.
-            memory_ids: return only signals of these memories; None: of all memories.
+            memory_ids: return only signals of these memories; None: signals of all memories.
             since: return only signals at or after this time, in milliseconds since the epoch; None: all.
         """
         ...

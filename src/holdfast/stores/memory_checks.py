@@ -118,7 +118,12 @@ def decode_memory(data: bytes, owner: Owner, number: int, version: int) -> Memor
 
 
 def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
-    """Return a memory as JSON, without the fields that are stored separately. Raises `InvalidRequest`, `TooLarge`."""
+    """Return a memory as JSON, without the fields that are stored separately.
+
+    Raises:
+        InvalidRequest: a field is not valid, or the memory belongs to another owner.
+        TooLarge: the memory exceeds a limit.
+    """
     if memory.owner != owner:
         raise InvalidRequest(f"{param} belongs to another owner", param=f"{param}.owner")
     if not _ID.fullmatch(memory.id):

@@ -174,7 +174,7 @@ def encode_params(params: Row) -> list[Any]:
 
 
 def get_schema_name(address: Address) -> str:
-    """Return the option `schema` of `address`, or the default schema. Raises `InvalidRequest`."""
+    """Return the option `schema` of `address`, or the default schema. Raises `InvalidRequest` if the name is empty or too long."""
     schema = address.options.get("schema", SCHEMA)
     if not schema or "\0" in schema or len(schema.encode()) > 63:
         raise InvalidRequest(f"{address.name}: schema must have 1 to 63 bytes", param="url")

@@ -148,7 +148,7 @@ def refuse_stale(changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow
     Args:
         changes: the changes.
         stored: the stored records by place.
-        now: milliseconds since the epoch; an expired record counts as missing.
+        now: milliseconds since the epoch. An expired record is treated as missing.
     """
     for change in changes:
         if change.expect is None:

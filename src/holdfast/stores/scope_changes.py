@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decode_value(key: str, data: bytes) -> Any:
-    """Decode the stored value of a state key. Raises `StoreCorrupt`."""
+    """Decode the stored value of a state key. Raises `StoreCorrupt` if the value is damaged."""
     try:
         return _decode(data)
     except msgspec.MsgspecError as exc:

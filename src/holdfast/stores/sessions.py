@@ -94,11 +94,11 @@ class SessionStore(Protocol):
     """Create, read, list, change, replace and remove sessions. The module describes what all methods promise."""
 
     async def create(self, new: NewSession) -> Session:
-        """Create a session with an empty log. Raises `SessionExists`."""
+        """Create a session with an empty log. Raises `SessionExists` if a session with this id exists already."""
         ...
 
     async def get(self, ref: SessionRef) -> Session:
-        """Return a session without its log. Raises `SessionNotFound`."""
+        """Return a session without its log. Raises `SessionNotFound` if the session does not exist."""
         ...
 
     async def find(self, session_id: str) -> Session:

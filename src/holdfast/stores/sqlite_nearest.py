@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.recall.arrays import Sketches
 
 LARGE: Final = 20_000
-"""Number of vectors in a space from which on sketches are faster than a scan."""
+"""Minimum number of vectors in a space for a search with sketches. With fewer vectors, a scan is faster."""
 COMPARED: Final = 3_000
 """Number of candidates that are compared exactly."""
 KEPT: Final = 1_000_000

@@ -26,7 +26,11 @@ def check_options(name: str, given: Collection[str], known: Collection[str]) -> 
 
 
 def parse_pool_size(name: str, options: Mapping[str, str], default: int) -> int:
-    """Return the option `pool`, the maximum number of connections, or `default` if it is missing. Raises `InvalidRequest`."""
+    """Return the option `pool`, the maximum number of connections. Return `default` if the URL does not have the option.
+
+    Raises:
+        InvalidRequest: the option is not a number from 1 to `MOST_POOL`.
+    """
     text = options.get("pool")
     if text is None:
         return default

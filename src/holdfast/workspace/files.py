@@ -61,7 +61,7 @@ def make_folder(folder: Path) -> int:
 
 
 def write_file(folder: Path, name: str, data: bytes) -> None:
-    """Write a file completely or not at all. Raise `OSError`."""
+    """Write a file completely or not at all. Raise `OSError` if that fails."""
     part = folder / f".{name}{PART_SUFFIX}"
     part.unlink(missing_ok=True)  # left by a killed process
     with os.fdopen(os.open(part, _NEW, 0o600), "wb") as file:
@@ -76,7 +76,7 @@ def write_file(folder: Path, name: str, data: bytes) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove partially written files of killed processes. No other process may be writing. Raise `OSError`."""
+    """Remove partially written files of killed processes. No other process may be writing. Raise `OSError` if that fails."""
     with os.scandir(folder) as found:
         left = [one.path for one in found if one.name.endswith(PART_SUFFIX) and not one.is_dir(follow_symlinks=False)]
     for path in left:
@@ -105,7 +105,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def put_if_missing(folder: Path, name: str, text: str) -> None:
-    """Write a file, unless a file with that name exists. Raise `OSError`."""
+    """Write a file, unless a file with that name exists. Raise `OSError` if writing fails."""
     with contextlib.suppress(FileExistsError):
         file = os.open(folder / name, _NEW, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as opened:

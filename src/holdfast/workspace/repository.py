@@ -113,7 +113,7 @@ class Git:
         return await self._run(program, arguments, environment=environment, folder=folder, stdin=stdin, most=most)
 
     async def _locate(self) -> str:
-        """Return the path of git, after checking its version. Raise `GitMissing`.
+        """Return the path of git, after checking its version. Raise `GitMissing` if git is not installed or too old.
 
         The path is looked up each time, because git may be installed while this process runs. The lookup is cheap.
         """
@@ -163,7 +163,7 @@ class Git:
 
 
 def _find_program() -> str:
-    """Return the absolute path of the git program. Raise `GitMissing`."""
+    """Return the absolute path of the git program. Raise `GitMissing` if it is not on the PATH."""
     found = shutil.which("git")
     if found is None:
         raise GitMissing(f"workspaces need the git program, which is not on the PATH: {_INSTALL}")
@@ -493,7 +493,7 @@ def _create_scratch(folder: Path) -> Iterator[Path]:
 
 
 def recover(folder: Path) -> bool:
-    """Clean up after an interrupted operation. Return True if the workspace has a repository. Raise `OSError`."""
+    """Clean up after an interrupted operation. Return True if the workspace has a repository. Raise `OSError` if that fails."""
     remove_parts(folder)
     if not _is_there(folder / GIT_FOLDER) and _is_there(folder / OLD_GIT):
         # It was interrupted between moving the old repository away and moving the complete new one into place.
@@ -512,7 +512,11 @@ def check_own(folder: Path) -> None:
 
 
 def install_new(folder: Path) -> None:
-    """Replace the repository by the new one, and delete the old one. Its configuration and hooks are kept. Raise `OSError`."""
+    """Replace the repository by the new one, and delete the old one. The old one's configuration and hooks are kept.
+
+    Raises:
+        OSError: a file or folder cannot be moved or deleted.
+    """
     if _is_there(folder / GIT_FOLDER):
         for name in ("config", "hooks", "info/exclude"):
             _copy(folder / GIT_FOLDER / name, folder / NEW_GIT / name)
@@ -523,7 +527,7 @@ def install_new(folder: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link, or a folder with its content. Links are not followed. Raise `OSError`."""
+    """Remove a file, a link, or a folder with its content. Links are not followed. Raise `OSError` if that fails."""
     if _is_folder(path):
         shutil.rmtree(path)
     else:

@@ -84,7 +84,7 @@ class ArtifactMethods(Handle):
 
 
 def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Steps[Row]:
-    """Return the key columns that all rows of a scope share. Raises `SessionNotFound`."""
+    """Return the key columns that all rows of a scope share. Raises `SessionNotFound` if the session does not exist."""
     if isinstance(scope, UserRef):
         return 0, tenant, scope.user_id
     row = yield from read_session_row(tenant, scope)

@@ -112,7 +112,7 @@ def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
 
 
 def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> Steps[StoredCompaction]:
-    """Drop a live or superseded compaction, and return it. Raises `CompactionNotFound`."""
+    """Drop a live or superseded compaction, and return it. Raises `CompactionNotFound` if there is no such compaction."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = yield Query("compaction_get", (pk, id_))

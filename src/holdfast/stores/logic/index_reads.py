@@ -379,7 +379,7 @@ def list_sources(
 
     Args:
         tenant: the tenant of the index.
-        space: list only the sources of this space; None: of all spaces.
+        space: list only the sources of this space; None: the sources of all spaces.
         after: list only the sources after this one, which is given by space and id.
         limit: maximum number of sources.
         incomplete: if True, list only sources that are not completely indexed.

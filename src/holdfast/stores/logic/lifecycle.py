@@ -58,7 +58,7 @@ def list_endings_of_user(tenant: str, user_id: str, after: str, limit: int) -> S
 def settle_ending(
     tenant: str, ending_id: str, delivered: str | None, due_at: int | None, error: str | None
 ) -> Steps[Ending]:
-    """Record the result of notifying a hook; return the updated ending. Raises `EndingNotFound`."""
+    """Record the result of notifying a hook; return the updated ending. Raises `EndingNotFound` if the ending does not exist."""
     rows = yield Query("ending_get", (tenant, ending_id))
     if not rows:
         raise EndingNotFound(ending_id)

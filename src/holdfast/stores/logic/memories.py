@@ -315,7 +315,13 @@ def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Locati
 
 
 def _plan_change(owner_row: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
-    """Check a write and compute its effects. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
+    """Check a write and compute its effects.
+
+    Raises:
+        MemoryNotFound: a memory with a number is not stored under its id.
+        InvalidRequest: a memory without a number has an id that exists already.
+        TooLarge: the owner would have too many memories.
+    """
     here = {id_: place.number for id_, place in found.items() if place.owner == owner_row.pk}
     for memory in delta.put:
         if memory.number and here.get(memory.id) != memory.number:

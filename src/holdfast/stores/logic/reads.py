@@ -24,7 +24,7 @@ from holdfast.stores.sessions import SessionPage
 
 
 def read_session_row(tenant: str, ref: SessionRef) -> Steps[Row]:
-    """Return the session's row. Raises `SessionNotFound`."""
+    """Return the session's row. Raises `SessionNotFound` if the session does not exist."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         raise SessionNotFound(ref.id)
@@ -37,7 +37,12 @@ def read_session(tenant: str, ref: SessionRef) -> Steps[Session]:
 
 
 def find_session(tenant: str, session_id: str) -> Steps[Session]:
-    """Return the session that has this id, whichever user it belongs to. Raises `SessionNotFound`, `AmbiguousSession`."""
+    """Return the session that has this id, whichever user it belongs to.
+
+    Raises:
+        SessionNotFound: no session has this id.
+        AmbiguousSession: sessions of several users have this id.
+    """
     rows = yield Query("session_find", (tenant, session_id))
     if not rows:
         raise SessionNotFound(session_id)

@@ -134,7 +134,7 @@ class _OwnerRow(NamedTuple):
 
 
 def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None = None) -> Steps[Row]:
-    """Return the key columns of an owner: tenant, user and session. Raises `SessionNotFound`."""
+    """Return the key columns of an owner: tenant, user and session. Raises `SessionNotFound` if the session does not exist."""
     if not isinstance(owner, SessionRef):
         return tenant, getattr(owner, "user_id", ""), 0
     row = yield from read_session_row(tenant, owner)
@@ -239,7 +239,7 @@ class RecordPlan(NamedTuple):
 
 
 def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: int) -> Steps[RecordPlan]:
-    """Lock the owner, and plan changes of its records. Raises `StaleRecord`.
+    """Lock the owner, and plan changes of its records. Raises `StaleRecord` if a record does not have the expected version.
 
     Args:
         key: tenant, user and session of the owner.

@@ -95,7 +95,7 @@ _SESSION_DELETES = (
 
 
 def create_session(tenant: str, new: NewSession) -> Steps[Session]:
-    """Create a session with an empty log. Raises `SessionExists`."""
+    """Create a session with an empty log. Raises `SessionExists` if a session with this id exists already."""
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
     session = make_session(tenant, new)
@@ -298,7 +298,7 @@ def annotate_entry(
     refused_by: Mapping[str, str] | None,
     facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
-    """Set annotations of a live entry, and delete the session's saved views. Raises `EntryNotFound`."""
+    """Set annotations of a live entry, and delete the session's saved views. Raises `EntryNotFound` if there is no such live entry."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = yield Query("entry_live", (pk, seq))
@@ -330,7 +330,7 @@ def rate_entries(tenant: str, ref: SessionRef, importances: Mapping[int, float])
 
 
 def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
-    """Replace an entry's content, and update all totals that include it. Raises `EntryNotFound`."""
+    """Replace an entry's content, and update all totals that include it. Raises `EntryNotFound` if there is no such entry."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
@@ -383,7 +383,7 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
 
 
 def _plan_records(pk: int, session: Session, write: Append) -> Steps[RecordPlan]:
-    """Plan the changes of the session's records. Raises `StaleRecord`."""
+    """Plan the changes of the session's records. Raises `StaleRecord` if a record does not have the expected version."""
     key = (session.tenant, session.user_id, pk)
     return (yield from plan_record_changes(key, encode_changes(write.records), write.timestamp))
 
@@ -458,6 +458,6 @@ def _delete_session(pk: int) -> Steps[None]:
 
 
 def mark_claim_wanted(tenant: str, ref: SessionRef, holder: str) -> Steps[None]:
-    """Ask the holder of the session's claim to stop. Raises `SessionNotFound`."""
+    """Ask the holder of the session's claim to stop. Raises `SessionNotFound` if the session does not exist."""
     row = yield from read_session_row(tenant, ref)
     yield Query("claim_want", (row[0], holder))

@@ -269,7 +269,8 @@ class _Converter:
     async def _fence_old_servers(self) -> None:
         """Make writes of 0.1 servers fail.
 
-        Needed for servers that are disconnected during the conversion, because they reconnect without opening the store again.
+        The conversion is refused while a 0.1 server is connected. But a disconnected one may reconnect later, without opening the store
+        again.
         """
         for name in await self._call(self._keys.tenants, b"ZRANGE", 0, -1):
             tenant = self._keys.tenant(name.decode())
@@ -285,7 +286,12 @@ class _Converter:
 
 
 def _make_old_key(head: bytes, name: bytes) -> bytes:
-    """Return the key of a session that has `name` instead of `s`."""
+    """Return the key in which `name` replaces the `s` of `head`.
+
+    Args:
+        head: the key of a session's hash `s`.
+        name: the part of the new key.
+    """
     base, _, place = head.rpartition(b":s:")
     return base + b":" + name + b":" + place
 

@@ -211,7 +211,7 @@ class Transaction:
         self.base = self.record = decode_record(self.keys, record) if type(record) is bytes else record
 
     async def read_session(self, *commands: Command) -> tuple[Session, list[Any]]:
-        """Return the session, and the replies to `commands`. Raises `SessionNotFound`."""
+        """Return the session, and the replies to `commands`. Raises `SessionNotFound` if the session does not exist."""
         answers = await self.read(*commands) if commands or self.job.head is None else []
         if self.record is None:
             raise SessionNotFound(self.keys.id)

@@ -261,7 +261,7 @@ def _parse_version(total: bytes | None) -> int:
 
 
 async def unlist_expiring(handle: Handle, owner: RecordOwner) -> None:
-    """Remove an owner from the tenant's list of those with records that expire, if none of its records does any more."""
+    """Remove an owner from the tenant's list of owners with expiring records, if the owner no longer has such a record."""
     tenant = handle.database.keys.tenant(handle.tenant)
     member = _EXPIRING + _encode_owner(owner)
     (token,) = await handle.database.fetch(((b"HGET", tenant.record_tokens, b"\0" + member),))

@@ -125,7 +125,7 @@ class RedisStore(
 
 
 async def inspect_servers(url: str) -> list[health.Health]:
-    """Return version and configuration of the servers at `url`. Reads only. Raises `StoreUnavailable`."""
+    """Return version and configuration of the servers at `url`. Reads only. Raises `StoreUnavailable` if a server cannot be reached."""
     nodes = Nodes(parse_address(url), SessionCache())
     try:
         return await health.load_health(nodes)

@@ -39,7 +39,11 @@ class Address(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{self.host or ''}{port}/{self.database}"
 
     def pool_size(self, default: int) -> int:
-        """Return the maximum number of connections: the option `pool` if the URL has it, else `default`. Raises `InvalidRequest`."""
+        """Return the maximum number of connections: the option `pool` if the URL has it, else `default`.
+
+        Raises:
+            InvalidRequest: the option is not a valid number.
+        """
         return parse_pool_size(self.name, self.options, default)
 
     @property
@@ -104,7 +108,7 @@ def with_pool(address: Address, size: int) -> Address:
 
 
 def parse_path(url: str) -> str:
-    """Return the absolute path in an SQLite URL, or `:memory:`. Raises `InvalidRequest`.
+    """Return the absolute path in an SQLite URL, or `:memory:`. Raises `InvalidRequest` if the URL is not valid.
 
     Valid URLs are `sqlite:///relative.db`, `sqlite:////absolute.db` and `sqlite://:memory:`.
     """
