@@ -20,6 +20,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import (
     ArtifactNotFound,
     BudgetTooSmall,
+    EntryNotFound,
     InvalidRequest,
     MemoryNotFound,
     ServerError,
@@ -649,3 +650,29 @@ async def test_a_session_is_forked_rewound_listed_and_ended(tmp_path: Any) -> No
         assert (await session.annotate(0, pinned=True)).pinned
         assert await hf.delete(session.ref)
         assert not await hf.delete(session.ref)
+
+
+async def test_a_session_is_moved_exported_and_erased() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s", user_id="ada")
+        await session.append([HI, {"role": "assistant", "content": "Hello."}])
+        assert await session.history(view="plain") == [HI, {"role": "assistant", "content": "Hello."}]
+        exported = await hf.export(session.ref)
+        assert [one["content"] for one in exported["messages"]] == ["hi", "Hello."]
+        moved = await hf.move(session.ref, user_id="bob", id="t")
+        assert moved.ref == SessionRef("bob", "t")
+        assert (await hf.erase(moved.ref, 0)).erased
+        with pytest.raises(EntryNotFound):
+            await hf.erase(moved.ref, 9)
+        for reaching in (
+            hf.export(session.ref),
+            hf.erase(SessionRef("ada", "t"), 0),
+            hf.fork(session.ref),
+            session.info(),
+        ):
+            with pytest.raises(SessionNotFound):
+                await reaching
+        with pytest.raises(InvalidRequest, match="ref"):
+            await hf.export("t")  # type: ignore[arg-type]  # a caller's mistake
+        assert (await hf.delete_user("bob")).sessions == 1
+        assert (await hf.delete_user("bob")).sessions == 0

@@ -23,10 +23,9 @@ from tests.service import (
 MODULES: Final = (test_library, test_library_turns, test_begin_turn, test_log_operations, test_notes_and_origins)
 LOCAL: Final[dict[str, str]] = {
     # what the client does not offer
-    "test_a_note_between_a_call_and_its_result_changes_no_prompt": "history goes over REST",
-    "test_a_note_is_explained_erased_and_cannot_be_pinned": "erasing goes over REST",
+    "test_a_note_is_explained_erased_and_cannot_be_pinned": "imports go over REST",
+    "test_notes_go_where_their_messages_go": "imports go over REST",
     "test_an_origin_comes_back_unchanged_and_is_never_sent": "imports go over REST",
-    "test_notes_go_where_their_messages_go": "exports go over REST",
     "test_import_accepts_sdk_messages": "imports go over REST",
     "test_invalid_export_is_rejected": "imports go over REST",
     "test_explain_shows_the_outcome_of_each_message": "a turn over HTTP has no explain",
@@ -34,7 +33,6 @@ LOCAL: Final[dict[str, str]] = {
     "test_strategy_and_budget_apply_to_one_turn": "a turn over HTTP has no explanation",
     "test_tool_loop_is_one_turn": "entries have no unit, and a session has no verify",
     "test_turn_stores_fields_of_its_messages": "send is a chat request, which takes no pins",
-    "test_non_string_ids_are_rejected": "users are deleted over REST",
     # turns are not queued: they hold nothing on the server
     "test_nested_turn_of_the_same_session_is_rejected": "a turn blocks no other",
     "test_turns_of_one_session_queue": "a turn blocks no other",

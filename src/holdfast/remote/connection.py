@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
+from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, UserNotFound
+from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CONNECT_CALL_SECONDS, CONNECT_RETRIES
+from holdfast.numbers import check_whole
 from holdfast.recall.base import SearchMode
 from holdfast.remote.memories import RemoteMemories
-from holdfast.remote.objects import decode, parse_hits, parse_session, to_session
+from holdfast.remote.objects import (
+    decode,
+    leave_out_unset,
+    parse_entry,
+    parse_hits,
+    parse_session,
+    to_session,
+)
 from holdfast.remote.session import RemoteSession
 from holdfast.remote.state import RemoteState
 from holdfast.remote.transport import Transport
@@ -26,6 +36,7 @@ from holdfast.stores.sessions import SessionPage
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.sendable import check_flag, check_text
 
+T = TypeVar("T")
 _SESSIONS = ("v1", "sessions")
 
 
@@ -213,6 +224,68 @@ class RemoteHoldfast:
         """Delete a session and everything that belongs to it. Return True if there was one."""
         return await RemoteSession(self._transport, ref).delete()
 
+    async def delete_user(self, user_id: str) -> Receipt:
+        """Delete all sessions of a user, the state they share, and everything that belongs to them. Needs an admin key.
+
+        Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
+        """
+        check_text(user_id, "user_id")
+        return await self._transport.call("DELETE", "v1", "users", user_id, repeatable=False, parse=_parse_receipt)
+
+    async def close_session(self, ref: SessionRef) -> Session:
+        """End a session; see `RemoteSession.close`."""
+        return await RemoteSession(self._transport, ref).close()
+
+    async def fork(
+        self,
+        ref: SessionRef,
+        *,
+        at_turn: int | None = None,
+        id: str | None = None,  # noqa: A002 - part of the public API
+    ) -> RemoteSession:
+        """Create a session that copies the live path up to and including a turn. Raises the errors of `Sessions.fork`."""
+        return await RemoteSession(self._transport, ref).fork(at_turn, id)
+
+    async def move(
+        self,
+        ref: SessionRef,
+        *,
+        user_id: str | None = None,
+        id: str | None = None,  # noqa: A002 - part of the public API
+        agent: str | None | UnsetType = UNSET,
+    ) -> RemoteSession:
+        """Give a session another user, another agent or another id. Raises the errors of `Sessions.move`."""
+        given = {"user_id": user_id, "id": id}
+        body = {name: value for name, value in given.items() if value is not None} | leave_out_unset(agent=agent)
+        made = await self._call_session(ref, "POST", "move", body=body, parse=parse_session)
+        return RemoteSession(self._transport, made.ref)
+
+    async def erase(self, ref: SessionRef, seq: int) -> Entry:
+        """Erase a message's content in this session and in the user's sessions that share it. Raises `EntryNotFound`."""
+        check_whole(seq, "seq")
+        return await self._call_session(ref, "DELETE", "messages", str(seq), parse=parse_entry)
+
+    async def export(
+        self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+    ) -> dict[str, Any]:
+        """Return a whole session as JSON data; see `Sessions.export`."""
+        query = {"retired": retired, "calls": calls, "digests": digests}
+        return await self._call_session(ref, "GET", query=query, parse=decode)
+
+    async def _call_session(
+        self,
+        ref: SessionRef,
+        method: str,
+        *path: str,
+        parse: Callable[[bytes], T],
+        query: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> T:
+        if not isinstance(ref, SessionRef):
+            raise InvalidRequest(f"ref must be a SessionRef, not {type(ref).__name__}", param="ref")
+        query = {**(query or {}), "user_id": ref.user_id}
+        return await self._transport.call(method, *_SESSIONS, ref.id, *path, parse=parse, query=query, **options)
+
     async def search(
         self,
         query: str,
@@ -254,6 +327,10 @@ async def _update_system(handle: RemoteSession, found: Session, wanted: list[dic
     wanted = [*wanted, *([to_chat_message(carried)] if carried else [])]
     if wanted != [to_chat_message(one) for one in found.system_messages]:
         await handle.update(system_messages=wanted)
+
+
+def _parse_receipt(data: bytes) -> Receipt:
+    return msgspec.convert(decode(data)["receipt"], Receipt)
 
 
 def _parse_page(data: bytes) -> SessionPage:

@@ -119,6 +119,16 @@ class RemoteSession:
         """Return the messages of the live path, with the fields that Holdfast adds to each."""
         return [to_entry_json(entry) for entry in await self.entries()]
 
+    async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
+        """Return the messages of the user and the assistant, without tool and system messages.
+
+        Args:
+            view: `voice` returns voice records, `plain` only role and content.
+        """
+        found = await self._call("GET", "history", query={"view": view}, parse=decode)
+        records: list[dict[str, Any]] = found["contents" if view == "voice" else "messages"]
+        return records
+
     async def entries(
         self,
         start: int = 0,
