@@ -68,6 +68,15 @@ def test_export_round_trip_keeps_all_fields() -> None:
     assert {**again, "version": 0} == {**first, "version": 0}
 
 
+def test_records_are_exported_unless_left_out() -> None:
+    record = {"namespace": ["a"], "key": "k", "encoding": "base64", "value": "AP8="}
+    store({**WHOLE, "schema": 1, "records": [record]})
+    (told,) = export_sessions().values()
+    assert record.items() <= told["records"][0].items()
+    (told,) = export_sessions("--all", "--no-records").values()
+    assert "records" not in told
+
+
 def test_every_supported_shape_is_imported() -> None:
     Path("mixed.jsonl").write_text(
         lines(

@@ -38,6 +38,7 @@ STDIO = "-"
     is_flag=True,
     help="Include the hashes of erased messages. With a hash, a guess of an erased text can be confirmed.",
 )
+@click.option("--no-records", is_flag=True, help="Leave out the records that the sessions own.")
 @click.option(
     "-o",
     "--output",
@@ -58,6 +59,7 @@ def export(
     retired: bool,
     calls: bool,
     digests: bool,
+    no_records: bool,
 ) -> None:
     """Export complete sessions as JSON lines, one session per line.
 
@@ -70,6 +72,8 @@ def export(
     if calls and not retired:
         raise click.UsageError("--calls needs --retired: model calls refer to messages by their number in the log.")
 
+    included = {"retired": retired, "calls": calls, "digests": digests, "records": not no_records}
+
     async def do(hf: Holdfast) -> int:
         chosen = None if everything else await find_sessions(hf, ids, user)
         sessions = iterate_sessions(hf, user, status) if chosen is None else _iterate_list(chosen)
@@ -79,7 +83,7 @@ def export(
                 bar.describe(session.id)
                 try:
                     session.require_intact()
-                    count += await _write_session(hf, session.ref, file, retired=retired, calls=calls, digests=digests)
+                    count += await _write_session(hf, session.ref, file, **included)
                 except StoreCorrupt as exc:
                     if not everything:
                         raise
