@@ -1,11 +1,18 @@
-"""Find the part that a request shares with the logs of its sender, in one session or in all sessions of the user.
+"""Find the messages that a request has in common with stored logs, in one session or in all sessions of the user.
 
 The digests of the request's messages are looked up in an index of the store. So the cost depends on the request, and not on the
-number and length of sessions. There are three ways to match the next message after one that matches:
+number and length of sessions. There are three ways to match the message after a match:
 
 - by the chain of digests: each digest depends on all visible messages before it;
-- by an alias, if a client resends a message in a shorter form than it is stored (without media, or a part of a reply);
+- by an alias, if a client resends a message in a shorter form than the stored one (without media, or a part of a reply);
 - by comparing the messages themselves, if a request leaves out older messages.
+
+Terms of this module:
+
+- visible message: a message that clients see; tool calls and tool results are not visible.
+- live path: the log without the entries that an edit or a rewind replaced.
+- position: a `Sighting`, an entry of a log that has one of the digests searched for.
+- landing: the last visible message that a request and a log have in common.
 """
 
 from __future__ import annotations
@@ -36,11 +43,11 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import ENTRIES, read_entries_until
 
 _ANCHORS: Final = 4
-"""Number of replies in a request, beginning with the last, that are looked up anywhere in a log if the request leaves out messages."""
+"""If a request leaves out messages, this many of its last replies are looked up anywhere in a log."""
 _PLACES: Final = 16
-"""Number of positions in logs that are tried for each reply that is looked up anywhere in a log."""
+"""Maximum number of positions that are tried for each reply that is looked up anywhere in a log."""
 _WINDOW: Final = 32
-"""Number of messages that are looked up together after a message that was resent in another form. It doubles when all are found."""
+"""Messages per lookup after a message that the client resent in another form. The number doubles whenever all are found."""
 
 
 class Landing(NamedTuple):
@@ -48,7 +55,7 @@ class Landing(NamedTuple):
 
     place: Sighting
     sent: int
-    """Number of messages of the request up to and including this one."""
+    """Number of messages of the request up to and including the landing."""
     shared: int
     """Number of visible messages that the request and the log have in common."""
 
@@ -67,33 +74,33 @@ class Trail:
 
     @property
     def is_long(self) -> bool:
-        """True if hashing the messages takes so long that it must be done outside of the event loop."""
+        """True if there are so many messages that they must be hashed outside of the event loop."""
         return len(self.messages) > INLINE_MESSAGES
 
     def restrict_to(self, session: SessionRef) -> Trail:
-        """Return the same request with the search limited to one session."""
+        """Return a copy of this trail that searches only one session."""
         trail = Trail(self.store, self.user_id, (), session)
         trail.at, trail.messages = self.at, self.messages
         return trail
 
     def make_landing(self, place: Sighting, count: int, shared: int) -> Landing:
-        """Return the landing for the first `count` visible messages. The last of these messages is at `place` in the log."""
+        """Return the landing if the first `count` visible messages match, and the last of them is at `place` in the log."""
         return Landing(place, self.at[count - 1] + 1, shared)
 
     def list_replies(self, start: int) -> list[int]:
-        """Return the indexes of replies among the messages from `start` on."""
+        """Return the indexes of replies at index `start` or later."""
         return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
 
     async def find_places(
         self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS, ends: bool = False
     ) -> tuple[Sighting, ...]:
-        """Return the positions of the last one of `marks` that occurs in a log.
+        """Search logs for the last digest first, then for earlier ones. Return all positions of the first digest that is found.
 
         Args:
             marks: digests in the order of the request.
-            alias: True searches for aliases instead of digests.
+            alias: True to search for aliases instead of digests.
             limit: maximum number of positions.
-            ends: True finds only positions at the end of a live path.
+            ends: True to find only positions at the end of a live path.
         """
         if not marks:
             return ()
@@ -106,7 +113,10 @@ class Trail:
     async def _find_sightings(
         self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool
     ) -> Sequence[Sighting]:
-        """Return the positions for at most `MARKS` digests. Sessions of called agents are left out, unless the search is limited to one."""
+        """Return the positions of the last digest that occurs in a log. `marks` has at most `MARKS` digests.
+
+        Sessions of called agents are left out, unless the search is restricted to one session.
+        """
         while marks:
             found = await self.store.sightings(
                 self.user_id, marks, alias=alias, session=self.session, limit=limit, ends=ends
@@ -126,13 +136,13 @@ def _move_place(place: Sighting, by: int) -> Sighting:
 
 
 async def find_landing(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
-    """Return the end of the part that a request for `session` shares with the session's log, or None if they share nothing.
+    """Return the last visible message that a request for `session` has in common with the session's log, or None.
 
     Args:
         store: the store.
         session: the current session.
         incoming: the request's messages without the leading system messages.
-        whole: True if the request is a complete transcript. Messages that it lacks were deleted by the client.
+        whole: True if the request is a complete transcript. Messages of the log that the request lacks were then deleted by the client.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
     prefix = await _find_prefix(trail)
@@ -145,7 +155,7 @@ async def find_landing(store: Store, session: Session, incoming: Sequence[Messag
 def count_known_messages(session: Session, incoming: Sequence[Message]) -> int | None:
     """Return the number of the request's messages that the log already has, if only new messages follow them.
 
-    This compares digests and reads nothing. It returns None if `find_landing` must decide.
+    Return None if digests alone cannot decide this; then use `find_landing`. This function does not read the store.
     """
     digest, sent = GENESIS, None
     for at, message in enumerate(incoming):
@@ -176,10 +186,10 @@ def _is_visible(entry: Entry) -> bool:
 
 
 class Branch(NamedTuple):
-    """A retired branch of the log that ends at a visible message, with the data needed to continue it."""
+    """A part of the log that an edit or a rewind replaced, up to a visible message, with the data needed to continue the branch."""
 
     entries: Sequence[Entry]
-    """The entries of the branch, from the point where it leaves the live path to its end."""
+    """The entries of the branch, from the point where the branch leaves the live path to the end of the branch."""
     tools: Sequence[Entry]
     """The tool messages that followed the end of the branch."""
     retire_from: int | None
@@ -189,7 +199,7 @@ class Branch(NamedTuple):
 
 
 async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
-    """Return the branch that ends at the retired entry `seq`.
+    """Return the branch that ends at the entry `seq`, which an edit or a rewind replaced.
 
     The cost depends on the number of entries that were written since the branch left the live path.
     """
@@ -228,7 +238,7 @@ def _count_covered(trail: Trail, landing: Landing | None) -> int:
 
 
 async def _find_prefix(trail: Trail) -> Landing | None:
-    """Return the end of the part that the request shares with one session's log from the beginning, or None."""
+    """Return the landing of the request in the session whose log shares the longest beginning with the request, or None."""
     places, count = await find_shared_places(trail, 0, GENESIS, first=0)
     if not places:
         return None
@@ -237,16 +247,16 @@ async def _find_prefix(trail: Trail) -> Landing | None:
 
 
 async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
-    """Return all positions of the last shared message, and the number of messages up to and including it.
+    """Return all positions of the last message that the request and a log share, and the number of messages up to that message.
 
-    Each message is added to the digest chain only once, except for a few messages after each one that the client resends in another
-    form than the stored one.
+    Each message is added to the digest chain only once. Only a few messages after one that the client resent in another form may be
+    added again.
 
     Args:
         trail: the request.
         start: index of the first message to find.
         digest: the chained digest before this message.
-        first: index of the first message at which the search may end.
+        first: index of the first message that may be the last shared one.
     """
     chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
     while count < len(trail.messages):
@@ -284,9 +294,9 @@ async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: 
 
 
 def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
-    """Return the chained digests of `count` messages from `start` on, each with the index of its message.
+    """Return the chained digests of `count` messages, beginning at index `start`. Each digest comes with the index of its message.
 
-    If older versions of Holdfast computed another digest for a message, both are returned.
+    If older versions of Holdfast computed another digest for a message, both digests are returned.
     """
     found, former = [], digest
     for at in range(start, min(start + count, len(trail.messages))):
@@ -300,9 +310,9 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
 
 
 def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
-    """Return digests that find the first message from `start` to `last` that the client resends in another form.
+    """Return the digests that find messages which the client resent in another form, each with the index of its message.
 
-    Each digest has the index of its message.
+    The message with the digest is one from index `start` to `last`. The messages between `start` and that message have their stored form.
     """
     found = []
     for at in range(start, min(last + 1, len(trail.messages))):
@@ -316,7 +326,7 @@ def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tup
 
 
 async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
-    """Drop positions of interrupted replies if the client cannot have seen the text that it resends. Return the other positions."""
+    """Return only the positions whose stored reply may be the one that the client resends, possibly cut by an interruption."""
     message = trail.messages[at]
     if message.role != "assistant":
         return tuple(places)
@@ -331,10 +341,10 @@ async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -
 async def _find_heard_since(
     trail: Trail, start: int, chains: Collection[bytes], last: int
 ) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
-    """Return the positions of live replies that replaced longer ones, because only a part was heard.
+    """Return the positions of live replies that replaced a longer reply because only a part of it was heard.
 
-    This applies to a client that received the whole reply and does not know that it was cut. Its request continues after
-    the replacement. Only messages from `start` to `last` are looked up.
+    This applies to a client that received the whole reply and does not know that it was cut. The client's next messages follow
+    the shorter reply in the log. Only the messages from `start` to `last` are looked up.
 
     Returns:
         The positions, and the number of messages up to and including the reply; an empty tuple if there are no such replies.
@@ -357,17 +367,14 @@ async def _find_heard_since(
 
 
 async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
-    """Return the ends of parts that logs share with a request that leaves out or merges older messages.
+    """Search for logs that match a request in which older messages are left out or merged. Return one landing per matching session.
 
-    The request must skip more messages of the log than it has other messages in their place. Otherwise it is an edit.
+    The request must leave out more messages of the log than it has in their place. Otherwise the request is an edit.
 
     Args:
         trail: the request.
-        prefix: the part that the request shares with one session's log from the beginning; None for a search in all sessions.
+        prefix: the landing of the messages that match from the beginning of one session's log; None to search all sessions.
         run: minimum number of consecutive messages in common.
-
-    Returns:
-        At most one landing per session.
     """
     floor = _count_covered(trail, prefix)
     replies = [(at, mark) for at in trail.list_replies(floor) for mark in _list_reply_digests(trail.messages[at])]
@@ -391,12 +398,15 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
 
 
 def _list_reply_digests(message: Message) -> list[bytes]:
-    """Return digests that find a reply whatever messages precede it."""
+    """Return digests that find a reply regardless of the messages before it."""
     return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
 async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
-    """Return the end of a run of shared messages that contains message `at` of the request, at `place` in the log; None without one."""
+    """Return the end of the consecutive shared messages around `place`, or None if they do not show a match.
+
+    Message `at` of the request is at `place` in the log. `run` is the minimum number of consecutive shared messages.
+    """
     floor = _count_covered(trail, prefix)
     found = await _read_run(trail, place, at, floor)
     begins = at - len(found) + 1
@@ -415,9 +425,9 @@ async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Land
 
 
 async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
-    """Return the landing after an interrupted reply near the end of the log, or None.
+    """Return the landing that is found through an interrupted reply near the end of the log, or None.
 
-    Digests cannot find such a reply if the client has seen another part of it than the log has, so the texts are compared.
+    The client may have seen more or less of the reply than the log has. Digests cannot find such a reply, so the texts are compared.
     """
     at = trail.list_replies(0)[-1]
     page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
@@ -455,7 +465,7 @@ async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[
 
 
 async def _has_more_between(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
-    """Return True if the live path has more than `most` visible messages between two positions."""
+    """Return True if the live path has more than `most` visible messages with `after < seq < stop`."""
     numbers = itertools.count(1)
 
     def is_too_many(entry: Entry) -> bool:

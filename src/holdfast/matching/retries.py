@@ -1,10 +1,10 @@
 """Recognise repeated requests: retries of official SDKs, and requests whose client disconnected before the reply was complete.
 
 The SDKs state in a header how often a request was sent before (`x-stainless-retry-count`). The earlier attempt is found by the
-request's body. The retry joins the turn of that attempt, or gets its reply. A process remembers attempts for ten minutes. Across
-servers, an `Idempotency-Key` has the same effect.
+request's body. If the turn of that attempt is still running, the retry receives that turn's reply; otherwise the retry gets the
+stored reply. A process remembers attempts for ten minutes. Across servers, an `Idempotency-Key` has the same effect.
 
-A client that repeats a request after it received only a part of the reply gets the reply from the log.
+If a client received only a part of a reply and repeats the request, the client gets the whole reply from the log.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Attempt:
     """One attempt to send a request.
 
     Attributes:
-        ref: the session assigned to the attempt; None: not assigned yet.
+        ref: the session assigned to the attempt; None if no session is assigned yet.
         identity: the identity of that session.
-        start: `seq` of the first entry after the request's own messages, once they are in the log; None before that.
+        start: `seq` of the first entry after the request's own messages; None until these messages are in the log.
         is_connected: True as long as the client may still be connected.
         was_answered: True if the whole reply was sent to the client.
     """
@@ -43,7 +43,7 @@ class Attempt:
 
 
 class Retries:
-    """The attempts of the last ten minutes, by a digest of caller and body.
+    """Remembers the requests of the last ten minutes, by a digest of caller and body, to recognise retries.
 
     Args:
         clock: returns milliseconds since the epoch.
@@ -58,7 +58,7 @@ class Retries:
         return self._count
 
     def begin(self, digest: bytes) -> Attempt:
-        """Record a request that is sent for the first time, and return its attempt."""
+        """Record a request that is sent for the first time, and return the new attempt."""
         self._forget()
         attempt = Attempt(self._clock())
         self._attempts.setdefault(digest, []).append(attempt)
@@ -67,11 +67,11 @@ class Retries:
         return attempt
 
     def resume(self, digest: bytes) -> Attempt | None:
-        """Return the attempt that a request repeats, or None.
+        """Return the earlier attempt to send the same request, or None.
 
-        Two anonymous callers may have sent the same request, so there can be several attempts. Attempts that are not answered are
-        preferred, then those whose client has disconnected. Among equal ones, the oldest unanswered or the newest answered attempt is
-        returned.
+        Anonymous callers may have sent the same request, so there can be several attempts. Attempts whose reply was not delivered are
+        preferred, then attempts whose client has disconnected. If several remain, the oldest one is returned; if all were answered, the
+        newest one.
         """
         self._forget()
         placed = [one for one in self._attempts.get(digest, ()) if one.ref is not None]
@@ -95,9 +95,10 @@ class Retries:
 
 
 class UndeliveredReplies:
-    """The last replies of recent sessions whose client disconnected before the reply was complete.
+    """Remembers replies whose client disconnected before the reply was complete: the last reply of each recent session.
 
-    They help clients that send no `Idempotency-Key`. Another server does not know these replies, and would answer again.
+    If the client sends the same request again, it gets the stored reply, even without an `Idempotency-Key`. Only this process knows
+    these replies; another server would answer the request again.
     """
 
     def __init__(self) -> None:
@@ -107,10 +108,10 @@ class UndeliveredReplies:
         return len(self._noted)
 
     def note(self, session: Session, messages: Iterable[Message], key: str | None) -> None:
-        """Remember that the client had disconnected before the reply was complete.
+        """Remember that the client disconnected before the session's last reply was complete.
 
         Args:
-            session: the session after the reply, which is its last entry.
+            session: the session after the reply, which is the session's last entry.
             messages: the request's messages, with secrets masked.
             key: the `Idempotency-Key` of the request, or None.
         """
@@ -124,10 +125,10 @@ class UndeliveredReplies:
         return ref in self._noted
 
     def take(self, session: Session, messages: Iterable[Message], key: str | None) -> int | None:
-        """Return the `seq` of the undelivered reply if the request repeats the one that it answers.
+        """Return the `seq` of the undelivered reply if the request is the same one again, otherwise None.
 
-        Return None for another request, or if the session has continued. In every case the reply counts as delivered from now on:
-        after another request, no client asks for it.
+        None is also returned if the session has continued since. After this call the reply counts as delivered in any case, because a
+        client that sends another request does not need the old reply.
         """
         noted = self._noted.pop(session.ref, None)
         if noted is None:  # evicted after `has_reply` was called

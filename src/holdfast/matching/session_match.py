@@ -3,9 +3,11 @@
 The possible results, in order of preference, are exact continuation, edit, fork, and new session (docs/reconcile.md). Retries
 are recognised before that; see `holdfast.matching.retries`.
 
-A session can have content that the request did not send: tool messages, media, state, artifacts, a system prompt. This is called
-its hidden material. An unidentified user may be anyone, so hidden material is used only if it is the same in every session
-that the request could belong to.
+A session can have content that the request did not send: tool messages, media, state, artifacts, a system prompt. This content
+is called hidden material. If a request does not identify its user, the sender may be anyone. So hidden material is then used only
+if it is the same in every session that the request could belong to.
+
+`holdfast.matching.log_match` defines visible message, live path, position and landing.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import read_entries_until
 
 _NOT_COMPARABLE: Final = None
-"""Stands for hidden material that is too large to compare, or retired. It counts as different."""
+"""Returned instead of hidden material that is too large to compare, or is no longer on the live path. It counts as different."""
 
 
 class Material:
-    """Collects the hidden material of sessions for one request.
+    """Reads and compares the hidden material of sessions, for one request.
 
     Args:
         store: the tenant's store.
@@ -56,7 +58,7 @@ class Material:
     async def is_nothing_else(self, session: Session) -> bool:
         """Return True if a session has no artifacts, and no system prompt that the request lacks.
 
-        This is the remaining check for a session without tool messages and state.
+        The caller has already checked that the session has no tool messages and no state.
         """
         if session.system_messages and not self._prompted:
             return False
@@ -79,7 +81,7 @@ class Material:
         return (end.digest, _list_tool_messages(kept), session.state, named, prompt)
 
     def was_sent(self, material: tuple[Any, ...] | None) -> bool:
-        """Return True if the request itself contained all of this material."""
+        """Return True if the request itself contained all of this hidden material."""
         if material is None:
             return False
         _, tools, state, artifacts, prompt = material
@@ -89,14 +91,14 @@ class Material:
 async def has_different_material(
     material: Material, session: Session, end: Sighting, *, aliased: bool, digests: Sequence[bytes]
 ) -> bool:
-    """Return True if another session with the same visible messages has other hidden material than `session`.
+    """Return True if another session has the same visible messages as `session`, but different hidden material.
 
     Args:
-        material: collects the material of sessions.
+        material: reads the hidden material of sessions.
         session: the session that the request would continue.
-        end: the last visible message of that session.
+        end: the position of that session's last visible message.
         aliased: True if the session's messages may contain more than those of the request.
-        digests: the digests of all positions with the same visible messages.
+        digests: digests that find the last visible message in all sessions with the same visible messages.
     """
     others: dict[SessionRef, Sighting] = {}
     for digest in digests:
@@ -131,13 +133,13 @@ def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes],
 
 
 _RUN: Final = 3
-"""Number of consecutive visible messages that a request without the beginning of a log must share with that log."""
+"""If a request lacks the beginning of a log, it must share at least this many consecutive visible messages with the log."""
 _FIRST_TURNS: Final = 16
 """Maximum number of sessions with an unfinished first reply that are compared with a request."""
 _LENGTHS: Final = 8
-"""Number of lengths of an exact continuation that are tried before the request forks a session. The longest is tried first."""
+"""Maximum number of lengths that are tried to find an exact continuation, the longest first. After that, the request forks a session."""
 _RUNNING: Final = 2
-"""Rank added for a running turn. It ranks a session with a running turn after one with another system prompt."""
+"""Rank added for a running turn, so that such a session comes after a session with another system prompt."""
 
 Occupancy = Literal["idle", "running", "pending"]
 """State of a session on this server or another one.
@@ -153,7 +155,7 @@ MatchKind = Literal["continuation", "edit", "fork", "own"]
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of a request, with functions that report if sessions are in use.
+    """The sender of a request, with functions that report whether sessions are in use.
 
     Attributes:
         user_id: the user.
@@ -215,9 +217,9 @@ class MatchFinder:
         self._several = False
 
     async def find(self) -> Match | None:
-        """Return the match, or None for a new session.
+        """Return the session to use and how to use it, or None if a new session must be created.
 
-        After the last check of the session's occupancy nothing is awaited, so the caller can reserve the session in time.
+        Nothing is awaited after the last check that the session is not in use, so the caller can still reserve the session.
         """
         replies = self._trail.list_replies(0)
         if not replies:
@@ -250,14 +252,15 @@ class MatchFinder:
     def _is_of_another_prompt(self, exact: Match) -> bool:
         """Return True if the user is identified and the session has another system prompt than the request.
 
-        A session with the request's prompt is then preferred, even if it must be edited.
+        In this case a session with the request's own prompt is preferred, even if that session must be edited.
         """
         return self._sender.identified and not self._has_same_prompt(exact.session)
 
     def _has_more_shared(self, exact: Match, count: int) -> bool:
-        """Return True if the user is identified and another session has more replies of the request. That session is then edited.
+        """Return True if the user is identified and another session contains more of the request's replies than `exact`.
 
-        Otherwise a session that contains only "Hi", without an answer, would take the request away from the session it belongs to.
+        That session is then edited. Otherwise a session that contains only an unanswered "Hi" would be used for a request that belongs
+        to a longer session.
         """
         further = [at for at in self._trail.list_replies(exact.landing.shared) if at < count]
         return self._sender.identified and bool(further)
@@ -265,7 +268,7 @@ class MatchFinder:
     # -- exact continuation ----------------------------------------------------
 
     async def _find_continuation(self, first: int) -> Match | None:
-        """Return a match for a session whose visible messages are all at the beginning of the request, or None."""
+        """Return a match for a session whose visible messages are exactly the first messages of the request, or None."""
         marks = await run_cpu(self._compute_chains, first, long=self._trail.is_long)
         waiting: Match | None = None
         for _ in range(_LENGTHS):
@@ -281,9 +284,9 @@ class MatchFinder:
         return waiting
 
     def _compute_chains(self, first: int) -> list[tuple[int, bytes]]:
-        """Return the chained digest of each visible message from `first` on, with the index of the message.
+        """Return the chained digests of the visible messages from index `first`, each with the index of its message.
 
-        If older logs have another digest for a message, both are returned.
+        If older versions of Holdfast computed another digest for a message, both digests are returned.
         """
         digest, former, found = GENESIS, GENESIS, list[tuple[int, bytes]]()
         for at, message in enumerate(self._trail.messages):
@@ -297,7 +300,10 @@ class MatchFinder:
         return found
 
     async def _find_resent(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:
-        """Return a longer continuation, in which the client resends messages in another form than the stored one; otherwise `exact`."""
+        """Return a match that also covers messages which the client resent in another form, if that match is longer than `exact`.
+
+        Otherwise return `exact`.
+        """
         ends = [place for place in places if place.last]
         if not ends or (exact is not None and exact.landing.shared >= count):
             return exact
@@ -323,7 +329,7 @@ class MatchFinder:
         return matches[0] if matches else None
 
     async def _count_shared(self, run: Landing) -> int:
-        """Return the number of messages that a request shares with a session: in the given run, and from the beginning before that run."""
+        """Count the messages that a request shares with a session: those of `run`, and those that match from the beginning before `run`."""
         places, count = await find_shared_places(self._trail.restrict_to(run.place.ref), 0, GENESIS, first=0)
         before = any(place.live and place.seq < run.place.seq for place in places)
         return run.shared + (count if before else 0)
@@ -331,7 +337,10 @@ class MatchFinder:
     # -- edits and forks ---------------------------------------------------------
 
     async def _find_by_beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
-        """Return a match for the session with the longest common beginning. None if too many have it: any choice would be a guess."""
+        """Return a match for the session that shares the longest beginning with the request, or None.
+
+        If too many sessions share that beginning, the result is None, because any choice would be a guess.
+        """
         if not places or (len(places) >= SIGHTINGS and not any(place.last for place in places)):
             return None
         ranked = sorted(
@@ -347,7 +356,7 @@ class MatchFinder:
         return None
 
     async def _rank_by_prompt(self, ranked: Sequence[Sighting]) -> list[Sighting]:
-        """Return the positions, with the first one whose session has the request's system prompt moved to the front."""
+        """Move the first position whose session has the request's system prompt to the front, and return the positions."""
         for place in ranked:
             session = await self._get(place)
             if session is not None and self._has_same_prompt(session):
@@ -355,7 +364,7 @@ class MatchFinder:
         return list(ranked)
 
     def _match_changed(self, session: Session, landing: Landing) -> Match:
-        """Return the match for a session that the request would change if it used it."""
+        """Return the match for a session that the request does not continue exactly: edit, fork or own session."""
         if not self._sender.identified:
             kind: MatchKind = "own"
         else:
@@ -381,11 +390,11 @@ class MatchFinder:
             places: positions at the end of the sessions, most recently used first.
             count: number of the request's visible messages up to these positions.
             aliased: True if the session's messages may contain more than those of the request.
-            others: all positions with the same visible messages; None: those with the same digest.
+            others: all positions with the same visible messages; None if these are the positions with the same digest.
             at: the landing, if it is not directly after the first `count` messages.
 
         Returns:
-            The match or None, and True if a turn of the matched session is running.
+            The match or None; then True if a turn of the matched session is running.
         """
         self._several = self._several or len({place.ref for place in places}) > 1
         later: list[tuple[int, Sighting]] = []
@@ -418,7 +427,10 @@ class MatchFinder:
         at: Landing | None,
         is_idle: bool,
     ) -> Match | None:
-        """Return a match for one session, or None if the sender may not see content of its log that is not in the request."""
+        """Return a match for one session.
+
+        Return None if the session is gone or in use, or if the match would use hidden material that may be of another sender.
+        """
         landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)
         if session is None:
@@ -452,9 +464,9 @@ class MatchFinder:
     # -- the first turn --------------------------------------------------------------
 
     async def _find_first_turn(self) -> Match | None:
-        """Return a match for a session whose first reply is not finished, because the client runs its tools.
+        """Return a match for a session whose first reply is not finished because the client is running tools, or None.
 
-        The session is found by the ids of the calls in the request.
+        The session is found by the ids of the tool calls in the request.
         """
         marks = self._list_call_marks()
         places = await self._trail.find_places([mark for mark, _, _, _ in marks], alias=True, limit=_FIRST_TURNS)
@@ -482,10 +494,10 @@ class MatchFinder:
         return None
 
     def _list_call_marks(self) -> list[tuple[bytes, int, int, Message]]:
-        """Return the digest of each message with tool calls, with its place in the request.
+        """Return the digests of the request's messages with tool calls.
 
         Each item has the digest, the number of visible messages before the message, the number of messages up to the last visible one
-        before it, and the message.
+        before it, and the message itself.
         """
         digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int, Message]]()
         for place, message in enumerate(self._incoming):
@@ -496,7 +508,7 @@ class MatchFinder:
         return marks
 
     async def _find_first_tool(self, place: Sighting) -> int:
-        """Return the `seq` of the first tool message after the last visible message before a position."""
+        """Return the `seq` of the first tool message between `place` and the last visible message before `place`."""
         tools, _ = await read_entries_until(
             self._store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True
         )
