@@ -118,7 +118,7 @@ class Holdfast(Sessions):
         memory: settings for finding memories; None: the settings of the index apply. See docs/memories.md.
         memory_store: function that returns the memory store for a tenant, to use instead of `store`. The caller closes the
             memory store.
-        cache_bytes: most bytes of session data that this process caches between turns, for all tenants together. One tenant
+        cache_bytes: maximum bytes of session data that this process caches between turns, for all tenants together. One tenant
             uses at most half of them. See docs/sizing.md.
         consolidation: settings for promoting memories that are recalled often, and for the number of promoted memories in
             prompts. See docs/consolidation.md.

@@ -62,7 +62,7 @@ MEMORY_FILES_LISTED: Final = 1_000
 SYSTEM_BYTES: Final = 4 * MIB
 """A session's system messages as JSON."""
 PAGE: Final = 1000
-"""Most items on a page; also the most entries that can be rated at once."""
+"""Maximum number of items on a page; also the maximum number of entries that can be rated at once."""
 CALL_BUILD_BYTES: Final = 16 * 1024
 """The record of how one model call's prompt was built."""
 COMPACTION_BYTES: Final = 256 * 1024
@@ -74,7 +74,7 @@ COMPACTION_ERROR_BYTES: Final = 2 * 1024
 CARRIED_TOKENS_LEAST: Final = 64
 """Fewest tokens of another session that a request can carry over."""
 CARRIED_TOKENS: Final = 32_000
-"""Most tokens of another session that a request can carry over."""
+"""Maximum tokens of another session that a request can carry over."""
 CARRIED_PREFIX_CHARS: Final = 2000
 """The text placed before carried-over content."""
 CARRIED_READ_TOKENS: Final = 100_000
@@ -132,7 +132,7 @@ RETRIES: Final = 10_000
 RETRY_MILLISECONDS: Final = 600_000
 """Milliseconds for which a process remembers a request of an official SDK."""
 INTERRUPTED_BEHIND: Final = 1000
-"""Most messages that may follow a reply that is still to be interrupted: the interruption writes them again."""
+"""Maximum number of messages that may follow a reply that is still to be interrupted: the interruption writes them again."""
 TURNS_WAITING: Final = 256
 """Turns of a session that wait in one process for the running turn; further turns are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000
@@ -386,7 +386,7 @@ MCP_CALL_SECONDS: Final = 60.0
 MCP_REQUEST_BYTES: Final = 256 * 1024
 """One request to the MCP server, over HTTP."""
 MCP_READ_TOKENS: Final = 32_000
-"""Most tokens of a session that one call of the MCP server returns."""
+"""Maximum tokens of a session that one call of the MCP server returns."""
 MCP_RESULTS: Final = 20
 """Memories or hits that one call of the MCP server returns."""
 MCP_SNIPPET_CHARS: Final = 600

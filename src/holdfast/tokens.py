@@ -273,7 +273,7 @@ def _to_json(value: Any) -> str:
 # -- vocabularies -------------------------------------------------------------
 
 CHUNK_CHARS: Final = 65_536
-"""Most characters that are tokenized in one piece."""
+"""Maximum number of characters that are tokenized in one piece."""
 _LOOK_BACK: Final = 1_024
 # Both patterns begin a new token at a single space between two other characters, whatever follows.
 _SAFE_CUT: Final = re.compile(r"(?<=\S) (?=\S)")

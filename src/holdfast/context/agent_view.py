@@ -34,7 +34,7 @@ from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, T
 INDENT: Final = "  "
 """Prefix of each line of a quote except the first."""
 ARGUMENT_CHARS: Final = 1_000
-"""Most characters of a call's arguments that are quoted. Of longer arguments, only the beginning and the end are quoted."""
+"""Maximum characters of a call's arguments that are quoted. Of longer arguments, only the beginning and the end are quoted."""
 _SAID = "[agent {agent}{tag}]: "
 _CALLED = "[agent {agent} called {tool} with{tag}]: "
 _RETURNED = "[agent {agent}'s tool {tool} returned{tag}]: "
@@ -45,7 +45,7 @@ _LEFT_OUT = " [… {missing} of {size} characters left out, message {seq} of the
 _CUT = re.compile(r"\n\[… \d+ of \d+ characters cut, [^\n]+ …\]\n")
 """Matches the note that `holdfast.context.cut` inserts. Quoted text cannot contain this line, because its lines are indented."""
 _INDENT_TOKENS = 2
-"""Most tokens that the indent after a cut takes."""
+"""Maximum number of tokens that the indent after a cut takes."""
 
 
 class Perspective(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ class AnalysisCache:
     """A thread-safe cache with a limit in bytes. It evicts the least recently used analyses first.
 
     Args:
-        max_bytes: most bytes of all analyses together.
+        max_bytes: maximum bytes of all analyses together.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -42,7 +42,7 @@ PRIMING = 3
 NO_ROOM = "no room: the conversation needs all tokens"
 """The reason that is reported if text to recall was found but does not fit."""
 _TRIES = 8
-"""Most attempts to make a window fit, each with a token limit lowered in proportion to the excess."""
+"""Maximum number of attempts to make a window fit, each with a token limit lowered in proportion to the excess."""
 
 
 _SHORT: Final = 1_000
@@ -83,7 +83,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     count: ModelCount
     """The token counter of the model."""
     input_budget: int
-    """Most tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""
+    """Maximum tokens of the whole prompt: `Budget.input`, or less if a provider rejected a prompt as too long."""
     budget: Budget | None = None
     """The division of the model's context window. It is only shown in explanations."""
     measure: Measure = Measure()
@@ -131,7 +131,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return Overhead.from_parts(PRIMING, system=system, tools=tools, introduction=known)
 
     def compute_limit(self, overhead: int) -> int:
-        """Return the most tokens of the conversation, after `overhead` and the tokens reserved for the recalled block are subtracted.
+        """Return the maximum tokens of the conversation, after `overhead` and the tokens reserved for the recalled block are subtracted.
 
         Raises:
             BudgetTooSmall: the overhead alone takes the whole input budget.
@@ -222,7 +222,7 @@ class WorkingSet:
         messages: system prompt and conversation, ready to send.
         tokens: tokens of the conversation. The strategy's budget limits this number.
         total_tokens: tokens of the whole prompt, tool schemas included. The model's input budget limits this number.
-        budget: most tokens that the conversation was allowed to take.
+        budget: maximum number of tokens that the conversation was allowed to take.
         recalled: the recalled block; None if nothing is recalled.
         recalled_tokens: tokens of the recalled block's message.
         view: the view from which the window was made.
@@ -520,7 +520,7 @@ def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int)
     Args:
         request: the inputs of the build, with the items to recall.
         fitted: the messages of the conversation.
-        room: most tokens of the block.
+        room: maximum tokens of the block.
         own: tokens that passages of this session may take in addition to `room`.
     """
     recall, at = request.recall, None

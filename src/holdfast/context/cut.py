@@ -50,7 +50,7 @@ _CLOSE_ENOUGH = 0.97
 _HALVINGS, _BY_LINE, _GROWTH = 24, 6, 4
 """Limits of the search for the fraction of a text that fits.
 
-- `_HALVINGS`: most fractions that are tried.
+- `_HALVINGS`: maximum number of fractions that are tried.
 - `_BY_LINE`: number of tries with linear interpolation before bisection begins.
 - `_GROWTH`: largest factor from one fraction to the next, until one is too large.
 """

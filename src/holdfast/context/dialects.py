@@ -148,7 +148,7 @@ NATIVE_PARTS = frozenset(_NATIVE_IN)
 """Block types that only Anthropic has. They are sent to Anthropic unchanged."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH = 56
-"""Most characters of a tool-call id without its numeric suffix. With the suffix, an id has at most 64 characters, the limit of Bedrock."""
+"""Maximum characters of a tool-call id without its numeric suffix. With the suffix, an id has at most 64 characters, which Bedrock requires."""
 
 
 _OPENED = Message(role="user", content=OPENING)

@@ -32,7 +32,7 @@ END: Final = "[end]"
 MARKER_LETTERS: Final = 8
 """Number of letters in a marker. They have 37 bits, and take five to seven tokens."""
 NAME_CHARS: Final = 64
-"""Most characters of the name of an agent, tool, part or field in a label."""
+"""Maximum characters of the name of an agent, tool, part or field in a label."""
 REMOVED: Final = "(marker removed)"
 """Text that replaces the session's marker in quoted text."""
 _HIDDEN: Final = re.compile(

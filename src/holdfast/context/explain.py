@@ -70,7 +70,7 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The record of a built prompt that is stored with its model call. The prompt can be rebuilt from it and the log."""
 
     limit: int
-    """Most tokens that the conversation was allowed to take."""
+    """Maximum number of tokens that the conversation was allowed to take."""
     input_budget: int
     overhead: int
     """Tokens of system prompt, introduction, tool schemas and the start of the reply."""
@@ -115,9 +115,9 @@ class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 RECALLED_BYTES = 4096
-"""Most bytes (UTF-8) of the ids of recalled items in a record."""
+"""Maximum number of bytes (UTF-8) of the ids of recalled items in a record."""
 OPTIONS_BYTES = 512
-"""Most bytes (JSON) of a strategy's options in a record. Only a long `prompt` or list of tools needs more."""
+"""Maximum number of bytes (JSON) of a strategy's options in a record. Only a long `prompt` or list of tools needs more."""
 encode_record = msgspec.json.Encoder().encode
 _decode_record = msgspec.json.Decoder(BuildRecord).decode
 

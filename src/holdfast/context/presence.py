@@ -334,7 +334,8 @@ CLOSE_ENOUGH: Final = 0.05
 ROUND: Final = 10
 """Budgets are tried in multiples of this number of tokens."""
 STEPS: Final = 4
-"""Most budgets that are tried with the complete strategy, after a search without its digest. Each is a tenth larger than the one before."""
+"""Maximum number of budgets that are tried with the complete strategy, after a search without its digest. Each budget is a tenth larger than
+the one before."""
 
 
 def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, current: int) -> int | None:
@@ -346,7 +347,7 @@ def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, curr
         request: the inputs of the build.
         entries: the live entries of the log.
         seq: `seq` of the message.
-        current: most tokens that the conversation may take now.
+        current: maximum number of tokens that the conversation may take now.
 
     Returns:
         A budget in tokens that was tried with success. None if the budget alone does not decide what the strategy keeps, or if the model

@@ -45,7 +45,7 @@ _TRIES: Final = 6
 SESSION_SHARE: Final = 8
 """The fraction 1/`SESSION_SHARE` of the conversation's budget is reserved for passages recalled from the session itself."""
 SESSION_MOST: Final = 1_000
-"""Most tokens of the passages recalled from the session itself."""
+"""Maximum tokens of the passages recalled from the session itself."""
 SESSION_WORTH: Final = 200
 """Tokens of the smallest useful block, its first and last line included.
 
@@ -71,9 +71,9 @@ class RecallSettings(msgspec.Struct, frozen=True, kw_only=True):
     inject: bool = True
     """True to add items that match the user's message to the prompts of the turn."""
     budget: int = 1000
-    """Most tokens of these items in a prompt."""
+    """Maximum tokens of these items in a prompt."""
     max_results: int = 5
-    """Most items in a prompt. Also the most results of the tool, unless the model asks for fewer."""
+    """Maximum number of items in a prompt. Also the maximum number of results of the tool, unless the model asks for fewer."""
     zone: str = "UTC"
     """IANA name of the user's time zone, which defines "yesterday". Only used for conversations."""
 
@@ -141,8 +141,8 @@ class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The items that may be recalled in a prompt, and their token limits."""
 
     budgets: Mapping[RecalledKind, int] = {}
-    """Most tokens of the items of each kind. They are reserved even if nothing is recalled, so that the rest of the prompt does not depend
-    on what is found."""
+    """Maximum tokens of the items of each kind. These tokens are reserved even if nothing is recalled, so that the rest of the prompt does not
+    depend on what is found."""
     items: tuple[RecalledItem, ...] = ()
     """The items found for the turn."""
     block: RecalledBlock | None = None
@@ -156,10 +156,10 @@ class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     use."""
 
     def get_wanted_tokens(self, left: int) -> int:
-        """Return the most tokens of the block.
+        """Return the maximum tokens of the recalled block.
 
         Args:
-            left: tokens that the prompt has besides system prompt and tools.
+            left: tokens that the prompt may have in addition to system prompt and tools.
         """
         return min(sum(self.budgets.values()), left // SHARE) if self.budgets else 0
 
@@ -190,12 +190,12 @@ def compute_session_share(limit: int) -> int:
 
 
 def compute_session_room(limit: int, free: int) -> int:
-    """Return the most tokens of passages recalled from the session itself.
+    """Return the maximum tokens of passages recalled from the session itself.
 
     If enough tokens are free, this is up to twice the tokens that are reserved for such passages.
 
     Args:
-        limit: most tokens of the conversation.
+        limit: maximum tokens of the conversation.
         free: tokens of `limit` that the conversation does not use.
     """
     most = min(limit // SHARE, SESSION_MOST if limit >= SESSION_LEAST else SESSION_WORTH)
@@ -212,7 +212,7 @@ def make_block(
 
     Args:
         recall: the items found, and the block of an earlier call.
-        room: most tokens of the block's message.
+        room: maximum tokens of the block's message.
         count: the token counter.
         content: the content of the prompt without the block.
         marker: the session's marker; see `holdfast.context.escaping`.
@@ -254,7 +254,7 @@ def _choose_passages(items: Sequence[RecalledItem], room: int, own: int, count: 
 
     Args:
         items: the passages, best first.
-        room: most tokens of the passages in the whole block.
+        room: maximum tokens of the passages in the whole block.
         own: tokens that only passages may use.
         count: the token counter.
     """
@@ -349,9 +349,9 @@ KNOWN_CLOSING: Final = "[end of what is known]"
 KNOWN_SHARE: Final = 8
 """The introduction may take at most 1/`KNOWN_SHARE` of a prompt's tokens."""
 KNOWN_MOST: Final = 100
-"""Most memories that are considered for the introduction, those with the best scores."""
+"""Maximum number of memories that are considered for the introduction, those with the best scores."""
 TEXT_CHARS: Final = 500
-"""Most characters of a memory in the introduction. A longer memory is cut and marked."""
+"""Maximum characters of a memory in the introduction. A longer memory is cut and marked."""
 
 
 class Introduction(msgspec.Struct, frozen=True, gc=False):
@@ -370,7 +370,7 @@ def make_introduction(
     Args:
         memories: all memories visible to the session's user and agent. Only those promoted before the session was created are used.
         began: time at which the session was created, in milliseconds since the epoch.
-        room: most tokens of the message.
+        room: maximum tokens of the message.
         count: the token counter.
         marker: the session's marker; see `holdfast.context.escaping`.
     """

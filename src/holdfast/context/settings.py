@@ -97,7 +97,7 @@ def _make_budget_key(default: int | None, about: str = "maximum tokens of the co
 
 
 MAX_WINDOW: Final = 200_000
-"""Most tokens of a model's context window that are used if no budget is set.
+"""Maximum tokens of a model's context window that are used if no budget is set.
 
 Without this limit, hardly any message would be evicted from a window of a million tokens, and models find less in long prompts."""
 _MAX_WINDOW = Key(

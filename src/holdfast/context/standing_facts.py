@@ -221,11 +221,11 @@ HEADER: Final = "[Earlier statements of the user{tag}; the system prompt and new
 SHARE: Final = 0.25
 """Largest fraction of the window's token limit that the block may take."""
 MOST: Final = 2_000
-"""Most tokens of the block."""
+"""Maximum tokens of the block."""
 LEAST_ROOM: Final = 768
 """Smallest token limit of a window with a block. Below it, the heading would take half of the block; the digest quotes users anyway."""
 CANDIDATES: Final = 500
-"""Most candidates that are kept. Those that are least worth their tokens are removed first."""
+"""Maximum number of candidates that are kept. Those that are least worth their tokens are removed first."""
 _KEPT_BY_HAND: Final[Mapping[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 LEAST: Final = math.log(0.03 / 0.97)
 """Minimum log odds that a statement is worth keeping (a probability of 3 %). Less probable statements are left out even if they fit."""
@@ -335,7 +335,7 @@ class StandingFacts(DeferredBlock):
     Args:
         pool: statements of all evicted messages.
         head: units that stay in the prompt although they are older than the tail. Their statements may be corrected by those in the block.
-        most: most tokens of the block.
+        most: maximum tokens of the block.
         room: the token counter and the session's marker.
     """
 
@@ -362,12 +362,12 @@ class StandingFacts(DeferredBlock):
 
 
 def compute_limit(room: int) -> int:
-    """Return the most tokens of the block in a window of `room` tokens."""
+    """Return the maximum tokens of the block in a window of `room` tokens."""
     return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
 
 
 def reserve_for_facts(window: Window) -> int:
-    """Return the most tokens that the block can take after the next eviction, whichever units are evicted."""
+    """Return the maximum number of tokens that the block can take after the next eviction, whichever units are evicted."""
     limit = compute_limit(window.room.tokens)
     if not limit:
         return 0
@@ -382,7 +382,7 @@ def add_facts(window: Window, room: int, *, exact: bool = False) -> Window:
 
     Args:
         window: a window with the evicted units in `left`.
-        room: most tokens of the block, if this is less than the limit of `compute_limit`.
+        room: maximum tokens of the block, if this is less than the limit of `compute_limit`.
         exact: True to write the block now and count its actual tokens instead of an estimate. Set if no digest can use the difference.
     """
     limit = max(0, min(compute_limit(window.room.tokens), room))
@@ -535,7 +535,7 @@ def _compose(
         statements: the candidates, in the order of the log.
         corrected: the correction of each corrected statement, by the position of the corrected one.
         first: positions of statements that correct a message in the prompt's head. They are chosen before all others.
-        limit: most tokens of the block.
+        limit: maximum tokens of the block.
         available: the token counter and the session's marker.
     """
     count, marker = available.count, available.marker

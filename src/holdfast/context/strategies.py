@@ -63,9 +63,9 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     Shares are fractions of the window's token limit.
 
     Attributes:
-        budget: most tokens of the conversation; None for all tokens that the model's input budget leaves.
-        max_window: most tokens of the model's context window to use if `budget` is None; None for all of them.
-        window_size: most messages of the tail; None for any number.
+        budget: maximum tokens of the conversation; None for all tokens that the model's input budget leaves.
+        max_window: maximum tokens of the model's context window to use if `budget` is None; None for all of them.
+        window_size: maximum number of messages of the tail; None for any number.
         preserve_recent: number of newest messages that are cut before they are evicted.
         target: share that is still used after an eviction; None to evict only as many units as necessary.
         threshold: share above which the window is shrunk; None for the whole token limit.
@@ -223,7 +223,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return compute_cut_floor(window.room.tokens) if self.condense else MIN_CUT
 
     def _compute_goal(self, room: int, digest_tokens: int) -> int:
-        """Return the most tokens of the tail after an eviction.
+        """Return the maximum tokens of the tail after an eviction.
 
         It is the share `target` of the token limit, minus `digest_tokens`, but not less than the lower bound that `RECENT_LEAST` sets.
 
@@ -370,8 +370,8 @@ def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: 
 
     Args:
         window: the window.
-        goal: most tokens of the tail.
-        allowed: most tokens of head and tail.
+        goal: maximum tokens of the tail.
+        allowed: maximum tokens of head and tail.
         preserve_recent: number of newest messages that stay even if they exceed these limits.
     """
     keep_from = _find_first_recent(window, preserve_recent)
@@ -436,8 +436,8 @@ class StrategyUnit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 StrategyFunction = Callable[[Sequence[StrategyUnit], int], Iterable[int]]
 """A function of the application that chooses which units stay in a prompt. It returns the `seq` of each.
 
-It gets all units that are still in the prompt, oldest first, and the most tokens that the remaining units may take together. It must be
-deterministic. It is called only if the prompt would exceed its budget; until then, messages are only added at the end of the prompt."""
+The function gets all units that are still in the prompt, oldest first, and the maximum tokens that the remaining units may take together. It
+must be deterministic. It is called only if the prompt would exceed its budget; until then, messages are only added at the end of the prompt."""
 
 
 _registered: dict[str, tuple[StrategyFunction, int]] = {}

@@ -50,7 +50,7 @@ _SCANNED = 200_000
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The text that a new summary covers, and the most tokens of the summary."""
+    """The text that a new summary covers, and the maximum tokens of the summary."""
 
     last: int
     """`seq` of the last entry that the summary covers."""
@@ -72,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rest: tuple[Unit, ...]
     """The units that are still sent after the summary."""
     allowance: int
-    """Most tokens of the summary's message."""
+    """Maximum tokens of the summary's message."""
 
     @property
     def source_tokens(self) -> int:
@@ -193,7 +193,7 @@ def load_compaction(stored: StoredCompaction, count: Count, marker: str) -> Comp
 
 
 def count_room_for_text(first: int, last: int, allowance: int, count: Count, marker: str) -> int:
-    """Return the most tokens of a summary's text if the whole message, with its label, may take `allowance` tokens."""
+    """Return the maximum tokens of a summary's text if the whole message, with its label, may take `allowance` tokens."""
     empty = make_compaction("", first=first, last=last, total=0, count=count, marker=marker)
     return max(1, allowance - empty.tokens - 1)
 
@@ -261,7 +261,7 @@ def make_summarized_view(
 def _make_range_window(
     strategy: Strategy, room: Room, within: Sequence[Entry], after: Sequence[Entry], anchor: int | None
 ) -> Window:
-    """Return a window with only the units of a summary's range that must stay.
+    """Return a window that contains only those units of a summary's range that must stay in the prompt.
 
     Args:
         strategy: the view's strategy.
@@ -364,7 +364,7 @@ facts with their identifiers. Nothing but the summary."""
 WORDS_A_TOKEN: Final = 0.6
 """Words that a model is asked to write at most, per token that its answer may take. The answer is then usually below its token limit."""
 RESULT_CHARS: Final = 8_000
-"""Most characters of a tool result that the summarizer reads: two thirds from its beginning, one third from its end."""
+"""Maximum characters of a tool result that the summarizer reads: two thirds from its beginning, one third from its end."""
 CUT: Final = "\n[… the summary was longer; it is cut here …]"
 """Mark at the end of a summary that had to be cut because it was too long."""
 _MISSING: Final = "\n[… {missing} characters left out …]\n"
@@ -395,7 +395,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     earlier: str | None
     """The summary of all messages before that part; None if there is none."""
     tokens: int
-    """Most tokens of the answer."""
+    """Maximum tokens of the answer."""
     prompt: str = PROMPT
 
     @property
@@ -409,7 +409,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> int:
-        """Most words of the answer, as the request asks for them."""
+        """Maximum number of words of the answer, as the request asks for them."""
         return max(20, int(self.tokens * WORDS_A_TOKEN))
 
     def make_shorter_messages(self, answer: str) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ def squeeze(window: Window, allowed: int, floor: int, which: Callable[[Window], 
 
     Args:
         window: the window.
-        allowed: most tokens of `Window.body`.
+        allowed: maximum tokens of `Window.body`.
         floor: minimum size of a cut message, in tokens.
         which: returns the units whose messages may be cut.
     """

@@ -53,7 +53,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     candidates: msgspec.Raw = msgspec.Raw(NO_CANDIDATES)
     """The encoded statements from which the next `facts` is made. They are decoded only when units are evicted."""
     allotted: tuple[int, int] = (0, 0)
-    """Most tokens of the digest, and most tokens of `facts`."""
+    """Maximum tokens of the digest, and maximum tokens of `facts`."""
     covered: tuple[int, int] = (-1, 0)
     """`seq` of the last entry that the digest covers (-1 if there is none), and the stored tokens of all live entries up to that entry."""
 

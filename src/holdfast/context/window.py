@@ -43,7 +43,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     """The token limit of a window, the token counter, and other inputs that one build needs to shrink a window."""
 
     tokens: int
-    """Most tokens of the conversation. Compactions count, the system prompt and tool schemas do not."""
+    """Maximum tokens of the conversation. Compactions count, the system prompt and tool schemas do not."""
     count: Count
     factor: float = 1.0
     """Multiply a stored (o200k) count by this factor to get an upper bound of the model's own count."""
@@ -92,7 +92,7 @@ class Block:
     Attributes:
         compaction: the compaction that is sent; None if it would be empty or does not fit.
         saved: the encoded data from which the next block is made.
-        most: most tokens of the compaction. A window counts this number instead of the actual tokens, so that evictions do not depend on
+        most: maximum tokens of the compaction. A window counts this number instead of the actual tokens, so that evictions do not depend on
             the text of earlier blocks.
         last: `seq` of the last entry that the block covers; -1 if there is none.
         total: stored token count of all live entries up to and including `last`.
@@ -370,7 +370,7 @@ class Window:
         """Return the window with some messages cut; see `holdfast.context.cut`.
 
         Args:
-            caps: most tokens of each message, by its `seq`. A message that cannot be cut so far keeps more tokens.
+            caps: maximum tokens of each message, by its `seq`. A message that cannot be cut so far keeps more tokens.
         """
         cuts = dict(self.cuts)
         for unit in (*self.head, *self.units):

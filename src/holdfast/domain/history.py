@@ -77,7 +77,7 @@ class LivePath:
     def can_retire_at(self, at: float) -> bool:
         """Return True if the next entry can be retired by the entry `at`.
 
-        An entry cannot stay live longer than the live entry before it.
+        An entry cannot stay live longer than the live entry before it. So `at` must not come after the entry that retires that one.
         """
         return at <= self._stack[-1][0]
 

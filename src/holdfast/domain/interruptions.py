@@ -159,7 +159,7 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def cut(self) -> bool:
-        """True if the round was interrupted before."""
+        """True if the log already marks the round as interrupted."""
         return bool((self.head.metadata or {}).get("interrupted"))
 
     def list_answered(self) -> tuple[int, ...]:

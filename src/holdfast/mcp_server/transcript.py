@@ -42,7 +42,7 @@ async def read_transcript(
     Args:
         hf: the `Holdfast` of the tenant.
         ref: the session.
-        max_tokens: most tokens of the messages as JSON lines.
+        max_tokens: maximum tokens of the messages as JSON lines.
         seq: only this message.
         before: the newest messages with a smaller `seq`.
         after: the oldest messages with a larger `seq`. Without `seq`, `before` and `after`: the newest messages.

@@ -29,7 +29,7 @@ class MediaCache:
     The least recently used contents are evicted first.
 
     Args:
-        room: most bytes of all cached contents together.
+        room: maximum bytes of all cached contents together.
     """
 
     def __init__(self, room: int = MEDIA_CACHE_BYTES) -> None:

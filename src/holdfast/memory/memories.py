@@ -176,7 +176,7 @@ class ForgettableMemories(MemoryReader):
         self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
-        """Delete a memory, the memories that it replaced, and proposed merges of any of them.
+        """Delete a memory, the memories that it replaced, and the proposals that would merge any of these.
 
         Their signals and index data are deleted as well.
 
@@ -289,7 +289,7 @@ class ForgettableMemories(MemoryReader):
         return tuple(ids)
 
     async def _collect_history(self, found: Memory) -> list[Memory]:
-        """Return a memory, the memories that it replaced directly or indirectly, and proposed merges of any of them."""
+        """Return a memory, the memories that it replaced directly or indirectly, and the proposals that would merge any of these."""
         known, ask = {found.id: found}, list(found.supersedes)
         while ask:
             some, ask = ask[:PAGE], ask[PAGE:]

@@ -88,7 +88,7 @@ class CarryOver(msgspec.Struct, frozen=True):
     """User of the earlier session; None: the same user as the new session's."""
     form: Form = "summary"
     tokens: int = 2000
-    """Most tokens that are carried over, counted with the tokenizer of the new session's model.
+    """Maximum number of tokens that are carried over, counted with the tokenizer of the new session's model.
 
     The text around the content is not counted.
     """

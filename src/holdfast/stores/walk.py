@@ -203,7 +203,7 @@ async def read_all_records(
         store: the store.
         owner: the owner.
         now: milliseconds since the epoch; expired records are left out.
-        max_bytes: most bytes of all values together, else `TooLarge`; None: no limit.
+        max_bytes: maximum bytes of all values together, else `TooLarge`; None: no limit.
 
     Raises:
         Conflict: other writers change the records constantly.

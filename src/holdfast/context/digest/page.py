@@ -89,7 +89,7 @@ class FactSelector:
         lines: the lines of the pool.
         asked: names of arguments of calls.
         shown: the messages that are sent with the text.
-        room: most tokens of the text.
+        room: maximum tokens of the text.
 
     Attributes:
         order: the chosen facts, best first.
@@ -461,7 +461,7 @@ def _trim_to_fit(frame: Frame, page: _Page, chosen: list[ChosenFact], tokens: in
         frame: the first and the last line.
         page: the page.
         chosen: the facts of the page, best first.
-        tokens: most tokens of the text.
+        tokens: maximum tokens of the text.
         count: the token counter.
     """
     while chosen:

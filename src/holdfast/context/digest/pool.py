@@ -107,7 +107,7 @@ def fold(saved: bytes, units: Sequence[Unit], *, room: int) -> bytes:
     Args:
         saved: the encoded pool.
         units: the evicted units.
-        room: most tokens of the digest. The pool is trimmed to about `POOL_FACTOR` times as many.
+        room: maximum tokens of the digest. The pool is trimmed to about `POOL_FACTOR` times as many.
     """
     pool = decode_pool(saved)
     fold_in(pool, units, room=room)
@@ -139,7 +139,7 @@ class PoolState:
     Args:
         saved: the encoded pool; None if it must be computed from `before` and `step`.
         before: the pool before the newest eviction.
-        step: the units of the newest eviction, and the most tokens of the digest (`room` of `fold`).
+        step: the units of the newest eviction, and the maximum tokens of the digest (`room` of `fold`).
     """
 
     def __init__(
@@ -233,7 +233,7 @@ def render_pool(
 
     Args:
         pool: the decoded pool.
-        tokens: most tokens of the text.
+        tokens: maximum tokens of the text.
         first: `seq` of the first entry that the digest covers, unless that of the pool is lower.
         last: `seq` of the last entry that the digest covers.
         count: the token counter.
@@ -575,7 +575,7 @@ SHARES = ((512, 0.85), (2048, 0.5))
 MORE = 0.25
 """Fraction of all further tokens. It is smaller because the content worth keeping does not grow with the token limit."""
 MOST = 2000
-"""Most tokens of a digest, however large the token limit."""
+"""Maximum tokens of a digest, however large the token limit."""
 STATED = 0.5
 """The digest and the tail get smaller by this fraction of the standing facts' tokens, because the facts repeat a part of their content."""
 FIRM, YIELDING = 0.8, 0.3
@@ -589,7 +589,7 @@ NAMING = 4_000
 
 
 def compute_reserve(room: int, stated: int = 0) -> int:
-    """Return the most tokens of a digest.
+    """Return the maximum tokens of a digest.
 
     Args:
         room: token limit of the window.
@@ -609,7 +609,7 @@ class Digest(DeferredBlock):
         window: the window after the eviction.
         state: the pool with the facts of all evicted units.
         cut: units of the window of which parts are cut.
-        most: most tokens of the digest.
+        most: maximum tokens of the digest.
         last: `seq` of the last entry that the digest covers; -1 if there is none.
         total: stored tokens of all live entries up to and including `last`.
     """

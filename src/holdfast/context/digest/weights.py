@@ -131,7 +131,7 @@ class WeighedFacts:
         said: words of the messages that are sent, each with the `seq` of its last use.
         parts: by `seq` of a unit, text that is sent anyway and need not be repeated.
         naming: words of the user's messages that are sent, in lower case and without punctuation.
-        room: most tokens of the text.
+        room: maximum tokens of the text.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int
 
     Args:
         lines: the lines of the pool.
-        limit: most tokens of the facts.
+        limit: maximum tokens of the facts.
         asked: names of arguments of calls.
     """
     now = max([line.seq for line in lines], default=0)

@@ -33,7 +33,7 @@ def take_out_data(
     Args:
         messages: the messages. Some of their data may already be detached.
         contents: receives the detached data by their SHA-256.
-        plain: False to leave data in place that are not in base64, or are in unusual fields.
+        plain: False: do not detach data that are not in base64, or that are in unusual fields.
     """
     return tuple(
         _map_stored_media(message, lambda part: _detach_part_data(part, contents, plain=plain)) for message in messages

@@ -155,7 +155,7 @@ def end_session(tx: Transaction, session: Session, ending: Ending) -> None:
 
 
 def _withdraw(tx: Transaction, ending: Ending) -> None:
-    """Withdraw a session: move its data to other keys, so that its name is free."""
+    """Withdraw a session: move its data to other keys, so that a new session can use its id."""
     old = tx.keys
     new = tx.moved_to = tx.database.keys.session(old.tenant, old.user_id, old.id, ending.id)
     remove_marks(tx)

@@ -432,7 +432,7 @@ async def _add_signals(
 ) -> int:
     """Write signals (records that a memory was recalled) of existing memories, and return how many were written.
 
-    Signals that are older than `delta.signals_before` are deleted, and those beyond `SIGNALS_KEPT` per memory.
+    Signals that are older than `delta.signals_before` are deleted. Of each memory, only the newest `SIGNALS_KEPT` signals are kept.
     """
     keys, before = tx.keys, delta.signals_before
     if before is not None:

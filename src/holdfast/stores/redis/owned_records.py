@@ -299,7 +299,7 @@ async def _read_values(tx: Transaction, rows: dict[bytes, RecordRow]) -> dict[by
 async def _read_range(
     tx: Transaction, bounds: tuple[bytes, bytes], limit: int, now: int, *, descending: bool = False
 ) -> dict[bytes, RecordRow]:
-    """Return the rows of the first `limit` records of a range that have not expired, by place and in order."""
+    """Return the rows of the first `limit` unexpired records in a range of places, by place and in order."""
     (begin, end), found = bounds, dict[bytes, RecordRow]()
     while len(found) < limit and begin < end:
         ends = (b"(" + end, b"[" + begin) if descending else (b"[" + begin, b"(" + end)
