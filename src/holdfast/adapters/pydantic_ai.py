@@ -109,7 +109,7 @@ class HoldfastCapability(AbstractCapability[Any]):
         units = _split(messages)
         found = self._session_id(ctx) if callable(self._session_id) else self._session_id
         user_id = self._user_id(ctx) if callable(self._user_id) else self._user_id
-        run, hf = _find_runner(self._hf)
+        run, hf = find_runner(self._hf)
         first = next((at for at, unit in enumerate(units) if unit.message["role"] != "system"), len(units))
         system = [unit.message["content"] for unit in units[:first]] or None
         session = await run(hf.session, found or ctx.conversation_id, user_id=user_id, system=system)
@@ -170,7 +170,7 @@ async def read_history(
         session_id: the session.
         user_id: its user.
     """
-    run, owner = _find_runner(hf)
+    run, owner = find_runner(hf)
     try:
         session = await run(owner.get, session_id, user_id=user_id)
     except NotFound:
@@ -197,7 +197,8 @@ async def _run_here(function: Callable[..., Awaitable[Any]], *args: Any, **kwarg
     return await function(*args, **kwargs)
 
 
-def _find_runner(hf: Any) -> tuple[Callable[..., Awaitable[Any]], Any]:
+def find_runner(hf: Any) -> tuple[Callable[..., Awaitable[Any]], Any]:
+    """Return the open `Holdfast`, and a function that awaits functions in its event loop."""
     return (hf.run, hf.hf) if isinstance(hf, holdfast.Portal) else (_run_here, hf)
 
 
