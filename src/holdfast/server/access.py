@@ -92,7 +92,7 @@ class Access:
         return self._requires_key
 
     async def begin(self) -> None:
-        """Fetch the keys that verify tokens. Raise `ConfigError` if `auth.jwt.jwks_file` contains no usable keys."""
+        """Fetch the public keys with which tokens are verified. Raise `ConfigError` if `auth.jwt.jwks_file` contains no usable keys."""
         if self._tokens is not None:
             await self._tokens.begin()
 
@@ -113,7 +113,7 @@ class Access:
             _log.info("API keys exist: every request needs one from now on")
 
     async def authenticate(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
-        """Return the principal of a request, and the upstream key that the request sends, or None.
+        """Return the principal (identity and rights) of a request, and the key for the model provider that the request sends, or None.
 
         Raises:
             Refused: the key is missing or not valid, or the rate limit is exceeded.
@@ -177,8 +177,6 @@ def deny(message: str) -> Refused:
 
 
 class _CachedKey(NamedTuple):
-    """A key and the time of its lookup."""
-
     key: ApiKey
     at: int
 
@@ -327,12 +325,12 @@ class AuthMiddleware:
 
 
 def get_work_owner(principal: Principal) -> Owner:
-    """Return the owner to whom the work of a request is charged: the key, and the key's user if it has one."""
+    """Return the owner whose limits the work of a request counts against: the key, and the key's user if it has one."""
     return Owner(principal.tenant, f"{principal.key_id or ''}/{principal.user_id or ''}")
 
 
 def _read_headers(scope: Scope) -> Mapping[str, str]:
-    """Return the headers of a request. Raise `Refused` if a credential header is repeated."""
+    """Return the headers of a request. Raise `Refused` if a header with a key or token is repeated."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1")

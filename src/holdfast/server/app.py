@@ -99,7 +99,7 @@ PUBLIC: Final = frozenset(route.path for route in ROUTES if route.need == "publi
 
 
 async def no_route(call: Call) -> Reply:
-    """Return 404 for a request to an unknown path."""
+    """Answer a request to an unknown path with status 404."""
     path = call.request.url.path
     message = f"no route {call.request.method} {path}; GET /openapi.json lists all routes"
     return Reply(make_error_body(message, kind="invalid_request_error", code="not_found"), 404)
@@ -134,7 +134,7 @@ def make_app(
         access: authenticates requests; None: a key is required as soon as the store contains one.
         hosts: host names of the server, in addition to loopback names. If there are none and keys are required, any host is accepted.
         origins: origins of web pages that may call the server.
-        relays: settings for sending replies, and their counters.
+        relays: settings for sending replies, and counters of replies.
         rules: rules for reading the user and session of chat requests.
         close: True: the app opens `hf` at startup and closes it at shutdown. False: the caller opens and closes it.
     """

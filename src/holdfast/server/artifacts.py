@@ -89,9 +89,9 @@ class DeletedArtifact(Answer, kw_only=True):
     name: ArtifactName
     deleted: Literal[True] = True
     versions: Annotated[int, json_schema(minimum=1)]
-    """Number of deleted versions."""
+    """Number of versions that were deleted."""
     bytes: Count
-    """Total size of the deleted versions in bytes."""
+    """Total size, in bytes, of the versions that were deleted."""
 
 
 @routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION)

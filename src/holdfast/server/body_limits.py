@@ -29,7 +29,7 @@ _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
 class BodyRoom:
-    """Memory for request bodies. All principals share it, and it is reserved as the bytes arrive.
+    """Memory limit for request bodies, shared by all principals. Memory is reserved as the bytes of a body arrive.
 
     A principal may hold half of the memory, and a tenant three quarters. Two exceptions keep bodies from waiting for each other
     forever:
@@ -79,7 +79,7 @@ class BodyRoom:
             raise
 
     def add(self, reservation: BodyReservation, size: int) -> None:
-        """Count `size` bytes as held, even if they are not available. A negative size releases bytes."""
+        """Count `size` more bytes as reserved, even beyond the limit. A negative size releases bytes."""
         reservation.size += size
         self.held += size
         self._owners[reservation.owner] += size
@@ -95,7 +95,7 @@ class BodyRoom:
         self.wake()
 
     def wake(self) -> None:
-        """Let those waiting bodies continue whose bytes are available now."""
+        """Let waiting bodies continue, if the memory that they wait for is available now."""
         for waiter in list(self._waiting):
             reservation, size, event = waiter
             if self._can_take(reservation, size):
@@ -193,10 +193,10 @@ class BodyLimits:
 
 
 class _Arrival:
-    """Limits the time in which a body arrives. There is a limit for the whole body, and a minimum rate for large bodies.
+    """Limits how long a body may take to arrive: at most `seconds` for the whole body, and a minimum rate for large bodies.
 
     Args:
-        seconds: limit for the whole body. Time in which the server has no memory for it is not counted.
+        seconds: time limit for the whole body. Time in which the body waits for the server's memory is not counted.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -256,7 +256,7 @@ class _Arrival:
 class BodyReservation:
     """Memory that is reserved for the body of one request.
 
-    It is held from the first byte on, until the request's turn begins or its response exists.
+    The memory is held from the first byte until the request's turn begins or the response is ready.
     """
 
     def __init__(self) -> None:

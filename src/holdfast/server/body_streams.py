@@ -28,7 +28,7 @@ async def read_chunks(request: Request, most: int, what: str, *, patience: float
         request: the request.
         most: maximum size in bytes.
         what: name of the size limit, for the error message.
-        patience: time limit for each piece, in seconds.
+        patience: maximum time to wait for the next piece, in seconds.
 
     Raises:
         TooLarge: the declared or the actual size is over the limit.

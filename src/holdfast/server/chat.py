@@ -59,7 +59,10 @@ _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 
 
 class Chat:
-    """ASGI app of one API format. It uses ASGI directly, because it must stop a streamed reply when the client disconnects."""
+    """ASGI app that answers chat requests in one API format.
+
+    It uses ASGI directly, because it must stop a streamed reply when the client disconnects.
+    """
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ def _check_responder(settings: RequestSettings, rules: RequestRules, responder: 
 async def _place(
     call: Call, digest: bytes | None, body: Mapping[str, Any], asked: LocatorInput, matching: Matching
 ) -> Placement:
-    """Return the session of a request. A retry gets the session of the earlier attempt; other requests use the session locator."""
+    """Find or create the session of a request. A retry gets the session of the earlier attempt."""
     attempts = RepeatedRequest(call, digest)
     return await attempts.resume() or await attempts.begin(locate_session(call, body, asked, matching))
 
@@ -226,10 +229,12 @@ def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:
 
 
 def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
-    """Return the queue mode that the request asks for; None for the configured mode.
+    """Return the queue mode that the request asks for, or None if the configured mode applies.
+
+    The queue mode says what a request does while another turn of its session runs: wait, fail, or interrupt that turn.
 
     Args:
-        hf: its configured mode is used.
+        hf: the `Holdfast` whose configured mode is used.
         body: fields of the request.
         guest: True if the request is from a participant in another user's session. Such a request may not interrupt a turn. If the
             configured mode is `interrupt`, it waits instead.
@@ -261,7 +266,8 @@ def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], sessio
     """Check the messages of a request.
 
     Raises:
-        InvalidMessage: a user message is empty. No provider accepts it, and from the log it would be sent with every later request.
+        InvalidMessage: a user message is empty. No provider accepts an empty message, and once in the log it would be sent again with every
+            later request.
         InvalidRequest: there are no messages, and the request names no session whose last message could be answered.
     """
     if not messages:
@@ -317,7 +323,7 @@ def check_fields(body: Mapping[str, Any]) -> None:
 
 
 async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, *, keyed: bool) -> bytes:
-    """Return the hash of a request that is stored with its idempotency key.
+    """Return a hash of the request, to be stored with the request's idempotency key.
 
     Args:
         call: the request.

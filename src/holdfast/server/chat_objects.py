@@ -105,7 +105,7 @@ class SavedArtifact(Answer):
 
 
 class ReplyFailure(Answer):
-    """The failure of all models. The reply is then the agent's failure message."""
+    """Error of a request for which all models failed. The reply is then the agent's failure message."""
 
     code: str
     """Error code."""
@@ -125,7 +125,7 @@ class FailedModel(Answer):
 
 
 class OtherUpstream(Answer, kw_only=True):
-    """A failover from one model to another."""
+    """Information about a failover: another model answered, because the first one failed."""
 
     model: str | UnsetType = UNSET
     """Name in the configuration of the model that answered."""
@@ -133,7 +133,7 @@ class OtherUpstream(Answer, kw_only=True):
 
 
 class TurnSummary(Answer, kw_only=True):
-    """Effects of a request on its session."""
+    """Effects of a request on its session: its turn, the new version, and the relation of its messages to the log."""
 
     turn: int
     """Number of the turn in the session, from 0."""
@@ -144,9 +144,9 @@ class TurnSummary(Answer, kw_only=True):
     reconciled: (
         Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"] | UnsetType
     ) = UNSET
-    """Relation of the request's messages to the log."""
+    """Relation of the request's messages to the session's log: for example `continued` if they were added at the end."""
     edited_at: Count | UnsetType = UNSET
-    """Seq of the first message in the log that was replaced or removed."""
+    """Number (`seq`) of the first message in the log that was replaced or removed."""
     interrupted: bool | UnsetType = UNSET
     """In a stream, true if another turn interrupted this reply."""
     working_set: WorkingSetSize | UnsetType = UNSET
@@ -175,12 +175,12 @@ class SessionFields(OpenObject, kw_only=True):
     session_user: NonEmpty | None = None
     """Owner of the session in `session_id`, if the key's user takes part in another user's session."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
-    """Relation of the messages to the log. `delta`: they are new; `transcript`: they are the whole conversation; `auto`: Holdfast
-    compares them with the log."""
+    """Content of `messages`. `delta`: only new messages; `transcript`: the whole conversation; `auto`: Holdfast compares the messages
+    with the session's log to decide."""
     on_disconnect: Literal["cut", "finish"] | None = None
-    """Effect of a client that disconnects early: `cut` the reply, or `finish` it. Default: `gateway.on_disconnect`."""
+    """Action if the client disconnects early: `cut` the reply, or `finish` it. Default: `gateway.on_disconnect`."""
     session_queue: Literal["queue", "reject", "interrupt"] | None = None
-    """Effect of another running turn of the session. `queue`: wait for it; `reject`: fail with 409; `interrupt`: interrupt it."""
+    """Action if another turn of the session is running. `queue`: wait for it; `reject`: fail with 409; `interrupt`: interrupt it."""
     strategy: str | None = None
     """Strategy for this prompt: one of `gateway.allowed_strategies`, or the agent's own."""
     budget: Annotated[int | None, json_schema(minimum=1)] = None
@@ -224,7 +224,7 @@ class ChatRequest(SessionFields, kw_only=True):
 
 
 class AnthropicBlock(OpenObject):
-    """A content block of a request: text, image, document, tool_use, tool_result, thinking or another type."""
+    """A content block in a request message: text, image, document, tool_use, tool_result, thinking or another type."""
 
     type: str
 
@@ -283,11 +283,11 @@ class MessagesRequest(SessionFields, kw_only=True):
 
 
 class TokenCount(Answer):
-    """Token count of a request. It includes nothing from a session."""
+    """Token count of a request. Tokens that a session would add are not included."""
 
     input_tokens: Count
     counted: JsonObject
-    """The token count, `how` it was determined, and the `margin` that is reserved in case it is too low."""
+    """`tokens`: the count; `how`: the counting method; `margin`: the fraction that is reserved in case the count is too low."""
 
 
 # -- replies ---------------------------------------------------------------------
@@ -457,4 +457,4 @@ CHAT_ROUTES: Final = (
         errors=(AnthropicError,),
     ),
 )
-"""Routes that return a model's reply. An ASGI app of its own serves each route."""
+"""Routes that return a model's reply. Each of these routes has its own ASGI app."""

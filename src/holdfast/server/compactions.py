@@ -26,16 +26,16 @@ _KEYS: Final = STRATEGIES["summary_buffer"].keys
 
 
 class CompactionRequest(Request, kw_only=True):
-    """Options of one compaction. Options that are not set are those of the session's agent."""
+    """Options for summarizing the older messages of a session once. The defaults are the options of the session's agent."""
 
     preview: bool | None = None
     """True: return the result without storing it."""
     wait: bool | None = None
     """False: return at once, and compact in the background."""
     agent: str | None = None
-    """Agent whose view of the session is compacted."""
+    """Agent whose prompts will contain the summary."""
     model: str | None = None
-    """Model whose view of the session is compacted."""
+    """Model whose prompts will contain the summary."""
     strategy: Annotated[Any, json_schema(type=["string", "null"], enum=["summary_buffer", None])] = None
     budget: Annotated[Any, describe_key(_KEYS["budget"])] = None
     threshold: Annotated[Any, describe_key(_KEYS["threshold"])] = None
@@ -60,7 +60,7 @@ class CompactionObject(Answer, kw_only=True):
     session_id: Id
     status: Literal["live", "superseded", "dropped", "dead", "failed", "preview"]
     """`live`: the summary is in use; `superseded`: a later summary includes it; `dropped`: it was dropped by request; `dead`: a message of
-    its range was retired or erased; `failed`: the attempt failed; `preview`: it is not stored."""
+    its range was erased, or replaced by an edit; `failed`: the attempt failed; `preview`: it is not stored."""
     kind: CompactionKind
     first: Count
     """Seq of the first message of the range."""
@@ -76,9 +76,10 @@ class CompactionObject(Answer, kw_only=True):
     """Model that wrote the summary."""
     created_at: Time
     lost_identifiers: list[str]
-    """Identifiers of the summarized text that are neither in the summary nor in the remaining messages; at most the first 50."""
+    """Identifiers, such as names and numbers of things, that the prompt lost: they were in the summarized text, but are neither in the
+    summary nor in the remaining messages. At most the first 50."""
     lost: Count
-    """Total number of these identifiers."""
+    """Total number of identifiers that the prompt lost."""
     error: str | None
     """Error message of a failed attempt."""
     usage: CompactionUsage
@@ -94,7 +95,7 @@ class PendingCompaction(Answer, kw_only=True):
 
 
 class DroppedCompaction(CompactionObject, kw_only=True):
-    """A dropped compaction."""
+    """Result of dropping a compaction."""
 
     deleted: Literal[True] = True
 
@@ -109,7 +110,7 @@ class CompactionList(Page[CompactionObject, Count]):
 async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> CompactionObject | PendingCompaction:
     """Summarize the older part of a session now, even if no summary is due.
 
-    The compaction applies to the view of `agent` and `model`. `preview` returns the result without storing it. If `wait` is false, the
+    The summary is used in prompts for `agent` and `model`. `preview` returns the result without storing it. If `wait` is false, the
     response has the status `pending`, and the result appears in the list later. All other fields are options of the strategy
     `summary_buffer` for this compaction.
 

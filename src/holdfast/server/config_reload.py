@@ -31,7 +31,8 @@ from holdfast.server.streaming import ReplyStreams
 from holdfast.settings import Settings, get_fields
 
 SAFE: Final = ("agents", "context", "llms", "telemetry")
-"""Sections that can change at run time, because they only define agents and models. The index and consolidation keep theirs."""
+"""Sections that can change at run time, because they only define agents and models. The index and consolidation keep the models with
+which they started."""
 SAFE_GATEWAY: Final = (
     *(
         "allowed_strategies",
@@ -68,7 +69,7 @@ _log = logging.getLogger("holdfast.config")
 
 
 class RuntimeSettings(NamedTuple):
-    """Settings of a running server that can change at run time."""
+    """Settings that each request reads, and that a reload of the configuration can change."""
 
     intake: BodyLimits
     relays: ReplyStreams
@@ -168,7 +169,7 @@ class ConfigReloader:
 
 
 def merge_configs(old: Config, new: Config) -> Config:
-    """Return a copy of `old` with those parts of `new` that can change at run time."""
+    """Return the configuration `old`, with the parts that can change at run time taken from `new`."""
     safe = {name: getattr(new, name) for name in (*SAFE, *_FROM_ENVIRONMENT, "source", "lines", "spelt", "origins")}
     gateway = msgspec.structs.replace(old.gateway, **{name: getattr(new.gateway, name) for name in SAFE_GATEWAY})
     return msgspec.structs.replace(old, gateway=gateway, **safe)
@@ -207,7 +208,7 @@ def _compare_entries(before: dict[str, Any], after: dict[str, Any], path: str) -
 
 
 def _list_other_differences(one: Config, other: Config) -> Iterator[str]:
-    """Yield the changed keys that need a restart, except those of the server's address and store.
+    """Yield the changed keys that need a restart, except the keys for the server's address and store.
 
     Flags of the command line may override address and store; see `_list_place_differences`.
     """
@@ -216,7 +217,7 @@ def _list_other_differences(one: Config, other: Config) -> Iterator[str]:
 
 
 def _list_place_differences(old: ServerSettings, new: ServerSettings) -> Iterator[str]:
-    """Yield the changed keys of the server's address and store, whether they come from flags, the environment or the file."""
+    """Yield the changed keys for the server's address and store, whether the values come from flags, the environment or the file."""
     yield from ["gateway.host"] * (old.host != new.host)
     yield from ["gateway.port"] * (old.port != new.port)
     yield from ["store"] * (old.store != new.store)

@@ -84,9 +84,9 @@ _KEYS: Final = {name: key for strategy in STRATEGIES.values() for name, key in s
 
 
 class ContextFields(Request, kw_only=True):
-    """Options of a prompt. The default is the session's agent with its strategy and options.
+    """Options of the prompt to build. Options that are not set come from the session's agent.
 
-    If `strategy` is set, its options have their own defaults.
+    If `strategy` is set, the options of the strategy have their own defaults instead.
     """
 
     strategy: Strategy = None
@@ -106,8 +106,8 @@ class ContextFields(Request, kw_only=True):
     details: bool | None = None
     """True: include `decisions` and `sources`."""
     save: bool | None = None
-    """True: you send this prompt to a model. The next prompt then continues from it: its beginning stays the same until messages are
-    evicted. Needs a key that may write."""
+    """True if you send this prompt to a model. The next prompt then continues from this one: its beginning stays the same until old
+    messages have to be left out. Needs a key that may write."""
     touch: bool | None = None
     """True, the default: count this request as use of the session, which delays its expiry. A request with `at_turn` or `explain` never
     counts."""
@@ -128,7 +128,7 @@ class CountedTokens(Answer):
     """Token count of a prompt, with its method and margin."""
 
     tokens: Count
-    """Number of tokens by the provider's count, or the best estimate of it."""
+    """Number of tokens according to the provider, or the best estimate of that number."""
     how: CountMethod
     margin: float
     """Fraction of the tokens that is reserved in case the count is too low."""
@@ -143,7 +143,7 @@ class AnthropicMessage(Answer):
 
 
 class GeminiContent(Answer):
-    """A message in Gemini's format, which calls it a content."""
+    """A message in Gemini's format, in which messages are called contents."""
 
     role: Literal["user", "model"]
     parts: list[JsonObject]
@@ -151,7 +151,7 @@ class GeminiContent(Answer):
 
 
 class Decision(Answer, rename={"first": "from", "last": "to"}):
-    """A range of log entries with the same decision."""
+    """The prompt's decision on a range of log entries, such as `kept` or `evicted`, and the reason."""
 
     first: Count
     """Seq of the first entry."""
@@ -172,11 +172,11 @@ class PromptSource(Answer):
     seqs: list[Count]
     """`seq` of the entries, in order. For `facts`, `summary` and `digest`: the range of entries that the message replaces."""
     verbatim: bool
-    """True if the message is exactly that of the entry."""
+    """True if the message is an exact copy of the entry's message."""
 
 
 class Overhead(Answer):
-    """Tokens of the parts of a prompt that are not messages of the conversation."""
+    """Tokens of the prompt that are not part of the conversation."""
 
     system: Count
     """Tokens of the system prompt."""
@@ -196,7 +196,7 @@ class Recalled(Answer, kw_only=True):
     tokens: Count | UnsetType = UNSET
     """Tokens of the recalled block."""
     missed: list[str] | UnsetType = UNSET
-    """Reasons why something was not searched, or not recalled."""
+    """Reasons why some messages or memories were not searched, or not recalled."""
 
 
 class Build(Answer, kw_only=True):
@@ -207,14 +207,14 @@ class Build(Answer, kw_only=True):
     policy: Annotated[JsonObject, DEPRECATED]
     """Old name of `strategy`, from 0.1. It will be removed in 0.3."""
     budget: JsonObject
-    """Token budget: the division of the model's context window, the tokens for the conversation, the tokens used, and how they were
+    """Token budget: how the model's context window is divided, the tokens for the conversation, the tokens used, and how they were
     counted."""
     overhead: Overhead
     recalled: Recalled | UnsetType = UNSET
     not_sent: str | UnsetType = UNSET
     """With `at_turn`, if no prompt of the turn could be rebuilt: the reason. The messages are what the settings would give."""
     frontier: Count
-    """Seq of the first entry that is sent because it is recent."""
+    """Number (`seq`) of the first entry that is sent because it is recent. Older entries can be left out or summarized."""
     compactions: list[JsonObject]
     """`kind`, `from`, `to`, `tokens` and `source_tokens` of each compaction."""
     prefix: JsonObject
@@ -250,7 +250,7 @@ class Context(Answer, kw_only=True):
     budget: Count
     """Maximum of `conversation_tokens`."""
     provider_count: Annotated[JsonObject, same_as(CountedTokens)]
-    """Tokens of the whole prompt by the provider's count, or the best estimate of it."""
+    """Tokens of the whole prompt according to the provider, or the best estimate of that number."""
     tokens: Annotated[Count, DEPRECATED]
     """Old name of `conversation_tokens`, from 0.1. It will be removed in 0.3."""
     counted: Annotated[JsonObject, same_as(CountedTokens), DEPRECATED]
@@ -296,7 +296,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
 
 
 def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> PreviewRequest:
-    """Convert a request for a prompt to a `PreviewRequest`. Raise `InvalidRequest` if an option is not valid."""
+    """Convert the body of a request to a `PreviewRequest`. Raise `InvalidRequest` if an option is not valid."""
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
     return PreviewRequest(
         responder=handle.responder,
@@ -382,7 +382,7 @@ class FactsQuery(SessionQuery, kw_only=True):
 
 
 class FactList(Page[FactObject, NonEmpty]):
-    """A page of facts."""
+    """The facts that the user stated in a session, and the session's version."""
 
     version: Count
     """Version of the session."""

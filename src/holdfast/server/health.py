@@ -66,7 +66,7 @@ class AnthropicModel(Answer, kw_only=True):
     display_name: str
     """`agent NAME: DESCRIPTION` for an agent; for a model, its name at the upstream."""
     created_at: Annotated[str, json_schema(format="date-time")]
-    """A fixed date, because the real date is unknown."""
+    """Always the same date, because the real date is unknown."""
     lifecycle: Literal["active"]
 
 
@@ -103,12 +103,10 @@ async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
 
 
 def _convert_agent(agent: Agent) -> Model:
-    """Return the item for an agent in the list of models."""
     return Model(id=agent.name, owned_by="holdfast-agent", description=agent.description or UNSET)
 
 
 def _list_for_anthropic(roster: Roster, query: ModelsQuery) -> JsonObject:
-    """Return a page of the list of agents and models in Anthropic's format."""
     agents = [
         (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
         for name, agent in roster.agents.items()

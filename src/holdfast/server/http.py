@@ -104,7 +104,7 @@ class Call:
 
         Args:
             param: name of the path parameter.
-            named: beginning of the error message, such as `seq must be a number`.
+            named: text at the beginning of the error message, such as `seq must be a number`.
         """
         given = self.path[param]
         if not re.fullmatch(r"[0-9]{1,18}", given):
@@ -188,9 +188,9 @@ class Call:
         return DEFAULT_USER if owner is None else owner
 
     def get_user(self, named: str | None) -> str | None:
-        """Return the user of a turn, or None if it is unknown.
+        """Return the user of a turn, or None if the user is unknown.
 
-        This is the key's user, or else the user derived from the upstream key, or else the user that the request names.
+        The sources, in this order, are the key's user, the user derived from the upstream key, and the user that the request names.
 
         Args:
             named: user that the request names, or None.
@@ -203,7 +203,7 @@ class Call:
 
     @property
     def handed(self) -> Mapping[str, str]:
-        """Headers to send with the model call. Raises `Refused` if the caller has to send an upstream key and did not."""
+        """Headers to send with the model call. Raises `Refused` if the caller has to send a key for the upstream and did not."""
         if self.caller.upstream is not None:
             return ForwardedHeaders(authorization=f"Bearer {self.caller.upstream}")
         if self.caller.passthrough:
@@ -215,8 +215,8 @@ class Call:
     async def get_session(self, *, shared: bool = False) -> Session:
         """Return the session with the id in the path.
 
-        It is the session of the key's user, or of the user in the query parameter `user_id`. Without either, it is the session of the
-        user `default`, or else the only session with this id.
+        The session belongs to the key's user, or to the user in the query parameter `user_id`. If neither is given, return the session of
+        the user `default` with this id, or else the only session with this id.
 
         Args:
             shared: True to allow the session of another user in which the key's user takes part.
@@ -276,13 +276,14 @@ async def get_session_by_id(hf: Holdfast, session_id: str, user_id: str | None) 
 async def mask_secrets(
     hf: Holdfast, body: dict[str, Any], messages: Sequence[Message], *, hashed: bool
 ) -> dict[str, Any]:
-    """Return `body` with masked secrets in its messages, so that it can be hashed.
+    """Return `body` with the secrets in its messages masked, so that the result can be hashed.
 
     Args:
         hf: provides the secret guard.
         body: body of a request.
         messages: the parsed messages of the body.
-        hashed: False if the caller does not hash the result. Then messages are only checked for secrets that are blocked.
+        hashed: False if the caller does not hash the result. Nothing is masked then: messages are only checked for secrets that are
+            blocked.
 
     Raises:
         SecretBlocked: a message contains a secret, and the guard blocks it.

@@ -1,4 +1,4 @@
-"""Verify JSON Web Tokens of another issuer with the issuer's public keys.
+"""Verify JSON Web Tokens (JWT) that another server issued, with the issuer's public keys.
 
 PyJWT is imported only if tokens are configured. The public keys come from the configured address or file, never from an address in a
 token. If a token is rejected, the reason is logged, but not returned to the client.
@@ -176,7 +176,7 @@ def _check_claim(claims: Mapping[str, Any], name: str) -> str:
 
 
 class _Keys:
-    """The issuer's key set. It is fetched when it is needed."""
+    """The issuer's key set, which is fetched when a key is needed."""
 
     def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], int]) -> None:
         self._fetch = fetch

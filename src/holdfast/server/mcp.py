@@ -36,7 +36,7 @@ _SERVER_ERROR: Final = -32_000
 """JSON-RPC's code for errors that a server defines."""
 _OBJECT: Final[Schema] = {"type": "object", "additionalProperties": True}
 _MESSAGE: Final[Schema] = {"schema": _OBJECT}
-"""A JSON-RPC message. The Model Context Protocol describes its fields."""
+"""A JSON-RPC message. The Model Context Protocol describes the fields."""
 
 
 class McpQuery(Request, kw_only=True):
@@ -53,7 +53,7 @@ class McpErrorDetails(Answer, kw_only=True):
     """Code of JSON-RPC or the Model Context Protocol; -32000 for errors of this server."""
     message: str
     data: Annotated[Any, json_schema(anyOf=[_OBJECT, {"type": "string"}, {"type": "null"}])] = UNSET
-    """For errors of this server: `code` and `param` of its other routes."""
+    """For errors of this server: `code` and `param`, as in errors of the other routes."""
 
 
 class McpError(Answer, kw_only=True):
@@ -78,7 +78,8 @@ class McpError(Answer, kw_only=True):
 async def answer_mcp(call: Call, query: McpQuery) -> Reply:
     """Answer a message of the Model Context Protocol (streamable HTTP, without sessions).
 
-    A key with the role `read` can use the tools that read; `remember`, `forget` and `append_note` need the role `write`. Needs the extra `mcp`.
+    A key with the role `read` can use the tools that read; `remember`, `forget` and `append_note` need the role `write`. Needs the extra
+    `mcp`.
     """
     await run_in_thread(_load_protocol, long="holdfast.mcp_server.protocol" not in sys.modules)
     from holdfast.mcp_server.protocol import McpService
@@ -94,7 +95,7 @@ async def answer_mcp(call: Call, query: McpQuery) -> Reply:
 
 
 def _load_protocol() -> None:
-    """Import the SDK, which takes tenths of a second. Raise `Refused` if it is not installed."""
+    """Import the MCP SDK, which takes tenths of a second. Raise `Refused` if it is not installed."""
     try:
         import holdfast.mcp_server.protocol  # noqa: F401
     except ImportError as exc:
@@ -154,7 +155,7 @@ async def _exchange(server: Server[Any], call: Call, body: bytes) -> Reply:
 
 
 class _Response:
-    """The two ends of one exchange with the SDK's transport: the request's body, and the response."""
+    """Passes a request's body to the SDK's transport, and collects the response."""
 
     def __init__(self, body: bytes) -> None:
         self.body = b""
@@ -185,7 +186,7 @@ class _Response:
         raise AssertionError
 
     async def send(self, message: Message) -> None:
-        """Keep a part of the response."""
+        """Store a part of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             found = {name.decode("latin-1"): value.decode("latin-1") for name, value in message.get("headers", ())}

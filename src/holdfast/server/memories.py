@@ -67,7 +67,7 @@ class MemoriesQuery(Request, kw_only=True):
     agent: Id | None = None
     """Name of an agent. With `q`: also search the agent's own memories. Without `q`: list only memories that this agent remembered."""
     scope: MemoryScope | None = None
-    """Only memories of this owner: the user, the agent, or the app."""
+    """Only memories of this kind of owner: the user, the agent, or the app."""
     type: MemoryType | None = None
     """Only memories of this type."""
     tag: str | None = None
@@ -197,7 +197,8 @@ class NewMemory(Request, kw_only=True):
         None
     )
     supersedes: list[MemoryId] | None = None
-    """Ids of memories of the same owner that the new memory replaces. They stay active if it is held for review, or is less trusted."""
+    """Ids of memories of the same owner that the new memory replaces. The old memories stay active if the new one is held for review or is
+    less trusted."""
 
 
 class MemoryChanges(Request, kw_only=True):
@@ -349,7 +350,7 @@ async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
 
 
 def _limit_origin(call: Call, stated: Any) -> Any:
-    """Return the origin to record for a new memory.
+    """Return the origin (who stated the fact) to record for a new memory.
 
     Callers with an admin key, or with a key of a user, may state any origin. Other keys belong to programs, which are trusted like the
     assistant. For them the result is the stated origin or `assistant`, whichever is trusted less.
@@ -440,7 +441,7 @@ def _show(call: Call, made: Remembered) -> RememberedMemory:
 # -- consolidation ---------------------------------------------------------------
 
 _MODEL_FIELDS: Final = ("status", "code", "memories", "prompt_tokens", "completion_tokens")
-"""Fields in the report about a model call that clients get."""
+"""Fields about the model call that the response to a client contains."""
 
 
 class ConsolidationCandidate(Answer):
@@ -451,10 +452,10 @@ class ConsolidationCandidate(Answer):
     """Content of the memory; null if it was forgotten."""
     verdict: Verdict
     """`promoted`: it is promoted now; `already`: it was promoted before; `held`: it is held for review because of its origin; `over`: it is
-    good enough, but too many others are better; `gated`: it does not meet the conditions."""
+    good enough, but too many others are better; `gated`: it does not meet the requirements."""
     score: Share
     gates: list[str]
-    """Reasons why the memory is not promoted, such as a condition with its actual and its required value."""
+    """Reasons why the memory is not promoted, such as a requirement with the actual and the required value."""
     recalls: Count
     """Number of recalls that count."""
     queries: Count
@@ -477,7 +478,7 @@ class ConsolidationTheme(Answer):
     size: Count
     """Number of memories."""
     recalls: Count
-    """Number of recalls of these memories."""
+    """Number of recalls, added up over the memories."""
 
 
 class ConsolidationProposal(Answer):
@@ -608,7 +609,6 @@ async def diary(call: Call, query: DiaryQuery) -> Diary:
 
 
 def _show_sweep(report: JsonObject) -> JsonObject:
-    """Return the fields of a consolidation report that the JSON response has."""
     owner = Owner(report["owner"]["kind"], report["owner"]["id"])
     return {
         "scope": owner.kind,

@@ -46,7 +46,7 @@ class MessagesQuery(SeqPageQuery, kw_only=True):
     """Query parameters of the list of messages."""
 
     retired: bool = False
-    """True: include retired entries, which an edit or a rewind replaced."""
+    """True: include retired entries: those that an edit, an interruption or a rewind took out of the conversation."""
 
 
 class EntryList(Page[EntryJson, int]):
@@ -69,13 +69,14 @@ class NewMessages(Request, kw_only=True):
     messages: _Messages = None
     contents: _Messages = None
     retire_from: Count | None = None
-    """First take the messages from this seq on off the live path. `messages` may then be empty."""
+    """Before the write, take the message with this seq and all later ones out of the conversation. They stay in the log. `messages` may
+    then be empty."""
     changes: Annotated[list[StateOperation] | None, _OPERATIONS] = None
     """Operations on keys of the session's state, as in `POST …/state`. `messages` may then be empty."""
     usage: JsonObject | None = None
     """Usage that the provider reported for the model call of a reply, in Chat Completions format. It is added to the session's usage."""
     expect_log: str | None = None
-    """`log_marker` that the session must have; otherwise the status is 412."""
+    """`log_marker` that the session must have, so that nobody has written to the log since you read it; otherwise the status is 412."""
     return_session: bool = False
     """True: include `session` in the response."""
 
@@ -90,7 +91,7 @@ class AppendedMessages(EntryList, kw_only=True):
     replayed: bool
     """True if the request repeats an earlier one with the same `Idempotency-Key`. Nothing was written then."""
     written_version: Count
-    """Version of the session after the write; of a repeated request, after the first one."""
+    """Version of the session after the write. For a repeated request: after the first request."""
     session: SessionObject | UnsetType = UNSET
     """With `return_session`: the session without its log."""
 
@@ -185,7 +186,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
 
 
 def _make_call_record(call: Call, session: Session, usage: JsonObject) -> ModelCall:
-    """Return the record of a model call that the client made. The prompt is not known."""
+    """Return the record of a model call that the client made. The record has no prompt, because the prompt is unknown."""
     tokens = read_usage(usage)
     return ModelCall(
         model=call.hf.find_responder(session).llm.model,
@@ -202,7 +203,7 @@ def _find_messages(body: NewMessages) -> tuple[Any, str]:
 
 
 def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Message], list[dict[str, Any]]]:
-    """Return the messages of a body, and for each message Holdfast's own fields.
+    """Return the messages in a request body, and for each message the fields that Holdfast adds, such as `pinned`.
 
     Args:
         given: list of messages in the body.

@@ -23,7 +23,7 @@ class Metrics:
     """Prometheus metrics of one server. They have their own registry, so that two servers in one process have separate metrics.
 
     Args:
-        hf: its counters are read each time the metrics are requested.
+        hf: the `Holdfast` whose counters are read each time the metrics are requested.
         relays: counters of replies.
     """
 

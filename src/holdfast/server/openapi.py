@@ -150,7 +150,7 @@ def _describe_content(given: Any) -> Schema:
 
 
 def _make_either(kinds: Any) -> Schema:
-    """Return the schema of a struct. For a tuple of structs, return a schema that allows any of them."""
+    """Return the schema of a struct, or for a tuple of structs a schema that allows any of them."""
     return {"anyOf": [make_ref(kind) for kind in kinds]} if isinstance(kinds, tuple) else make_ref(kinds)
 
 

@@ -33,7 +33,7 @@ ROLES: Final[Mapping[Need, Role]] = {
 """Role that each permission requires. `public` requires none. Some permissions have more conditions; see `Need`."""
 
 REST: Final = "/{path:path}"
-"""Path pattern of the routes that answer requests to unknown paths."""
+"""Path pattern that matches every path, for the routes that answer requests to unknown paths."""
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
@@ -64,7 +64,7 @@ def permit(scope: Scope, needed: Need) -> None:
 def check_shared(principal: Principal) -> None:
     """Raise `Refused` if the key belongs to one user and is not an admin key.
 
-    It protects data that belongs to all users: the app's state, and memories of agents or the app.
+    This check protects data that belongs to all users: the app's state, and memories of agents or the app.
     """
     if principal.user_id is not None and not principal.has_role("admin"):
         message = (
@@ -75,7 +75,7 @@ def check_shared(principal: Principal) -> None:
 
 
 def check_app(principal: Principal, keys: Iterable[str]) -> None:
-    """Raise `Refused` if `keys` contains an `app:` key of the state, and the caller may not write those."""
+    """Raise `Refused` if `keys` contains an `app:` key of the state and the caller may not write such keys."""
     if any(get_scope(key) == "app" for key in keys):
         check_shared(principal)
 

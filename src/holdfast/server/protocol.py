@@ -26,7 +26,7 @@ HEAD_SECONDS: Final = 30.0
 
 
 class _Refused(Exception):
-    """Stops the parser. uvicorn handles it as it handles an invalid request."""
+    """Raised to stop the parser. uvicorn handles this exception like an invalid request."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -181,7 +181,7 @@ class Protocol(HttpToolsProtocol):
         self._measure(again=bool(self.transport.get_write_buffer_size()))
 
     def _measure(self, *, again: bool = True) -> None:
-        """Restart the timer that checks whether the client reads. If `again` is False, only stop it."""
+        """Restart the timer that checks whether the client reads. If `again` is False, only stop the timer."""
         if self._patience is not None:
             self._patience.cancel()
         self._unread = self.transport.get_write_buffer_size() if again else 0
@@ -262,7 +262,7 @@ _LOOP_BYTES: Final = 16 * 1024
 
 
 class WriteBuffer:
-    """Wraps the transport of a connection and buffers what is written. Other methods are those of the transport.
+    """Wraps the transport of a connection and buffers the data that is written. Other methods are passed to the transport.
 
     Args:
         transport: transport of the connection. The protocol must call this object's `pause_writing` and `resume_writing` when the
@@ -284,7 +284,7 @@ class WriteBuffer:
 
     @property
     def as_transport(self) -> asyncio.Transport:
-        """This object, with the type of a transport."""
+        """Return this object, typed as a transport."""
         return cast("asyncio.Transport", self)
 
     def get_write_buffer_size(self) -> int:
@@ -309,7 +309,7 @@ class WriteBuffer:
         self._transport.close()
 
     def lose(self) -> None:
-        """Drop the buffered data, and everything that is written later. Called when the client has disconnected."""
+        """Drop the buffered data, and ignore everything that is written later. Called when the client has disconnected."""
         self._lost, self._waiting = True, bytearray()
 
     def pause_writing(self) -> None:

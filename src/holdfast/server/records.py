@@ -1,4 +1,7 @@
-"""REST API for records of a session, a user or the tenant. The path says who owns them."""
+"""REST API for records: values that an application stores under a namespace and a key.
+
+A session, a user or the tenant owns each record. The path says which.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ class ListQuery(Request, kw_only=True):
     """Query parameters of a list of records."""
 
     namespace: Space | None = None
-    """Namespace of the records; only with `nested` it may be left out."""
+    """Namespace of the records. It may be left out only with `nested`."""
     prefix: NonEmpty | None = None
     """Only keys that begin with this text; not together with `nested`."""
     nested: bool = False
@@ -68,7 +71,7 @@ class NamespacesQuery(Request, kw_only=True):
     namespace: Space | None = None
     """Only this namespace and those below it."""
     depth: Annotated[int | None, json_schema(minimum=1, maximum=limits.NAMESPACE_LABELS)] = None
-    """Cut namespaces to this number of labels, and list each result once."""
+    """Shorten namespaces to their first labels, at most this many, and list each shortened namespace once."""
     limit: PageLimit = 20
     after: Space | None = None
     """`last_id` of the previous page, after which this page begins."""
@@ -142,7 +145,7 @@ class DeleteRecordChange(Request, tag_field="op", tag="delete", kw_only=True):
 
 
 class RecordChanges(Request):
-    """Changes of records of one owner. All of them take effect, or none."""
+    """Changes to records of one owner. Either all of them take effect, or none."""
 
     changes: Annotated[
         list[PutRecordChange | DeleteRecordChange],
@@ -183,7 +186,7 @@ class RecordWritten(Answer, kw_only=True):
 
 
 class RecordsChanged(Answer, kw_only=True):
-    """Result of changes of records."""
+    """Result of changing records: the new version, and which of the records existed before."""
 
     object: Literal["record.change"] = "record.change"
     version: Count
@@ -319,7 +322,7 @@ async def list_records(call: Call, query: ListQuery) -> RecordList:
 @routes.add("GET", f"{_USER}/namespaces", "read", error_statuses=_OF_USER)
 @routes.add("GET", f"{_TENANT}/namespaces", "shared", error_statuses=STORE)
 async def list_namespaces(call: Call, query: NamespacesQuery) -> NamespaceList:
-    """List the namespaces that have records of a session, a user or the tenant."""
+    """List the namespaces in which a session, a user or the tenant has records."""
     records = await _get_records(call, query.namespace)
     after = None if query.after is None else parse_path(query.after)
     more = min(query.limit + 1, limits.PAGE)
@@ -388,7 +391,7 @@ def _to_seconds(ttl: int | None) -> float | None:
 
 
 def _read_expected(call: Call) -> int | None:
-    """Return the version that the record must have, from `If-Match` and `If-None-Match`; `MISSING` for `*` in the latter.
+    """Return the version that the record must have, from `If-Match`. Return `MISSING` for `If-None-Match: *`, and None for any version.
 
     Raises:
         InvalidRequest: a header is not valid, or both are given.

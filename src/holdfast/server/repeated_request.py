@@ -19,7 +19,7 @@ from holdfast.turns.placement import Placement
 RETRY_COUNT: Final = "x-stainless-retry-count"
 """Header in which the official SDKs of OpenAI and Anthropic count the retries of a request."""
 _LONG: Final = 1_000_000
-"""Size in bytes. For larger bodies, the digest is computed in a thread."""
+"""Size in bytes above which the digest of a body is computed in a thread."""
 
 
 async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *, identified: bool) -> bytes | None:
@@ -49,7 +49,7 @@ def _compute_digest(what: Any) -> bytes:
 
 
 class RepeatedRequest:
-    """A request that may repeat an earlier attempt.
+    """Finds the session of the earlier attempt that a request may repeat, and records the first attempt.
 
     Args:
         call: the request.
@@ -61,7 +61,7 @@ class RepeatedRequest:
         self._digest = digest
 
     async def resume(self) -> Placement | None:
-        """Return the placement in the session of the attempt that this request repeats. Return None if it repeats none."""
+        """Return the session of the earlier attempt that this request repeats, as a `Placement`, or None if the request repeats none."""
         if self._digest is None or not self._is_repeated():
             return None
         attempt = self._call.hf.engine.retries.resume(self._digest)
@@ -84,10 +84,10 @@ class RepeatedRequest:
         return session if session.identity == attempt.identity else None
 
     async def begin(self, placing: Awaitable[Placement]) -> Placement:
-        """Record the first attempt of a request, and its session.
+        """Find the session of a first attempt, and record both, so that a retry finds the same session.
 
         Args:
-            placing: finds the session.
+            placing: awaitable that finds the session.
 
         Returns:
             The result of `placing`.

@@ -40,7 +40,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def respond(reply: Reply) -> Response:
-    """Convert a `Reply` to a Starlette response. Data is encoded as JSON; bytes and chunks are sent unchanged; None is an empty body."""
+    """Convert a `Reply` to a Starlette response. Bytes and chunks are sent unchanged, None as an empty body, and other data as JSON."""
     headers = dict(reply.headers)
     if reply.body is None:
         return Response(status_code=reply.status, headers=headers)
@@ -52,7 +52,10 @@ def respond(reply: Reply) -> Response:
 
 
 async def encode_large(reply: Reply) -> Reply:
-    """Return a reply with its body encoded as JSON, in a thread. If the body is not large, return the reply unchanged."""
+    """Encode a large body as JSON in a thread, and return the reply with the encoded body.
+
+    A reply with a small body is returned unchanged.
+    """
     body = reply.body
     named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
     if not isinstance(named, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in named.values()):
@@ -80,7 +83,7 @@ def make_error_body(message: str, *, kind: str, code: str | None = None, param: 
 
 
 def make_failure_reply(exc: Exception, guard: Guard | None = None) -> Reply:
-    """Return the error response for an exception, with masked secrets.
+    """Return the error response for an exception. Secrets in the message are masked.
 
     An unexpected exception is logged with its traceback. The client gets no details about it.
     """
@@ -125,8 +128,8 @@ _TOO_MANY = 429
 def _convert_model_failure(exc: errors.ModelError) -> Reply:
     """Return the error response for a failed model call.
 
-    If the caller can fix the request, the response has the upstream's status and message. Otherwise the status is 429, 503 or 504 if the
-    upstream's is, and else 502.
+    If the caller can fix the request, the response has the upstream's status and message. Otherwise an upstream status of 429, 503 or 504
+    is kept, and any other becomes 502.
     """
     details = exc.body.get("error", exc.body) if exc.body else {}
     param = details.get("param") if isinstance(details, dict) else None

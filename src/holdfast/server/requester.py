@@ -1,4 +1,7 @@
-"""Read user, session and mode of a chat request from its key, body and headers. This is done once; later code reads no headers."""
+"""Read the user, the session and the session mode of a chat request from its key, body and headers.
+
+The headers are read only here, once per request.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +46,17 @@ class RequestRules:
     session_mode: Mode = "auto"
     """Session mode of requests for which neither the request, its key nor the agent specifies one."""
     pass_fields: tuple[str, ...] = ()
-    """Unknown fields that are passed to the provider without a warning."""
+    """Names of fields unknown to Holdfast that are passed to the provider without a warning."""
     allowed_strategies: tuple[str, ...] = FREE_STRATEGIES
     """Strategies that a request may name."""
 
     @classmethod
     def from_gateway(cls, gateway: Gateway) -> Self:
-        """Return the rules in a configuration."""
+        """Return the rules that the section `gateway` of a configuration sets."""
         return cls(**{name: getattr(gateway, name) for name in cls.__slots__})
 
     def update(self, gateway: Gateway) -> None:
-        """Replace the rules by those in a reloaded configuration."""
+        """Replace the rules with the ones in a reloaded configuration."""
         for name in self.__slots__:
             setattr(self, name, getattr(gateway, name))
 
@@ -74,7 +77,7 @@ class Requester(NamedTuple):
 
 
 def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect = "openai") -> Requester:
-    """Return the user of a request: the user of the key or token, or else the user in the body, or else the user in a header.
+    """Return the user of a request. The sources, in this order, are the key or token, the body, and the headers.
 
     Args:
         call: the request.
@@ -84,7 +87,7 @@ def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules,
 
     Raises:
         InvalidRequest: two sources name different users, or a required user is missing.
-        UserNotFound: `user_id` is not the key's user.
+        UserNotFound: the key belongs to a user, and `user_id` names another one.
     """
     own, named = call.get_user(None), _list_users(call, body, rules, api)
     if "user_id" in named:
@@ -132,7 +135,7 @@ def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: D
 
 
 def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
-    """Return the session mode that the request specifies, or else its key, or else None.
+    """Return the session mode that the request specifies, or else the mode of its key, or None if neither specifies one.
 
     Raises:
         InvalidRequest: body and header specify different modes, or the header is not a mode.
@@ -282,7 +285,7 @@ def make_field_warnings(
         names: names of the unknown fields.
         api: API format of the request.
         upstream: API format of the model. Unknown fields of Anthropic's format are not sent to models with another format.
-        names_session: the request names a session. If it does not, a field such as `conversation_id` is probably meant to.
+        names_session: True if the request names a session. If False, a field such as `conversation_id` is probably meant to name one.
     """
     done = (
         "was not sent to the model, which has another API format"

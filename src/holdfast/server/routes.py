@@ -5,8 +5,8 @@
     @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409))
     async def create(call: Call, body: NewSessionObject) -> SessionObject: ...
 
-The handler's annotations give the types of a route. The annotation of `query` is the type of the query parameters. The annotation of `body` is
-the type of the body. The return annotation is the type of the response. `holdfast.server.openapi` describes the routes.
+The handler's annotations give the types of a route. The annotation of `query` is the type of the query parameters. The annotation of `body`
+is the type of the body. The return annotation is the type of the response. `holdfast.server.openapi` describes the routes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Route:
     """Type of the response: a struct, a tuple of possible structs, or a mapping from media types to structs or OpenAPI schemas."""
     status: int = 200
     error_statuses: tuple[int, ...] = ()
-    """Error statuses of this route, in addition to those of every route."""
+    """Error statuses of this route, in addition to the statuses that every route can return."""
     request_headers: tuple[Schema, ...] = ()
     """Descriptions of the request headers."""
     response_headers: Schema = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Route:
     errors: tuple[Any, ...] = ()
     """Structs of the route's errors; empty: errors have OpenAI's format."""
     others: Mapping[int, str] = field(default_factory=dict)
-    """Descriptions of other successful statuses. Responses with 200 and 206 have a body of the type `answer`; others have none."""
+    """Descriptions of other successful statuses. Of these, 200 and 206 have a body of the type `answer`; the others have no body."""
     lenient: bool = False
     """True: ignore unknown query parameters."""
 
@@ -218,7 +218,7 @@ def _parse_fraction(name: str, text: str, schema: Schema) -> float:
 
 
 def read_body(body: dict[str, Any], kind: type[S]) -> S:
-    """Convert a body to a struct. Raise `InvalidRequest`, which names the field, if it is not valid."""
+    """Convert a body to a struct. If a field is not valid, raise an `InvalidRequest` that names the field."""
     if kind.__struct_config__.forbid_unknown_fields:
         refuse_unknown(body, kind.__struct_encode_fields__, "field")
     try:
@@ -266,7 +266,8 @@ class SessionQuery(Request):
     """Query parameters of a route for one session."""
 
     user_id: NonEmpty | None = None
-    """User of the session. Default: the key's user. Without one, the session of the user `default`, or else the only one with this id."""
+    """User of the session. Default: the key's user. If the key has no user, the session is that of the user `default`, or else the only
+    session with this id."""
 
 
 PageLimit = Annotated[int, json_schema(description="maximum number of items; default 20", minimum=1, maximum=PAGE)]

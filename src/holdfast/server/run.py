@@ -50,7 +50,8 @@ from holdfast.tools.tool import Tool
 
 _SWITCH_SECONDS = 0.001
 _MALLOC = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
-"""Parameters of glibc's `mallopt`, each with a value: M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. glibc never changes their numbers."""
+"""Parameters of glibc's `mallopt`, each with a value: M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD. glibc never changes their
+numbers."""
 _COLLECT_EVERY = (7_000, 5, 2)
 """Thresholds for `gc.set_threshold`.
 
@@ -67,8 +68,8 @@ def serve(
 ) -> int:
     """Run the server until it is stopped, and return the exit code.
 
-    At the start, it prints its address, the model, the place where data is stored, and a command to try. When it has stopped, it prints `stopped`
-    on standard error.
+    At the start, it prints its address, the model, the place where data is stored, and a command to try. When it has stopped, it prints
+    `stopped` on standard error.
 
     Args:
         settings: settings from `holdfast.config.load_settings`.
@@ -197,7 +198,7 @@ def create_access(hf: Holdfast, config: Config) -> Access:
 
 
 def _make_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop. It is uvloop's if uvloop is installed, which sends events several times faster."""
+    """Return an event loop: uvloop's if uvloop is installed, because it sends events several times faster."""
     try:
         import uvloop
     except ImportError:
@@ -206,7 +207,7 @@ def _make_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _run_until_terminated(work: Coroutine[Any, Any, int]) -> int:
-    """Run `work`. Cancel it if SIGTERM arrives while uvicorn does not handle signals, so that it closes what it has opened."""
+    """Run `work`. If SIGTERM arrives while uvicorn does not handle signals, cancel `work`, so that it closes what it has opened."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
     if threading.current_thread() is not threading.main_thread():
@@ -313,7 +314,7 @@ class _Server(uvicorn.Server):
         self._greeting = greeting
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the server, then print the greeting. At that time, the server already handles signals and requests."""
+        """Start the server, then print the greeting. When it is printed, the server already handles signals and requests."""
         _tune_collector()
         await super().startup(sockets=sockets)
         print(self._greeting, flush=True)  # noqa: T201  # the greeting of `serve`
@@ -355,7 +356,7 @@ def _bound_free_memory() -> None:
 
 
 def _tune_collector() -> None:
-    """Exclude all loaded objects from garbage collection, and collect less often.
+    """Exclude all objects that exist now from garbage collection, and collect garbage less often.
 
     This is only done in the process of the server. The library does not change these settings.
 
@@ -368,7 +369,7 @@ def _tune_collector() -> None:
 
     The collector's part of the CPU time, measured:
 
-    - with 200 turns: 20 % by default, 14 % without the loaded objects, 11 % with fewer collections too;
+    - with 200 turns: 20 % by default, 14 % if loaded objects are excluded, 11 % if there are also fewer collections;
     - with 20 turns: 7 %, 4 %, and below 1 %.
     """
     gc.collect()
@@ -435,7 +436,7 @@ def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_k
 
 
 def _explain_offline(config: Config) -> str:
-    """Return the reason why the offline model answers: no other model is configured, or the configuration chooses it."""
+    """Return the reason why the offline model answers: no other model is configured, or the configuration names the offline model."""
     origin = resolve_llm(config).origin
     if config.model:
         return " (built in; chosen with --model)"

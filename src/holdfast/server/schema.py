@@ -25,7 +25,7 @@ def make_ref(kind: type) -> Schema:
 
 
 def make_components(kinds: Iterable[type]) -> dict[str, Schema]:
-    """Return the schemas of structs, and of all structs to which these refer, by name."""
+    """Return a dict of schemas by name: those of the structs in `kinds`, and of all structs that they refer to."""
     known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _list_subclasses(kind)}
     wanted = {kind.__name__: kind for kind in kinds}
     named, found = set(wanted), dict[str, Schema]()
@@ -58,7 +58,7 @@ def make_parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
 
 
 def _format_name(kind: str) -> str:
-    """Return the name of a struct in the API description, which has no suffix `Object`."""
+    """Return the name of a struct in the API description: the class name without the suffix `Object`."""
     return kind.removesuffix("Object")
 
 
@@ -134,7 +134,7 @@ def _simplify(schema: Any) -> Any:
 
 
 def _add_null(outer: Schema, inner: Schema) -> Schema:
-    """Return a schema for "`inner` or null" without `anyOf`. If `inner` has neither a type nor values, return `outer` unchanged.
+    """Return a schema without `anyOf` that allows `inner` or null. If `inner` has neither a type nor values, return `outer` unchanged.
 
     Args:
         outer: the schema with `anyOf`.

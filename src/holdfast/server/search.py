@@ -99,7 +99,7 @@ class SearchHitObject(Answer, kw_only=True):
     highlights: tuple[tuple[Count, ...], ...]
     """Start and stop of each matching word, in characters (code points) of `snippet`."""
     position: Annotated[int, json_schema(minimum=1)]
-    """Rank of the hit among those of all pages, from 1."""
+    """Rank of the hit, counted over all pages, from 1."""
     neighbours: Neighbours
 
     @classmethod
@@ -122,7 +122,7 @@ class SearchResults(Page[SearchHitObject, str], kw_only=True):
     """Kind of search that was used."""
     range: TimeRange
     notes: list[str]
-    """Texts that say how the search differs from the request."""
+    """Notes on how the search that was done differs from the requested search."""
 
 
 @routes.add("GET", "/v1/search", "read", error_statuses=(*STORE, 404, 502))

@@ -1,7 +1,8 @@
 """Find the session of a chat request.
 
-It is the session that the request names, or a session that its messages match, or a new session. A request whose messages match may be
-a retry, a continuation or an edit of the matching session. If it may not change that session, it gets a fork.
+A request gets the session that it names, or an existing session whose log its messages match, or a new session. A request with matching
+messages may be a retry, a continuation or an edit of the matching session. If the request may not change that session, it gets a fork: a
+new session with a copy of the shared messages.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Request(NamedTuple):
     fingerprint: bytes
     """Hash of the request that is stored with its idempotency key."""
     interrupts: bool
-    """True if the request interrupts a running turn of its session."""
+    """True if the request should interrupt a running turn of its session."""
 
 
 class SessionLocator:
@@ -82,14 +83,14 @@ class SessionLocator:
 
     @property
     def keyed_id(self) -> str | None:
-        """Id of a session that is created for the request, so that a retry finds it; None if the request has no idempotency key."""
+        """Id to give a session that is created for the request, so that a retry finds the session; None without an idempotency key."""
         return None if self._request.key is None else make_keyed_id(self._request.user_id, self._request.key)
 
     async def locate(self, own: bool = False) -> Placement:  # noqa: FBT001, FBT002 - a callback's argument
         """Find or create the session of the request. An existing session is reserved until the turn begins.
 
         Args:
-            own: True to use a new session or a fork even if the request continues an existing session.
+            own: True to create a new session or a fork even if the request continues an existing session.
         """
         self._tries += 1
         match = await self._find_match(own=own or self._tries > REMATCHES)
@@ -112,8 +113,8 @@ class SessionLocator:
     async def _find_match(self, *, own: bool) -> Match | None:
         """Return the session that matches, or None.
 
-        `MatchFinder.find` checks that the session is not in use. Nothing may be awaited after that check, because another request could take
-        the session in the meantime.
+        `MatchFinder.find` checks that the session is not in use. Nothing may be awaited after that check, because another request could
+        take the session in the meantime.
         """
         request, hf = self._request, self._hf
         masked_messages = await mask_messages(hf.guard, (*request.system, *request.incoming))
@@ -173,7 +174,7 @@ class SessionLocator:
     async def _fork(self, match: Match) -> Session:
         """Create a session for a request that may not change the matching session.
 
-        If possible, it is a fork of the matching session, with the messages that the request and that session have in common.
+        If possible, the new session is a fork: a copy of the messages that the request and the matching session have in common.
         """
         session, landing = match.session, match.landing
         if match.kind == "own" or not landing.place.live:  # a retired branch is not copied: the request contains it
@@ -239,8 +240,8 @@ async def locate_session(
 ) -> Placement:
     """Find or create the session of a chat request.
 
-    It is the first of these: the session that the request names, the session created for its idempotency key, a session that its messages
-    match, a new session. If the named session does not exist, it is created.
+    The result is the first of these that applies: the session that the request names, the session created earlier for its idempotency key,
+    a session whose log its messages match, a new session. A named session that does not exist is created.
 
     A new session stores the request's system messages, so that later requests need not send them. A request that the first turn would
     reject is rejected before the session is created, so that no empty session remains.
@@ -300,8 +301,8 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
 
     Raises:
         InvalidRequest: the request has no session id.
-        UserNotFound: the session belongs to another user than the key's, and does not exist or has no participant with the key's user.
-        SessionNotFound: the key has no user or is the owner's, and the session does not exist.
+        UserNotFound: `session_user` is not the key's user, and the session does not exist or the key's user does not take part in it.
+        SessionNotFound: the session does not exist, and the key has no user or belongs to the session's owner.
     """
     owner = body["session_user"]
     if session_id is None:
@@ -316,7 +317,8 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
 def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester: Requester) -> str | None:
     """Return the user to whom the messages of a request are attributed, or None.
 
-    This is the result of `Call.get_speaker`. If the key has no user and the request names a `session_user`, it is the request's user.
+    This is the result of `Call.get_speaker`, with one exception: if the key has no user and the request names a `session_user`, it is the
+    user that the request names.
     """
     known = call.get_speaker(session)
     if known is None and body.get("session_user") is not None and call.get_user(None) is None:

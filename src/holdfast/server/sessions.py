@@ -225,10 +225,10 @@ async def create(call: Call, body: NewSessionObject) -> SessionObject:
 
 
 def check_state(call: Call, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a state without its `temp:` keys, which exist only during a turn.
+    """Return the state in a request, without `temp:` keys, which exist only during a turn.
 
     Raises:
-        Refused: the state has `app:` keys, and the caller may not write those.
+        Refused: the state has `app:` keys, and the caller may not write such keys.
     """
     given = given or {}
     check_app(call.principal, given)
@@ -239,7 +239,7 @@ def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> Carry
     """Return the earlier session to carry over, or None.
 
     Raises:
-        SessionNotFound: it is another user's session, and the key is not an admin key.
+        SessionNotFound: the earlier session is another user's, and the key is not an admin key.
     """
     if body.carry_over is None:
         return None
@@ -319,14 +319,14 @@ class RewoundSession(SessionObject, kw_only=True):
     """A session after a rewind, without its log."""
 
     retired: Count
-    """Number of messages that were retired."""
+    """Number of messages that were taken out of the conversation. They stay in the log."""
 
 
 @routes.add("POST", f"{ONE}/fork", "write", status=201, error_statuses=(*BODY, *OF_SESSION))
 async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
     """Copy a session, up to and including a turn, into a new session.
 
-    State keys that were written after that turn are not copied. Neither are artifacts, compactions, usage and retired messages.
+    State keys that were written after that turn are not copied. Artifacts, compactions, usage and retired messages are not copied either.
     `forked_from` in the metadata of the new session names the original session, which does not change.
     """
     session = await call.get_session()
@@ -376,7 +376,7 @@ class ExportQuery(SessionQuery, kw_only=True):
     """Query parameters of an export."""
 
     retired: bool = False
-    """True: include retired messages, which an edit or a rewind replaced."""
+    """True: include retired messages: those that an edit, an interruption or a rewind took out of the conversation."""
     calls: bool = False
     """True: include model calls. `retired` must be true too."""
     digests: bool = False
@@ -410,7 +410,7 @@ async def install(call: Call, query: SessionQuery, body: JsonObject) -> Imported
     """Import a session under the id in the path. It replaces an existing session with this id.
 
     Either the whole session is imported, or nothing. If an identical session is stored, nothing changes, and `imported` is false. If a
-    different session is replaced, its artifacts are deleted, and the version continues from its version.
+    different session is replaced, its artifacts are deleted, and the new session's version is higher than the old one's.
     """
     user = call.get_owner(query.user_id)
     if isinstance(named := body.get("user_id"), str):

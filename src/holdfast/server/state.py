@@ -33,7 +33,10 @@ _CHANGING: Final = (*BODY, *STORE, 412, 422)
 
 
 class State(OpenObject):
-    """Values by key. A key begins with the prefix of its scope: `user:` or `app:`. Keys of the session's own state have no prefix."""
+    """State as an object: values by key.
+
+    Keys that begin with `user:` or `app:` are shared; keys of the session's own state have no prefix.
+    """
 
 
 State.__doc__ = f"{State.__doc__} Each scope has at most {limits.STATE_KEYS} keys and {limits.STATE_BYTES} bytes."
@@ -77,7 +80,7 @@ class AppendState(_Operation, tag_field="op", tag="append"):
 
 
 class ExpectState(_Operation, tag_field="op", tag="expect"):
-    """Require that a key has a value before the changes. If it has another value, the status is 412."""
+    """Apply the changes only if a key has this value before them. If the key has another value, the status is 412."""
 
     value: Value
 
@@ -86,7 +89,7 @@ StateOperation = SetState | DeleteState | IncrementState | AppendState | ExpectS
 
 
 class StateOperations(Request):
-    """Operations on state keys. They are applied in this order, either all or none. `expect` operations are checked first."""
+    """Operations on keys of the state, applied in this order. Either all of them take effect, or none. `expect` is checked first."""
 
     changes: Annotated[
         list[StateOperation],
@@ -95,7 +98,7 @@ class StateOperations(Request):
 
 
 class StateChanged(Answer, kw_only=True):
-    """Result of state operations."""
+    """The new values of the keys that were changed, and the new version of the session or the shared state."""
 
     object: Literal["state.change"] = "state.change"
     version: Count
@@ -266,14 +269,14 @@ async def _read_scope(call: Call, user_id: str | None) -> JsonObject:
 
 
 class Changes(NamedTuple):
-    """The operations of a request, as changes and expected values by key."""
+    """The operations of a request: for each key, how it changes, and the value that it must have before."""
 
     delta: Mapping[str, Change]
     expect: Mapping[str, Any]
 
 
 def read_changes(changes: Sequence[StateOperation]) -> Changes:
-    """Combine operations by key.
+    """Combine the operations of a request into one change per key.
 
     Raises:
         InvalidRequest: there is no operation that changes something, or there are two `expect` operations for one key.

@@ -1,7 +1,7 @@
 """Send a reply to the client, in one piece or as a stream.
 
 Data goes into the buffer of the connection (`holdfast.server.protocol`). So a turn waits for its client only while the buffer is full.
-After the last token it never waits, because the session's next turn must not depend on a client.
+After the last token the turn never waits for its client, because the session's next turn must not depend on a client.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Client:
         await self._connection.send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def cut(self) -> None:
-        """End the reply early, because the server shuts down. If it has begun, send an error event; if not, send status 503."""
+        """End the reply early, because the server shuts down. If the reply has begun, send an error event; if not, send status 503."""
         body = make_error_body(ENDING, kind="server_error", code="server_ending")
         if self._ended or self.gone:
             return
@@ -155,7 +155,7 @@ class Client:
                 await self._respond(Reply(body, 503, {"retry-after": "1"}))
 
     async def refuse(self, exc: Exception) -> None:
-        """Send an error response. It has the session id, because the user's message is in the session's log."""
+        """Send an error response. It includes the session id, because the user's message is in the session's log."""
         await self._respond(make_failure_reply(exc, self._connection.guard))
 
     async def _respond(self, reply: Reply) -> None:
@@ -232,7 +232,7 @@ class Client:
 async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
     """Run a turn and send its reply to the client.
 
-    If the client disconnects early, the turn is cancelled, unless the reply is to be finished; see `on_disconnect`.
+    If the client disconnects early, the turn is cancelled, unless the reply should be finished; see `on_disconnect`.
     """
     relays.streams += client.streamed
     try:
@@ -246,7 +246,7 @@ async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
 
 
 def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
-    """Count a reply whose client disconnected early. If it was finished and no retry waits for it, remember it as undelivered."""
+    """Count a reply whose client disconnected early. If the reply was finished and no retry waits for it, record it as undelivered."""
     relays.left["finished" if turn.closed else "cut"] += 1
     attempt = turn.placement.attempt if turn.placement else None
     is_awaited = attempt is not None and attempt.is_connected  # a retry of the request waits for it
@@ -255,7 +255,7 @@ def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
 
 
 async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work`. Cancel it when the client disconnects, unless the reply is to be finished or the client will retry."""
+    """Run `work`, and cancel it when the client disconnects, unless the reply should be finished or the client will retry."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
@@ -269,7 +269,6 @@ async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Aw
 
 
 async def _send_whole(client: Client, turn: Turn) -> None:
-    """Run the turn, and send its reply in one piece."""
     collector = Collector()
     try:
         async with closing(answer(turn)) as chunks:
@@ -328,7 +327,7 @@ def _parse_seconds(value: bytes) -> float:
 
 
 def _encode_header(value: str) -> bytes:
-    """Encode an id for a header. Printable ASCII is unchanged, and anything else is percent-encoded. The body has the plain id."""
+    """Encode an id for a header: printable ASCII stays unchanged, and other characters are percent-encoded."""
     return quote(value, safe=_PLAIN_IN_HEADER).encode()
 
 

@@ -46,8 +46,8 @@ class CountQuery(Request):
 async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> TokenCount:
     """Count the tokens of a request: its system prompt, messages and tools.
 
-    The tokenizer is that of the request's model. If the model is configured with `count: provider`, the provider counts. Text that an
-    agent or a session would add is not counted.
+    The tokens are counted with the tokenizer of the request's model. If the model is configured with `count: provider`, the provider
+    counts. Text that an agent or a session would add is not counted.
     """
     parsed = await run_cpu(_FORMAT.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
     check_fields(parsed.body)

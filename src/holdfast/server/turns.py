@@ -1,4 +1,4 @@
-"""REST API for turns in which the client calls the model: write the request's messages, and return the working set.
+"""REST API for turns in which the client calls the model: write the request's messages, and return the messages to send to the model.
 
 The server keeps nothing of a turn between two requests; see docs/decisions/turns-over-http.md.
 """
@@ -29,7 +29,7 @@ _RESERVED: Final = frozenset({"messages", "mode", "session_queue", "interrupt", 
 
 
 class NewTurn(Request, kw_only=True):
-    """A turn to begin, or to continue after messages were appended to the log."""
+    """A turn to begin. Without `messages`, a turn to continue after the client appended the reply and tool results."""
 
     messages: Annotated[
         Any,
@@ -40,16 +40,17 @@ class NewTurn(Request, kw_only=True):
         ),
     ] = None
     mode: Mode = "auto"
-    """How `messages` relate to the log: the whole conversation (`transcript`), or new messages only (`delta`)."""
+    """Content of `messages`: the whole conversation (`transcript`), or only new messages (`delta`). `auto`: Holdfast compares the
+    messages with the log."""
     session_queue: QueueMode | None = None
-    """What this turn does while another turn of the session runs on the server; default: the server's setting."""
+    """Action if another turn of the session is running on the server: `queue`, `reject` or `interrupt`; default: the server's setting."""
     interrupt: JsonObject | None = None
-    """How much of the last reply was heard, as in `POST …/interrupt`."""
+    """Part of the last reply that the user heard, as in `POST …/interrupt`."""
     strategy: Strategy = None
     budget: int | None = None
-    """Maximum number of tokens of the conversation in the working set."""
+    """Maximum number of tokens of the conversation in the prompt."""
     recall: str | bool | None = None
-    """Recall of messages that are no longer in the prompt: `auto`, `on` or `off`."""
+    """Search the session for messages that are no longer in the prompt, and add those that match: `auto`, `on` or `off`."""
     agent: str | None = None
     """Name of an agent of the configuration."""
     request: JsonObject | None = None
@@ -57,11 +58,12 @@ class NewTurn(Request, kw_only=True):
 
 
 class TurnPrompt(Answer, kw_only=True):
-    """The working set of a turn, ready to send."""
+    """The messages to send to the model in a turn, with their token counts."""
 
     object: Literal["turn.prompt"] = "turn.prompt"
     session: SessionObject
-    """The session without its log. An append with its `log_marker` as `expect_log` fails if another client wrote to the log meanwhile."""
+    """The session without its log. Append the reply with the session's `log_marker` as `expect_log`: the append fails if another client
+    wrote to the log in the meantime."""
     session_id: Id
     turn_id: Count
     """Number of the turn."""
@@ -84,7 +86,7 @@ class TurnPrompt(Answer, kw_only=True):
     response_headers=ETAG,
 )
 async def begin_turn(call: Call, query: SessionQuery, body: NewTurn) -> TurnPrompt:
-    """Write the messages of a turn to the log, and return the working set for the model call.
+    """Write the messages of a turn to the log, and return the messages to send to the model.
 
     You call the model, and append its reply with `POST …/messages`. To call the model again in the same turn, append the reply and the
     results of its tools, and repeat this request without `messages`. The server keeps nothing of the turn, so a client that stops in

@@ -39,7 +39,7 @@ _SOURCES: Final = "; ".join(f"{role}: {', '.join(sources)}" for role, sources in
 
 
 class VoiceMetadata(OpenObject, kw_only=True):
-    """Metadata of a voice record: the source of the text, its interruption if there was one, and fields of the application."""
+    """Metadata of a voice record: the source of the text, details of an interruption, and fields of the application."""
 
     source: Annotated[
         str,
@@ -116,7 +116,10 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
 
 
 class InterruptRequest(Request, kw_only=True):
-    """The part of the last reply that the user heard, as `content`, `chars` or `ms`. Without these fields, the user heard all of it."""
+    """The part of the last reply that the user heard, as `content`, `chars` or `ms`.
+
+    Without these fields, the user heard the whole reply.
+    """
 
     content: str | None = None
     """Text that was heard, from the beginning of the reply. Differences in white space do not matter."""
@@ -185,7 +188,7 @@ class SpeakRequest(Request, kw_only=True):
     text: NonEmpty | None = None
     """The text, at most `gateway.max_speech` bytes; default: the agent's own text for `source`."""
     priority: Annotated[str | None, json_schema(enum=["INTERRUPT", "APPEND", "IGNORE", None])] = None
-    """Effect of a running turn. `INTERRUPT`, the default: stop it; `APPEND`: wait for it; `IGNORE`: say nothing."""
+    """Action if a turn is running. `INTERRUPT`, the default: stop it; `APPEND`: wait for it; `IGNORE`: say nothing."""
     source: Annotated[str | None, json_schema(enum=["command", "greeting", "silence", None])] = None
     """Source of the text in its voice record; default: `command`."""
     interruptable: bool | None = None
@@ -230,5 +233,4 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
 
 
 async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
-    """Convert an entry to JSON, with its media."""
     return None if entry is None else to_entry_json((await restore_entries(call.hf.store, ref, [entry]))[0])

@@ -70,7 +70,7 @@ class CheckpointRequest(Request):
 
 
 class LeftOutFile(Answer):
-    """A file whose current state was not committed."""
+    """A file whose current content was not committed, and the reason."""
 
     name: str
     why: str

@@ -89,7 +89,7 @@ def _parse_record_fields(
 
 
 def _check_messages(given: Iterable[Any], name: str) -> None:
-    """Raise `InvalidMessage` for empty user messages."""
+    """Raise `InvalidMessage` if a user message is empty."""
     for at, message in enumerate(given):
         if isinstance(message, Mapping) and message.get("role") == "user" and message.get("content") in ("", []):
             param = f"{name}[{at}].content"
@@ -118,7 +118,7 @@ class MessageEvents:
         return _PING
 
     def encode_cut(self, session: Mapping[str, Any]) -> bytes:
-        """Mark the reply as ended, and return no bytes. `encode_end` then encodes the last events."""
+        """Record that the reply was interrupted, and return no bytes. `encode_end` then encodes the last events."""
         self._session = session
         self._events.cut()
         return b""
