@@ -1,9 +1,15 @@
 """Keep search indexes up to date with the stored sessions and memories, in the background.
 
+An index has a *document* for each message or memory that can be found. A *source* is one session in the index, or all memories of
+one owner; the index stores for each source up to which version it is indexed. A *space* contains the sources of one user's
+conversations, or the memories of one owner. An *owner* of memories is a user, an agent, or an app. The *log* is the stored list
+of a session's entries, that is messages and notes; the position of an entry in the log is its `seq`. A *backfill* searches for
+changes that were not reported to the index.
+
 settings     the settings of an index, and its URL
 tenants      manage the indexes of all tenants of a process
 lazy_index   open an index on first use; its file
-service      keep the index of one tenant up to date; a store wrapper that reports each write to it
+service      keep the index of one tenant up to date; a store wrapper that reports each write to the index
 sources      index a session from its log; the queue of sessions to index; marks that survive a crash
 memories     index an owner's memories from the store
 documents    convert entries and memories to documents of an index
@@ -11,5 +17,5 @@ tombstones   announce removals of data to the indexes of other processes
 backfill     find and index changes that were not reported
 rebuild      rebuild an index, and report on its state
 embeddings   make vectors for documents that have none
-throttle     limit the speed of indexing; leases, so that only one process does it
+throttle     limit the speed of indexing; leases, so that only one process works on an index at a time
 """

@@ -1,12 +1,12 @@
 """Find and index changes that were not reported to an index.
 
-Such changes are writes by other processes, or by processes that ended before they indexed them, and data of deleted sessions that
-is still in the index.
+Such changes are writes by other processes, writes by processes that ended before they indexed them, and data of deleted sessions
+that is still in the index.
 
-A backfill (`Walker.walk`) checks, newest first, the sessions that have changed since the previous backfill began, with a safety
-margin. So its cost depends only on the number of changes. A full backfill checks all sessions and all sources of the index, with
-one lookup for each. The first backfill is full, and later ones are full from time to time. Until the first one is finished, search
-results are incomplete and marked as such.
+A *backfill* (`Walker.walk`) checks, newest first, the sessions that have changed since the previous backfill began, with a safety
+margin. So the cost of a backfill depends only on the number of changes. A *full* backfill checks all sessions and all sources
+(sessions as they are in the index), with one lookup for each. The first backfill is full, and later ones are full from time to
+time. Until the first backfill is finished, search results are incomplete and marked as such.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 NOTE: Final = "walk"
 _PAGE: Final = 100
 _COUNTED: Final = 1000
-"""Maximum number of sessions that are checked to measure how much is not indexed yet."""
+"""Maximum number of sessions that are checked to measure how many entries are not indexed yet."""
 _SHARE: Final = 0.5
-"""Share of the time in which a backfill works; in the rest it sleeps."""
+"""Fraction of the time in which a backfill works. The rest of the time, it sleeps."""
 _STEP: Final = 0.02
 """Seconds of work after which a backfill sleeps."""
 _REST: Final = 0.1
-"""Maximum seconds that a backfill sleeps at once. It needs no longer sleep, because indexing a long session sleeps as well."""
+"""Maximum seconds that a backfill sleeps at once. Longer sleep is not needed, because indexing a long session sleeps as well."""
 
 
 class WalkNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """The times of the last backfills, which the index stores as a note (`Index.note`)."""
+    """The times of the last backfills, as stored in the index (`Index.note`)."""
 
     walked: int | None = None
     """Start of the last backfill, in milliseconds since the epoch; None: there was none."""
@@ -53,7 +53,7 @@ class WalkNotes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WalkResult(msgspec.Struct, frozen=True):
-    """The result of a backfill."""
+    """The numbers of sessions, entries and sources that a backfill processed."""
 
     sessions: int = 0
     """Number of sessions that were not up to date."""
@@ -69,14 +69,16 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Lag(NamedTuple):
-    """The part of the data that an index does not have yet."""
+    """The amount of data that is not indexed yet."""
 
     sessions: int
     """Number of sessions that are not fully indexed."""
     entries: int
     """Number of entries of these sessions that are not indexed."""
     milliseconds: int
-    """Milliseconds since the earliest of the last writes to these sessions."""
+    """Age of the oldest change that is not indexed, in milliseconds: time since the earliest of the last writes to these
+    sessions.
+    """
 
 
 _decode: Final = msgspec.json.Decoder(WalkNotes).decode
@@ -92,7 +94,7 @@ class Walker:
         index: the tenant's index.
         feeder: indexes sessions.
         clock: returns the current time, in milliseconds since the epoch.
-        removals: the marks for removals of data by processes that use another index.
+        removals: shows if processes with another index have removed data.
     """
 
     def __init__(
@@ -120,11 +122,11 @@ class Walker:
     async def walk(
         self, *, epoch: int = 0, whole: bool = False, should_continue: Callable[[], Awaitable[bool]] | None = None
     ) -> WalkResult:
-        """Run a backfill: find outdated sources and bring them up to date.
+        """Run a backfill: find sessions and memories whose documents are outdated, and index them.
 
         Args:
             epoch: the number of the last rebuild.
-            whole: True: run a full backfill; False: run one only if it is due.
+            whole: True: run a full backfill; False: run a full backfill only if one is due.
             should_continue: called between steps. If it returns False, the backfill stops; the next one finds the rest. See
                 `RestingCheck`.
         """
@@ -152,7 +154,8 @@ class Walker:
     async def _is_full_walk_due(self, known: WalkNotes, now: int) -> bool:
         """Return True if a full backfill is due.
 
-        It is due a week after the last one, or an hour after it if another process may have removed data since then.
+        It is due a week after the last full one. If another process may have removed data since then, it is due an hour after the
+        last full one.
         """
         if known.walked is None or known.whole is None:
             return True
@@ -164,9 +167,13 @@ class Walker:
     async def _iter_outdated(
         self, until: int | None, should_continue: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[SessionRef]:
-        """Yield outdated sessions: those that an ended process left incomplete, and those that changed at or after `until`.
+        """Yield sessions whose documents are outdated, among those that changed at or after `until`.
 
-        `until` is in milliseconds since the epoch; None: check all sessions.
+        Sessions that an ended process did not index completely come first, whenever they changed.
+
+        Args:
+            until: a time in milliseconds since the epoch; None: check all sessions.
+            should_continue: called after each checked session; the method stops if it returns False.
         """
         async for ref in self._iter_incomplete():
             yield ref
@@ -187,9 +194,11 @@ class Walker:
     async def measure_lag(self, walked: int | None) -> Lag:
         """Measure how much of the sessions that changed since the last backfill is not indexed.
 
+        At most `_COUNTED` sessions are checked, the newest ones.
+
         Args:
-            walked: start of the last backfill, in milliseconds since the epoch; None: there was none. At most `_COUNTED` sessions are
-                checked, the newest ones.
+            walked: start of the last backfill, in milliseconds since the epoch; None: there was none, so all sessions count as
+                changed.
         """
         number = entries = looked = 0
         now = oldest = self._clock()
@@ -204,7 +213,10 @@ class Walker:
         return Lag(number, entries, max(0, now - oldest) if number else 0)
 
     async def _count_missing(self, session: Session) -> int:
-        """Estimate the number of entries of a session that are not indexed: 0 if the session is up to date, otherwise at least 1."""
+        """Estimate the number of entries of a session that are not indexed.
+
+        It is 0 if the session is up to date, and otherwise at least 1.
+        """
         if is_child(session.ref):
             return 0
         known = await self._index.progress(to_session_space(session.ref), session.id)
@@ -215,7 +227,10 @@ class Walker:
         return max(1, session.tail.next_seq - known.next_seq)
 
     async def _iter_incomplete(self) -> AsyncIterator[SessionRef]:
-        """Yield the sessions that an ended process left incomplete in the index. Update incomplete owners of memories right away."""
+        """Yield the sessions that an ended process did not index completely.
+
+        Incomplete memories of owners are indexed by this method itself.
+        """
         async for space, source_id, _ in self._iter_sources(incomplete=True):
             if space.kind == "talk":
                 yield SessionRef(space.name, source_id)
@@ -237,10 +252,10 @@ class Walker:
     async def drop_leftovers(
         self, user: str | None = None, should_continue: Callable[[], Awaitable[bool]] | None = None
     ) -> int:
-        """Delete the sources whose session no longer exists or was replaced; return their number.
+        """Delete the sources whose session no longer exists or was replaced, and return their number.
 
         Args:
-            user: only sessions of this user; None: sessions of all users.
+            user: delete only sources of this user; None: of all users.
             should_continue: called after each source; the method stops if it returns False.
         """
         number, space = 0, None if user is None else Space("talk", user)
@@ -260,7 +275,7 @@ class Walker:
             return False
 
     async def _update_owners(self, should_continue: Callable[[], Awaitable[bool]]) -> None:
-        """Bring the memories of all owners up to date."""
+        """Index the changed memories of all owners."""
         async for owner, _ in iterate_owners(self._memories):
             await bring_stored_up_to_date(self._index, self._memories, owner)
             if not await should_continue():
@@ -295,11 +310,11 @@ async def always_continue() -> bool:
 
 
 class FirstWalk:
-    """Starts the first backfill of an index when a caller needs it, and remembers when it is finished.
+    """Starts the first backfill of an index when a caller needs it, and remembers that it is finished.
 
     Args:
         walk: runs a backfill.
-        walked: returns True if the index says that a backfill was finished.
+        walked: returns True if a backfill of the index was finished before.
         failed: called with the error if the backfill fails. The next call of `wait` tries again.
     """
 
@@ -316,11 +331,11 @@ class FirstWalk:
         self._task: asyncio.Task[None] | None = None
 
     def reset(self) -> None:
-        """Start over, because a new, empty index has replaced the old one."""
+        """Forget that the first backfill is finished, because a new, empty index has replaced the old one."""
         self._done = False
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for the first backfill; start it if needed. Return True if it is finished.
+        """Wait for the first backfill, and start it if needed. Return True if it is finished.
 
         Args:
             seconds: maximum number of seconds to wait.

@@ -1,4 +1,8 @@
-"""Extract the searchable words of entries and memories, and make documents for an index from them. Pure functions."""
+"""Extract the searchable text of entries and memories, and make documents for an index from this text. Pure functions.
+
+A document has a *place*: its position among the documents of the same session and channel. The two *channels* are messages of
+user and assistant, and tool results.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,14 @@ from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
 _DESCRIPTION_FIELDS: Final = ("transcript", "caption", "alt_text")
-"""Fields of media parts, or of objects nested in them, whose text describes the sound or the image."""
+"""Fields of media parts, or of objects nested in these parts, whose text describes the sound or the image."""
 _ROLES: Final = frozenset({"user", "assistant", "tool"})
 
 
 class FindableEntry(NamedTuple):
-    """An entry that gets a place in the index, its searchable words, and the digest of these words.
+    """An entry that gets a place in the index, its searchable text, and the digest of this text.
 
-    The words of an erased entry are empty.
+    The text of an erased entry is empty.
     """
 
     entry: Entry
@@ -31,10 +35,10 @@ class FindableEntry(NamedTuple):
 
 
 def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
-    """Yield the entries that have searchable words, and the erased entries.
+    """Yield the entries that have searchable text, and the erased entries.
 
-    An erased entry has no document but still takes a place. So its neighbours have the same distance after a rebuild, and searches
-    give the same results.
+    An erased entry has no document, but still takes a place. So the distance between its neighbours does not change by a rebuild,
+    and searches give the same results.
     """
     for entry in entries:
         words = extract_words(entry)
@@ -43,10 +47,10 @@ def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
 
 
 def extract_words(entry: Entry) -> str:
-    """Return the searchable words of an entry: its text, and the descriptions of its media.
+    """Return the searchable text of an entry: its own text, and the descriptions of its media.
 
-    The result is empty for entries that are not indexed: system messages, erased entries, and entries of a branch that become part
-    of a reply that joins several branches. Reasoning is not indexed either.
+    The result is empty for entries that are not indexed: system messages, erased entries, and texts of parallel agents that
+    become part of a joined reply. Reasoning is not indexed either.
     """
     if entry.erased or not _is_indexable(entry):
         return ""
@@ -90,7 +94,7 @@ def _iter_descriptions(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 def compute_digest(words: str) -> bytes:
-    """Return the digest of a text. Equal texts share one embedding. A lone surrogate is hashed too, so no text fails."""
+    """Return the digest of a text. Equal texts share one embedding. The text may contain lone surrogates."""
     return blake2b(words.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
@@ -107,7 +111,7 @@ class Places(NamedTuple):
 
 
 def make_documents(findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
-    """Make the documents of consecutive entries. Return them and the next free places.
+    """Return the documents of consecutive entries, and the next free places.
 
     Args:
         findable: the entries, in order.
@@ -124,7 +128,7 @@ def make_documents(findable: Sequence[FindableEntry], places: Places) -> tuple[l
 
 
 def make_document(findable: FindableEntry, place: int) -> Document:
-    """Make the document of one entry."""
+    """Return the document of one entry."""
     entry = findable.entry
     terms, detail = analyse(findable.words, entry.timestamp)
     return Document(
@@ -146,8 +150,8 @@ def make_document(findable: FindableEntry, place: int) -> Document:
 def find_speaker(entry: Entry) -> str | None:
     """Return the speaker's name, or None if it is not known.
 
-    It is the message's `name` if it has one. Otherwise it is the name of the participant for a user's message, and that of the
-    agent for an assistant's message.
+    The speaker's name is the message's `name`, if it has one. Otherwise it is the name of the participant for a user's message,
+    and the agent's name for an assistant's message.
     """
     if entry.message.name is not None:
         return entry.message.name
@@ -158,7 +162,7 @@ def find_speaker(entry: Entry) -> str | None:
 
 
 def make_memory_document(memory: Memory) -> Document:
-    """Make the document of a memory. The memory's number is used as its `seq` and as its place."""
+    """Return the document of a memory. The memory's number serves as the `seq` and the place of the document."""
     terms, detail = analyse(memory.words, memory.updated_at)
     return Document(
         seq=memory.number,

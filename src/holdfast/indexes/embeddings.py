@@ -1,10 +1,12 @@
-"""Make vectors in the background for documents that have none. Only one process at a time does it; after failures it pauses.
+"""Make vectors in the background for documents that have none.
 
-The texts of the documents are read from the log again and embedded, and the vectors are stored in the index. The index knows which
-documents have no vector, so a new process continues where the old one stopped. Equal texts in a space are embedded only once. If
-embedding a text fails several times, it stays without a vector; a search by words still finds it.
+Only one process at a time makes vectors; after failures it pauses.
 
-A model that uses context embeds each turn together with its speaker and the end of the previous turn; see `add_context`.
+The texts of the documents are read from the log again and embedded, and the vectors are stored in the index. The index knows
+which documents have no vector, so a new process continues where the old one stopped. Equal texts of one user or owner are
+embedded only once. If embedding a text fails several times, the text stays without a vector; a search by words still finds it.
+
+A model *with context* embeds each message together with its speaker and the end of the previous message; see `add_context`.
 """
 
 from __future__ import annotations
@@ -29,28 +31,28 @@ from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
-"""Two entries are read in one range if at most this many other entries are between them."""
+"""Maximum number of other entries between two entries that are read in one range."""
 _COUNTED: Final = 1000
 BEFORE_CHARS: Final = 200
-"""Number of characters, from the end of the previous turn, that are embedded together with a turn."""
+"""Number of characters from the end of the previous message that are embedded together with a message."""
 
 
 class Turn(NamedTuple):
-    """The words of a turn and its speaker. The speaker is a name or, if there is none, the role."""
+    """The text of one message and its speaker. The speaker is a name, or the role if there is no name."""
 
     speaker: str
     words: str
 
 
 class BatchEmbedder:
-    """Embeds the documents of one tenant's index that have no vector of the embedder's model.
+    """Embeds documents of one tenant's index that have no vector of the configured model.
 
     Args:
         store: the store of sessions; it must include expired sessions that are not deleted yet.
         memories: the store of memories.
         index: the tenant's index.
         embedder: makes the vectors.
-        stale: called with the space and id of a source if its documents do not match the log any more.
+        stale: called with the space and the id of a source whose documents no longer match the log.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class BatchEmbedder:
         return bool(some)
 
     async def _drop_other_models(self) -> None:
-        """Delete the vectors of other models, because vectors of different models cannot be compared."""
+        """Delete the vectors of other models, because they cannot be compared with vectors of this model."""
         if self._checked:
             return
         others = set((await self._index.status()).vectors) - {self._embedder.name}
@@ -151,7 +153,7 @@ class BatchEmbedder:
     # -- texts -------------------------------------------------------------
 
     async def _read_texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
-        """Read the texts of documents. Documents that do not match the log any more are left out."""
+        """Return the texts of documents. Documents that no longer match the log are left out."""
         found: dict[Pending, str] = {}
         context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
@@ -187,13 +189,13 @@ class BatchEmbedder:
 
 
 def add_context(turn: Turn, before: Turn | None) -> str:
-    """Return the text that a model with context embeds for a turn.
+    """Return the text that a model with context embeds for a message.
 
-    It has the speaker and the end of the previous turn, then the speaker and the words of the turn.
+    The text begins with the speaker and the end of the previous message. The speaker and the text of the message follow.
 
     Args:
-        turn: the turn.
-        before: the previous turn of the same session; None if the turn is the first.
+        turn: the message.
+        before: the previous message of the same session; None if the message is the first.
     """
     text = f"{turn.speaker}: {turn.words}"
     return f"{before.speaker}: {before.words[-BEFORE_CHARS:]}\n{text}" if before else text
@@ -236,7 +238,7 @@ class EmbeddingWorker:
         return await self._embedding.count_pending()
 
     def wake(self) -> None:
-        """Start the task or let it look again, because there may be documents without a vector."""
+        """Let the background task look for documents without a vector. Start the task if it is not running."""
         if self._closed:
             return
         self._pushed = True
@@ -249,7 +251,7 @@ class EmbeddingWorker:
         await self._rested.wait()
 
     async def _run(self) -> None:
-        """Embed documents until none without a vector is left. Pause after failures."""
+        """Embed documents until none is without a vector. Pause after failures."""
         tries = 0
         while True:
             self._pushed, pause = False, 0.0
@@ -270,7 +272,7 @@ class EmbeddingWorker:
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Cancel the current batch. The next process continues with it. Closing twice is allowed."""
+        """Cancel the current batch. The next process continues with this batch. Closing twice is allowed."""
         self._closed = True
         self._rested.set()
         if self._task is not None:
@@ -279,7 +281,10 @@ class EmbeddingWorker:
 
 
 def _compute_pause(tries: int, exc: Exception) -> float:
-    """Return the seconds until the next attempt. The pause doubles with each failure, and the embedder may ask for a longer one."""
+    """Return the seconds until the next attempt.
+
+    The pause doubles with each failure. It is longer if the embedder asked for a longer one.
+    """
     asked = exc.retry_after if isinstance(exc, EmbeddingFailed) else None
     pause = _FIRST_PAUSE * float(2 ** min(tries, 16))
     return min(max(pause, asked or 0.0), INDEX_PAUSE_SECONDS)

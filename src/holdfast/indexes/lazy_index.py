@@ -1,6 +1,6 @@
-"""Open an index on first use, and open a new one if its file was removed.
+"""Open an index on first use, and open a new index if the file of the old one was removed.
 
-So an index that is not used costs nothing, and an index that cannot be reached does not prevent the start of a process. The file of
+So an index that is not used costs nothing, and a process starts even if its index cannot be reached. The file of
 an index may be removed while a process uses it; `IndexFile` notices that.
 """
 
@@ -55,7 +55,7 @@ class IndexFile:
         return self._path is not None and _identify_file(f"{self._path}") != self._opened
 
     def delete(self) -> bool:
-        """Delete the file and the files next to it. If there is no file, or it also contains other data, return False instead."""
+        """Delete the file and the files next to it. Return False if there is no file, or if the file also contains other data."""
         if self._path is None or not self._own:
             return False
         for suffix in ("", "-wal", "-shm"):
@@ -95,7 +95,7 @@ _LINGER: Final = 60.0
 
 @contextmanager
 def _hide_paths() -> Iterator[None]:
-    """Give errors that occur in the block a public message without paths and addresses. The log contains the full message."""
+    """Give errors that are raised in the block a public message without paths and addresses. The log contains the full message."""
     try:
         yield
     except StoreError as exc:
@@ -104,14 +104,14 @@ def _hide_paths() -> Iterator[None]:
 
 
 class IndexOpener:
-    """Opens the index that the handles of all tenants share.
+    """Opens the index that all tenants of a process share.
 
     If the file of the index is removed, the next use opens a new, empty index.
 
     Args:
-        open_: opens the index for a tenant. If it fails, the caller gets the error, and the next use tries again.
+        open_: opens the index for a tenant. If opening fails, the caller gets the error, and the next use tries again.
         file: the file of the index; None: the index has no file.
-        lost: called when a removed or deleted file has been noticed.
+        lost: called when the process notices that the file was removed, or has deleted the file itself.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class IndexOpener:
         self._closed = False
 
     async def get_index(self, tenant: str) -> Index:
-        """Return the open index; open it if needed. Raises `StoreError` if it cannot be opened."""
+        """Return the open index for a tenant; open the index if needed. Raises `StoreError` if it cannot be opened."""
         if self._closed:
             raise StoreClosed
         task = self._opened
@@ -194,15 +194,15 @@ async def _close_index(index: Index) -> None:
 
 
 async def discard_damaged(index: Index, error: StoreError) -> bool:
-    """Delete the file of an index, and return True, if the error means that the index is damaged.
+    """Delete the file of an index if the error means that the index is damaged. Return True if the file was deleted.
 
-    Otherwise, or if the index has no file of its own, return False.
+    The file is not deleted if it also contains other data.
     """
     return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
 
 
 class LazyIndex(Index):
-    """A tenant's handle of an index. The index is opened when the first method needs it."""
+    """The index of one tenant, which is opened when a method needs it."""
 
     def __init__(self, opening: IndexOpener, tenant: str) -> None:
         self._opening = opening
@@ -214,11 +214,14 @@ class LazyIndex(Index):
         return LazyIndex(self._opening, tenant)
 
     async def discard(self) -> bool:
-        """Delete the file of the damaged index, which contains the data of all tenants. Return False if it has no file of its own."""
+        """Delete the file of the damaged index, which contains the data of all tenants.
+
+        Return False if the index has no file, or a file that also contains other data.
+        """
         return await self._opening.discard()
 
     async def reach(self) -> None:
-        """Open the index if it is not open or if its file was removed. Raises `StoreError` if it cannot be opened."""
+        """Open the index if it is not open, or if its file was removed. Raises `StoreError` if it cannot be opened."""
         await self._get_index()
 
     async def _get_index(self) -> Index:

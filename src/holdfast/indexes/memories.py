@@ -1,6 +1,7 @@
-"""Bring the documents of an owner's memories in an index up to date with the store.
+"""Bring the documents of an owner's memories in an index up to date with the store of memories.
 
-An owner's version is a number that increases with every change of the owner's memories.
+An *owner* is a user, an agent or an app. An owner's version is a number that increases with every change of the owner's memories.
+A memory has a number, which identifies it among the owner's memories.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _TRIES: Final = 8
 
 
 def to_owner_space(owner: Owner) -> Space:
-    """Return the space of the index that contains an owner's memories."""
+    """Return the part of the index (space) that contains an owner's memories."""
     return Space(owner.kind, owner.id)
 
 
@@ -36,16 +37,18 @@ async def bring_up_to_date(
     rebuild_epoch: int | None = None,
     compare: bool = False,
 ) -> int:
-    """Bring the documents of an owner's memories up to date. Return the owner's version that the index then has.
+    """Bring the documents of an owner's memories up to date. Return the owner's version that the index now has.
 
-    Changed memories are indexed. Documents of memories that were deleted, or that cannot be recalled any more, are deleted.
+    Changed memories are indexed. Documents of memories that were deleted, or that must no longer be recalled, are deleted.
 
     Args:
         index: the tenant's index.
         store: the store of memories.
         owner: the owner of the memories.
-        gone: numbers of memories that were just deleted. If they are all given, the index need not be searched for deleted ones.
-        rebuild_epoch: the number of a rebuild: all memories that this rebuild has not analysed yet are analysed again.
+        gone: numbers of memories that were just deleted. If no other memories were deleted, the index need not be searched for
+            deleted ones.
+        rebuild_epoch: the number of a rebuild: memories that this rebuild has not analysed yet are analysed again. None: no
+            rebuild.
         compare: True: check every memory, even if the index seems to be up to date.
 
     Raises:
@@ -63,7 +66,7 @@ async def bring_up_to_date(
 async def bring_stored_up_to_date(
     index: Index, store: MemoryStore, owner: Owner, *, rebuild_epoch: int | None = None
 ) -> None:
-    """Bring an owner's documents up to date, but log an error and continue if the owner's memories are damaged."""
+    """Bring an owner's documents up to date. If the owner's memories are damaged, log an error and continue."""
     try:
         await bring_up_to_date(index, store, owner, rebuild_epoch=rebuild_epoch)
     except InvalidRequest as exc:
@@ -73,7 +76,7 @@ async def bring_stored_up_to_date(
 class _OwnerUpdate:
     """One attempt to bring an owner's documents up to date.
 
-    `Progress.tool` is used for the number of the owner's memories. If it differs from the store's number, memories were deleted.
+    `Progress.tool` contains the number of the owner's memories. If the store has another number, memories were deleted.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class _OwnerUpdate:
 
     @property
     def version(self) -> int:
-        """The version of the owner that is fully indexed; 0: the owner never had memories."""
+        """The version up to which the owner's memories are indexed; 0: the owner never had memories."""
         return self._known.version if self._known else 0
 
     async def run(self, gone: Collection[int]) -> bool:
@@ -124,14 +127,14 @@ class _OwnerUpdate:
 
     @property
     def _next_number(self) -> int:
-        """The number after the highest number of a memory in the index; 0 if all memories are checked."""
+        """The number that follows the highest number of an indexed memory; 0 if all memories are checked."""
         return self._known.next_seq if self._known is not None and self._since is not None else 0
 
     def _compute_expected_total(self, new: int, gone: Collection[int]) -> int | None:
-        """Return the number of memories that the store has if all deletions were reported; None if it is not known.
+        """Return how many memories the owner has if all deletions were reported; None if that is not known.
 
         Args:
-            new: the number of new memories.
+            new: how many memories are new.
             gone: numbers of the memories that were reported as deleted.
         """
         if self._known is None or self._since is None:
@@ -139,7 +142,7 @@ class _OwnerUpdate:
         return self._known.tool + new - len(set(gone))
 
     async def _find_lost(self, page: OwnedMemories, gone: Collection[int]) -> list[int]:
-        """Return the numbers of documents whose memories were deleted without a report.
+        """Return the numbers of indexed memories that were deleted without a report.
 
         Args:
             page: all changed memories.
@@ -153,7 +156,9 @@ class _OwnerUpdate:
         )
 
     async def _write_in_steps(self, page: OwnedMemories, gone: Collection[int]) -> bool:
-        """Write changes in several batches. Meanwhile the source is marked as incomplete, so another process would start over.
+        """Write changes in several batches.
+
+        Meanwhile the source is marked as incomplete, so that another process starts over after a crash.
 
         Args:
             page: the first page of the changed memories.
@@ -195,7 +200,7 @@ class _OwnerUpdate:
         return await self._write(batch)
 
     async def _drop_lost(self) -> bool:
-        """Delete the documents of memories that no longer exist or cannot be recalled any more."""
+        """Delete the documents of memories that no longer exist or must no longer be recalled."""
         assert self._known is not None  # set by the preceding write
         lost = [number async for number in self._iter_lost()]
         for at in range(0, len(lost), _DIGEST_PAGE):
@@ -204,7 +209,7 @@ class _OwnerUpdate:
         return True
 
     async def _iter_lost(self) -> AsyncIterator[int]:
-        """Yield the numbers of documents whose memories no longer exist in the store or cannot be recalled any more."""
+        """Yield the numbers of indexed memories that no longer exist in the store, or that must no longer be recalled."""
         start = 0
         while True:
             digests = [
@@ -231,13 +236,13 @@ class _OwnerUpdate:
 
 
 def _split_findable(memories: Sequence[Memory]) -> tuple[list[Document], list[int]]:
-    """Return the documents of the memories that can be recalled, and the numbers of the others."""
+    """Return the documents of the memories that may be recalled, and the numbers of the other memories."""
     documents = [make_memory_document(one) for one in memories if one.is_recalled]
     return documents, [one.number for one in memories if not one.is_recalled]
 
 
 def _make_progress(version: int, number: int, total: int, epoch: int) -> Progress:
-    """Return the progress of an owner's source; version -1 means that the source is incomplete."""
+    """Return the progress to store with an owner's documents. Version -1 means that not all memories are indexed."""
     return Progress(
         identity=SOURCE.identity,
         version=version,

@@ -1,8 +1,9 @@
-"""Rebuild an index source by source while searches continue, and report on the state of an index.
+"""Rebuild an index session by session while searches continue, and report on the state of an index.
 
-Each rebuild has a number, its epoch. The index stores for each source the epoch of the last rebuild that has analysed it. So an
-interrupted rebuild can continue: one lookup per source shows whether the source is finished. An index that was made by another
-version of the analysis is updated by a full rebuild. `holdfast index status` and `GET /v1/index` show the `IndexReport`.
+Each rebuild has a number, its *epoch*. The index stores for each source (a session, or all memories of an owner) the epoch of the
+last rebuild that has analysed the source. So an interrupted rebuild can continue: one lookup per source shows if the source is
+finished. An index that was made by another version of the text analysis is updated by a full rebuild. `holdfast index status` and
+`GET /v1/index` show the `IndexReport`.
 """
 
 from __future__ import annotations
@@ -27,19 +28,20 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 
 class LastError(msgspec.Struct, frozen=True):
-    """The latest failure of work on the index. It contains no indexed data."""
+    """The latest failure of work on the index, without indexed data."""
 
     at: int
     """Time of the failure, in milliseconds since the epoch."""
     doing: str
-    """The activity that failed: `indexing`, `embedding`, `removing`, `walking` (finding unreported changes), or `waiting` (the queue
-    of sessions was full)."""
+    """The activity that failed: `indexing`, `embedding`, `removing`, `walking` (searching for unreported changes), or `waiting`
+    (the queue of sessions was full).
+    """
     error: str
     """Name of the error's class."""
 
 
 class Rebuilding(msgspec.Struct, frozen=True):
-    """A rebuild that was started and is not finished yet."""
+    """A rebuild that has started but is not finished yet."""
 
     epoch: int
     """The number of the rebuild."""
@@ -50,34 +52,36 @@ class Rebuilding(msgspec.Struct, frozen=True):
 
 
 class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a tenant's index, as one process sees it."""
+    """The state of a tenant's index, from the point of view of one process."""
 
     mode: str
     """The default search mode."""
     model: str | None = None
     """The model that makes the vectors; None: no embedder is configured."""
     sources: int
-    """Number of indexed sessions and owners of memories."""
+    """Number of indexed sessions, plus number of owners with indexed memories."""
     incomplete: int
-    """Number of sources that are being indexed, or that were being indexed when a process ended."""
+    """Number of these sessions and owners that are being indexed, or whose indexing stopped when a process ended."""
     documents: int
     """Number of indexed entries and memories."""
     vectors: Mapping[str, int] = {}
     """Number of vectors by model."""
     vector_engine: str = ""
-    """The component that compares vectors."""
+    """Name of the component that compares vectors."""
     pending: int = 0
-    """Number of documents that have no vector yet, counted up to 1,000."""
+    """Number of documents that have no vector yet; at most 1,000 are counted."""
     unembedded: int = 0
     """Number of texts that stay without a vector in this process, because embedding them has failed too often."""
     waiting: int = 0
-    """Number of sessions with writes that are in this process's queue and not indexed yet."""
+    """Number of sessions in this process's queue that have writes which are not indexed yet."""
     behind: int = 0
-    """Number of sessions, changed since the last backfill, that are not fully indexed. At most 1,000 sessions are checked."""
+    """Number of sessions that changed since the last backfill and are not fully indexed. At most 1,000 sessions are checked."""
     entries_behind: int = 0
     """Number of entries of the sessions in `behind` that are not indexed."""
     lag: int = 0
-    """Milliseconds since the earliest of the last writes to the sessions in `behind`."""
+    """Age of the oldest change that is not indexed, in milliseconds: time since the earliest of the last writes to the sessions
+    in `behind`.
+    """
     walked_at: int | None = None
     """Start of the last backfill (search for unreported changes), in milliseconds since the epoch; None: there was none."""
     whole_at: int | None = None
@@ -94,14 +98,14 @@ _PAGE: Final = 100
 
 
 class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of rebuilds, which the index stores as a note (`Index.note`)."""
+    """The state of rebuilds, as stored in the index (`Index.note`)."""
 
     epoch: int = 0
     """The number of the last rebuild that was started."""
     running: Rebuilding | None = None
     """The rebuild that is not finished yet."""
     analysis: int = 0
-    """The version of the analysis that has made the whole index; 0: the index is new."""
+    """The version of the text analysis with which the whole index was made; 0: the index is new."""
 
 
 class SessionName(NamedTuple):
@@ -112,14 +116,14 @@ class SessionName(NamedTuple):
 
 
 class RebuildResult(msgspec.Struct, frozen=True):
-    """The result of one call of `Rebuilder.rebuild`."""
+    """The numbers of sessions, entries and owners that one call of `Rebuilder.rebuild` processed."""
 
     sessions: int = 0
-    """Number of sessions that were rebuilt or found to be finished."""
+    """Number of sessions that were rebuilt, or that were already finished."""
     entries: int = 0
     """Number of entries that were read."""
     owners: int = 0
-    """Number of owners whose memories were rebuilt or found to be finished."""
+    """Number of owners whose memories were rebuilt, or were already finished."""
     dropped: int = 0
     """Number of sources that were deleted because their session no longer exists."""
     resumed: bool = False
@@ -129,7 +133,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
 
 
 ProgressCallback = Callable[[int, int], None]
-"""Called after each session with the number of finished sessions and the number of all sessions."""
+"""Function that is called after each session with the number of finished sessions and the number of all sessions."""
 _decode: Final = msgspec.json.Decoder(RebuildNotes).decode
 _encode: Final = msgspec.json.encode
 
@@ -158,7 +162,10 @@ class Rebuilder:
         return RebuildNotes() if data is None else _decode(data)
 
     async def check_outdated(self) -> bool:
-        """Return True if another version of the analysis has made the index. For a new index, store the current version."""
+        """Return True if the index was made with another version of the text analysis.
+
+        For a new index, store the current version.
+        """
         notes = await self.read_notes()
         if notes.analysis == 0:
             await self._write_notes(msgspec.structs.replace(notes, analysis=VERSION))
@@ -174,14 +181,14 @@ class Rebuilder:
     ) -> RebuildResult:
         """Rebuild the whole index, or only the data of a user or a session.
 
-        If the same rebuild was interrupted before, it continues.
+        If the same rebuild was interrupted before, this call continues it.
 
         Args:
             user: rebuild only sessions and memories of this user; None: those of all users.
             session: rebuild only the session with this id; None: all sessions.
             progress: called after each session.
-            should_continue: called after each session; it may sleep to slow the rebuild down. If it returns False, the rebuild stops,
-                and the next call continues.
+            should_continue: called after each session; it may sleep to slow the rebuild down. If it returns False, the rebuild
+                stops, and the next call continues it.
         """
         notes = await self.read_notes()
         now = Rebuilding(notes.running.epoch if notes.running else 0, user, session)
@@ -202,7 +209,7 @@ class Rebuilder:
 
 
 class _RebuildRun:
-    """One run of a rebuild, which may continue an earlier one."""
+    """One call of a rebuild, which may continue an earlier call."""
 
     def __init__(
         self,
@@ -243,7 +250,7 @@ class _RebuildRun:
         return RebuildResult(sessions, entries, owners, dropped, damaged=tuple(damaged))
 
     async def _iter_sessions(self) -> AsyncIterator[Session]:
-        """Yield the sessions to rebuild. A session that is written to meanwhile may appear twice, which does no harm."""
+        """Yield the sessions to rebuild. A session that changes meanwhile may appear twice, which does no harm."""
         what, store = self._what, self._by.store
         if what.session is not None:
             named = what.session

@@ -2,8 +2,8 @@
 
     a write -> reported by `IndexedStore` -> queued -> indexed from the log after a short delay -> embedded
 
-The queue contains only the names of sessions, and it is lost when the process is killed. A later backfill finds these sessions
-(`holdfast.indexes.backfill`).
+The queue contains only the names of sessions, and is lost when the process is killed. A later *backfill*, which searches for
+changes that were not reported, finds these sessions (`holdfast.indexes.backfill`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from holdfast.stores.wrapper import StoreWrapper
 _log: Final = logging.getLogger("holdfast.indexing")
 _FIRST_PAUSE: Final = 0.5
 _FEW: Final = 3
-"""Maximum number of sessions of one user that a turn waits for."""
+"""Maximum number of queued sessions of one user for which a turn waits."""
 
 
 class IndexService:
@@ -69,7 +69,7 @@ class IndexService:
         clock: returns the current time, in milliseconds since the epoch.
         holder: the name of this process in leases.
         memories: the store of memories; None: the same store.
-        embedder: makes vectors; None: searches use words only. It becomes an attribute, like `reranker` and `mode`.
+        embedder: makes vectors; None: searches use words only. The arguments `embedder`, `reranker` and `mode` become attributes.
         reranker: reorders the best hits of a search; None: they keep their order.
         mode: the default search mode.
         lasting: True if the index still exists after the process has ended.
@@ -115,7 +115,7 @@ class IndexService:
         self._pump: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
         self._next_look = 0.0
-        """Time, on the event loop's clock, at which the indexing task (`_pump`) looks at the queue again by itself.
+        """Time, on the event loop's clock, at which the indexing task (`_pump`) reads the queue again by itself.
 
         A write wakes the task only if the written session is due before that time.
         """
@@ -138,13 +138,13 @@ class IndexService:
         del session  # it is read again later: other writes may follow
 
     def record_write(self, session: Session, *, entries: int, cut: int | None = None) -> None:
-        """Queue a session after a write to it.
+        """Queue a session for indexing after a write to the session.
 
         Args:
             session: the session after the write.
             entries: the number of entries written.
-            cut: `seq` of the first entry that the write removed from the current history, with all entries after it; None: it removed
-                none.
+            cut: `seq` of the first entry that the write removed from the current conversation, together with all later entries;
+                None: the write removed no entry.
         """
         queued = self._enqueue(session.ref, entries=entries)
         if queued is not None:
@@ -165,13 +165,14 @@ class IndexService:
 
     @asynccontextmanager
     async def mark_change(self, ref: SessionRef, identity: str | None = None) -> AsyncIterator[PendingChange]:
-        """Mark a session in the index while the `with` block changes or removes its data.
+        """Mark a session in the index while the `async with` block changes or removes the session's data.
 
-        If the process crashes in the block, the mark shows that the session must be compared with the log.
+        If the process crashes in the block, the mark shows that the indexed session must be compared with its log.
 
         Args:
             ref: the session.
-            identity: the identity of the new session, if the block replaces the session by another one with the same id.
+            identity: the identity of the new session, if the block replaces the session by another one with the same id;
+                otherwise None.
         """
         change = PendingChange()
         if not ref.withdrawn and not is_child(ref):
@@ -188,12 +189,12 @@ class IndexService:
             await self._marks.mark(ref, identity, change)
 
     async def erase_entry(self, ref: SessionRef, seq: int, change: PendingChange) -> None:
-        """Delete the document of an erased entry: at once if the index answers in time, otherwise later in the background.
+        """Delete the document of an erased entry. If the index does not answer in time, this is done later in the background.
 
         Args:
             ref: the session.
-            seq: the entry's position.
-            change: the value that `mark_change` returned for the `with` block.
+            seq: `seq` of the entry.
+            change: the value that `mark_change` returned for the `async with` block.
         """
         if not is_child(ref):
             await self._run_with_timeout(self._marks.erase(ref, seq, change), ref)
@@ -202,8 +203,8 @@ class IndexService:
     async def drop_if_gone(self, ref: SessionRef) -> None:
         """Delete the documents of a session that no longer exists or was replaced by another one.
 
-        This is done at once if the index answers in time, otherwise later in the background. If the session still exists, all of its
-        documents are compared with the log.
+        If the index does not answer in time, this is done later in the background. If the session still exists, all of its
+        documents are compared with its log.
         """
         if not ref.withdrawn and not is_child(ref):
             await self._run_with_timeout(self._forget(ref), ref)
@@ -213,7 +214,10 @@ class IndexService:
             await self._recheck_source(to_session_space(ref), ref.id)
 
     async def _recheck_source(self, space: Space, source_id: str) -> None:
-        """Compare all documents of a source with the log or the store. For a session, this is done later in the background."""
+        """Compare the documents of a session with its log, or those of an owner's memories with the store.
+
+        A session is compared later, in the background.
+        """
         if space.kind != "talk":
             await bring_up_to_date(self.index, self._memories, Owner(space.kind, space.name), compare=True)
             return
@@ -223,13 +227,13 @@ class IndexService:
     async def forget_user(self, user_id: str) -> None:
         """Delete all documents of a user's conversations and memories.
 
-        This is done at once if the index answers in time, otherwise by the next backfill.
+        If the index does not answer in time, the next backfill deletes them.
         """
         self._users_to_drop.add(user_id)
         await self._run_with_timeout(self._drop_users(), None)
 
     async def _drop_users(self) -> None:
-        """Delete the documents of users for whom `forget_user` was called and that are not deleted yet."""
+        """Delete the documents of users for whom `forget_user` was called. Failed deletions are repeated by the next call."""
         if self._users_to_drop:
             await self._removals.mark()
         for user in tuple(self._users_to_drop):
@@ -238,11 +242,11 @@ class IndexService:
             self._users_to_drop.discard(user)
 
     async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> None:
-        """Run work on the index with a time limit. If it fails or takes longer, log that instead of raising an error.
+        """Run work on the index with a time limit. A failure or timeout is logged, and no error is raised.
 
         Args:
             work: the work.
-            ref: the session to queue in this case, so that it is indexed again in the background; None: no session.
+            ref: the session that is queued after a failure, so that it is indexed again in the background; None: no session.
         """
         try:
             async with asyncio.timeout(INDEX_WAIT_SECONDS):
@@ -295,7 +299,7 @@ class IndexService:
             self._sooner.set()
 
     def _record_failure(self, doing: str, exc: BaseException | None) -> None:
-        """Count and log a failure. The log gets no indexed data."""
+        """Count and log a failure. The log message contains no indexed data."""
         kind = type(exc).__name__ if exc is not None else "TooManyWaiting"
         times = self.failures[doing] = self.failures.get(doing, 0) + 1
         known = isinstance(exc, HoldfastError)  # its message is clear and quotes no data
@@ -311,16 +315,17 @@ class IndexService:
     async def wait_until_fresh(
         self, space: Space, *, seconds: float = INDEX_FRESH_SECONDS, exclude: SessionRef | None = None
     ) -> bool:
-        """Wait until the writes of this process for a user are indexed, or have failed to be indexed.
+        """Wait until the writes of this process for a user are indexed, or until indexing them has failed.
 
         Args:
-            space: the user's conversations. For memories, use `index_memories` instead.
+            space: the part of the index with the user's conversations. For memories, use `index_memories` instead.
             seconds: maximum number of seconds to wait.
-            exclude: the session of the calling turn. The method does not wait for it, because its messages are in the prompt already. It
-                also does not wait for other sessions if many of them are queued: a single person does not write to many at once.
+            exclude: the session of the calling turn. The method does not wait for this session, because its messages are in the
+                prompt already. If many other sessions of the user are queued, the method waits for none of them: a single person
+                does not write to many sessions at once.
 
         Returns:
-            False if the time was not enough, or if many sessions are queued and `exclude` is given.
+            False if the time was not enough, or if `exclude` is given and many sessions are queued.
         """
         queued = (
             [one for one in self._queue.list_for_user(space.name) if one.ref != exclude] if space.kind == "talk" else []
@@ -354,11 +359,12 @@ class IndexService:
             await self._vectors.drain()
 
     async def index_memories(self, owner: Owner, *, gone: Collection[int] = ()) -> int:
-        """Bring an owner's memories up to date in the index. Return the owner's version that the index then has.
+        """Bring an owner's memories up to date in the index. Return the owner's version that the index now has.
 
         Args:
-            owner: the owner of the memories.
-            gone: numbers of memories that were just deleted. If they are all given, the index need not be searched for deleted ones.
+            owner: the owner of the memories: a user, an agent or an app.
+            gone: numbers of memories that were just deleted. If no other memories were deleted, the index need not be searched
+                for deleted ones.
 
         Raises:
             StoreError: the index or the store of memories cannot be used.
@@ -374,20 +380,20 @@ class IndexService:
     # -- backfills, rebuilds, status -------------------------------------------
 
     def reset(self) -> None:
-        """Start over, because a new, empty index has replaced the old one."""
+        """Start over with a new, empty index that has replaced the old one."""
         self._generation += 1
         self._epoch = 0
         self._first.reset()
         self._leases.forget_name()
 
     async def wait_for_first_walk(self, seconds: float) -> bool:
-        """Wait for the first backfill, which makes the index complete; start it if needed.
+        """Wait for the first backfill, and start it if needed. Without it, search results are incomplete.
 
         Args:
             seconds: maximum number of seconds to wait.
 
         Returns:
-            True if the first backfill is finished (or the service is closed).
+            True if the first backfill is finished, or if the service is closed.
 
         Raises:
             StoreError: the index cannot be used.
@@ -401,13 +407,13 @@ class IndexService:
         return (await self._walker.read_notes()).walked is not None
 
     async def walk(self, *, whole: bool = False) -> WalkResult:
-        """Run a backfill: index changes that were not reported. Then continue or start a rebuild if one is needed.
+        """Run a backfill, which indexes changes that were not reported. Then continue or start a rebuild if one is needed.
 
-        A rebuild is needed if one was interrupted, or if another version of the analysis has made the index. The method does nothing
-        if another process is running a backfill.
+        A rebuild is needed if one was interrupted, or if another version of the text analysis has made the index. The method does
+        nothing if another process is running a backfill.
 
         Args:
-            whole: True: check all sessions and sources; False: do so only if it is due.
+            whole: True: check all sessions, and all data in the index; False: do so only if it is due.
         """
         async with self._walking, self._leases.hold("walk") as kept:
             if kept is None:
@@ -436,8 +442,8 @@ class IndexService:
     ) -> RebuildResult:
         """Rebuild the whole index, or only the data of a user or a session. Searches work meanwhile; backfills wait.
 
-        If the same rebuild was interrupted before, it continues. A damaged index that has a file of its own is deleted, and then the
-        whole index is rebuilt.
+        If the same rebuild was interrupted before, this call continues it. If the index is damaged, and its file contains no
+        other data, the file is deleted, and the whole index is rebuilt.
 
         Args:
             user: rebuild only sessions and memories of this user; None: those of all users.
@@ -518,7 +524,10 @@ class IndexService:
 
     @property
     def floor(self) -> float:
-        """The similarity below which texts are unrelated, for the embedder's model; 0 if it is not known or there is no embedder."""
+        """Similarity of two vectors below which their texts are unrelated. It depends on the embedder's model.
+
+        0: the value is not known, or there is no embedder.
+        """
         return 0.0 if self.embedder is None else get_floor(self.embedder)
 
     @property
@@ -528,11 +537,11 @@ class IndexService:
 
     @property
     def lag(self) -> int:
-        """Milliseconds since the earliest write that is not indexed yet; 0 if there is none. Only writes of this process count."""
+        """Age in milliseconds of the oldest write of this process that is not indexed yet; 0 if all are indexed."""
         return max((self._clock() - queued.since for queued in self._queue), default=0)
 
     async def close(self) -> None:
-        """Index the queued sessions within a time limit, then stop. A later backfill finds the rest. Closing twice is allowed."""
+        """Index the queued sessions within a time limit, then stop. A later backfill indexes the rest. Closing twice is allowed."""
         if self._lasting and not self.closed:
             for queued in tuple(self._queue):
                 self._queue.reschedule(queued, 0.0)
@@ -556,13 +565,14 @@ class IndexService:
 
 
 ServiceOf = Callable[[Store], IndexService]
-"""Called with a handle of a store. Returns the index service of the handle's tenant."""
+"""Function that returns the index service of a store's tenant."""
 
 
 class IndexedStore(StoreWrapper):
     """A store that reports each write to the index of its tenant.
 
-    Additions are reported after the write. Removals are written to the index before the method returns, if the index answers in time.
+    Added data is reported after the write. Removed data is deleted from the index before the method returns, if the index answers
+    in time.
 
     Args:
         inner: the store that is wrapped.
@@ -574,7 +584,7 @@ class IndexedStore(StoreWrapper):
         self._find_service = service
 
     def wrap(self, inner: Store) -> Self:
-        """Wrap another store handle in the same way."""
+        """Return a store that wraps `inner` and reports its writes in the same way."""
         return type(self)(inner, self._find_service)
 
     @property
@@ -606,7 +616,10 @@ class IndexedStore(StoreWrapper):
         return removed
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        """End a session. If the session is withdrawn, its documents are deleted from the index too."""
+        """End a session.
+
+        If the ended session is no longer available to its user (withdrawn), its documents are deleted from the index too.
+        """
         if not ending.withdrawn:
             return await self.inner.end(ending, idle_since=idle_since)
         ref = SessionRef(ending.user_id, ending.session_id)
@@ -617,5 +630,5 @@ class IndexedStore(StoreWrapper):
 
 
 def feed_index(store: Store, service: ServiceOf) -> Store:
-    """Wrap a store so that it reports each write to the index of its tenant."""
+    """Return a store that wraps `store`, and reports each write to the index of its tenant."""
     return IndexedStore(store, service)  # type: ignore[abstract]  # the wrapper delegates the other methods

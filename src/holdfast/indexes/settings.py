@@ -14,19 +14,19 @@ from holdfast.recall.base import SEARCH_MODES, SearchMode
 IN_MEMORY: Final = "sqlite://:memory:"
 _SQLITE: Final = "sqlite:///"
 HERE: Final = Path()
-"""The folder of the index file for a Redis store: the working directory."""
+"""The folder of the index file if sessions are stored in Redis: the working directory."""
 _FILE: Final = "holdfast.index.db"
 _POOL: Final = 4
-"""Number of connections in the index's own pool, if the index is in a database on a server."""
+"""Number of connections that the index opens, if it is in a database on a server."""
 
 
 class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of the index."""
+    """Settings of a search index."""
 
     url: str | None = None
     """The URL of the index, in the format of a store URL; None: `resolve_index_url` chooses one."""
     folder: str | None = None
-    """The folder of the index's SQLite file. It may be given instead of `url`."""
+    """The folder of the index's SQLite file; an alternative to `url`."""
     mode: SearchMode = "keyword"
     """The default search mode."""
     embedder: Any = None
@@ -51,7 +51,11 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_index_settings(given: object) -> IndexSettings | None:
-    """Return index settings for a URL or for settings; None stays None (no index). Raises `InvalidRequest` for anything else."""
+    """Return index settings for a URL or for settings. The result for None is None: no index.
+
+    Raises:
+        InvalidRequest: the value has another type, or is invalid.
+    """
     if given is None or isinstance(given, IndexSettings):
         return given
     if isinstance(given, str) and given:
@@ -64,7 +68,7 @@ def parse_index_settings(given: object) -> IndexSettings | None:
 def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
     """Return the URL of the index for a store.
 
-    If the settings give neither a folder nor a URL, it depends on the store:
+    If the settings give neither a folder nor a URL, the result depends on the store:
 
     - SQLite: `chat.index.db` next to `chat.db`.
     - PostgreSQL and MySQL: the same database, with a connection pool of its own.
@@ -96,7 +100,7 @@ def get_index_file(place: str) -> Path | None:
 
 
 def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSettings:
-    """Return the settings, or settings for an index in memory if the index file does not exist yet.
+    """Return the settings. If the index file does not exist yet, return settings for an empty index in memory.
 
     Commands that only inspect the index use this, so that they do not create a file.
     """
@@ -107,7 +111,10 @@ def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSett
 
 
 def _hash_address(url: str) -> str:
-    """Return a short hash of a store's address, without its credentials. It keeps the index files of different stores apart."""
+    """Return a short hash of a store's address, without its credentials.
+
+    The names of index files contain it, so different stores have different files.
+    """
     place = _remove_pool_option(url).partition("://")[2].rpartition("@")[2]
     return blake2b(place.encode(), digest_size=4).hexdigest()
 

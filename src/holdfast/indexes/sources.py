@@ -1,14 +1,17 @@
 """Bring a session's documents in an index up to date with the session's log.
 
-The work depends on what has changed in the session:
+A *source* is a session as it is in the index: its documents, and its *progress*, which says up to which version and entry the
+session is indexed. A *retired* entry is one that a write has removed from the current conversation, for example an edit; all
+later entries are retired with it. The *place* of a document is its position among the documents of the same source. The work
+depends on what has changed in the session:
 
     not indexed yet        -> create an empty source, then add entries; so a deletion of the session meanwhile is noticed
     only new entries       -> read the log from the first entry that is not indexed
     entries were retired   -> delete their documents, then read the log from there (only if this process has observed the writes)
     any other change       -> compare all documents with the log, page by page, and write the differences
 
-Retired entries are entries that a write has removed from the current history. Each write to the index contains the progress that
-it expects. If another process has written in the meantime, the write fails and the work is repeated.
+Each write to the index contains the progress that it expects. If another process has written in the meantime, the write fails and
+the work is repeated.
 
 `SourceMarks` marks a source before its session is changed, so that a crash during the change is noticed later. `SessionQueue`
 contains the sessions to index, in the order in which they are due. A session is queued only once, no matter how often it is
@@ -36,32 +39,31 @@ from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Sour
 from holdfast.stores.base import Store
 
 INVALID: Final = -1
-"""Version in the progress of a source that must be compared with the log; see `mark_progress`."""
+"""Version in the progress of a source that must be compared with its log; see `mark_progress`."""
 _PIECE: Final = 1_000
-"""Number of characters that are analysed in one step, without a pause."""
+"""Number of characters that are analysed in one step. Other work can run between steps."""
 _TRIES: Final = 8
 _DIGEST_PAGE: Final = 1000
 
 
 class ObservedWrites(msgspec.Struct):
-    """Consecutive writes to a session that this process has observed. They make it unnecessary to compare the whole source."""
+    """Consecutive writes to a session that this process has observed, so that the whole source need not be compared."""
 
     first: int
     """The version of the session before the first of these writes."""
     last: int
     """The version of the session after the last of these writes."""
     cut: int | None = None
-    """`seq` of the first entry that the writes have retired, with all entries after it; None: they have retired none. Entries that are
-    at this position or later now were added afterwards."""
+    """`seq` of the first entry that these writes have retired; None: none. Live entries at or after this `seq` were added later."""
 
     def covers(self, known: Progress, session: Session) -> bool:
-        """Return True if these writes explain all changes of the entries that the index contains."""
+        """Return True if these writes explain all differences between the log and the indexed entries."""
         goes_on = self.first <= known.version <= session.version  # otherwise the store was restored from a copy
         return known.complete and goes_on and session.reshaped <= self.last
 
 
 class UpdateResult(msgspec.Struct, frozen=True):
-    """The result of bringing a source up to date."""
+    """The number of entries that an update of a source has read, and if the update must be retried."""
 
     entries: int = 0
     """Number of entries that were read."""
@@ -70,12 +72,12 @@ class UpdateResult(msgspec.Struct, frozen=True):
 
 
 def to_session_space(ref: SessionRef) -> Space:
-    """Return the space of the index that contains a session's documents."""
+    """Return the part of the index (space) that contains the conversations of the session's user."""
     return Space("talk", ref.user_id)
 
 
 def mark_progress(known: Progress) -> Progress:
-    """Return the progress that marks a source as about to change. It always differs from the progress before."""
+    """Return the progress of a source that is about to change. It always differs from the progress before."""
     return msgspec.structs.replace(known, version=min(known.version, 0) + INVALID, complete=False)
 
 
@@ -85,7 +87,7 @@ class Feeder:
     Args:
         store: the store of sessions; it must include expired sessions that are not deleted yet.
         index: the tenant's index.
-        throttle: limits the speed.
+        throttle: limits the speed of the work.
     """
 
     def __init__(self, store: Store, index: Index, throttle: Throttle) -> None:
@@ -103,9 +105,9 @@ class Feeder:
 
         Args:
             ref: the session.
-            seen: the writes since the last update; None: not known.
+            seen: the writes since the last update; None: the writes are not known.
             epoch: the number of the last rebuild.
-            reanalyse: True: analyse all entries again, unless the rebuild `epoch` has done that already.
+            reanalyse: True: analyse all entries again, unless the rebuild with the number `epoch` has done that already.
         """
         async with self._at_work.setdefault(ref, asyncio.Lock()):
             return await self._update_source(ref, seen, epoch, reanalyse=reanalyse)
@@ -139,11 +141,11 @@ class Feeder:
         return UpdateResult(entries, again=True)
 
     async def read_page(self, ref: SessionRef, start: int) -> tuple[Entry, ...]:
-        """Read a page of entries from the position `start` on. If there are fewer than `INDEX_PAGE`, it is the last page."""
+        """Return a page of live entries, beginning with the `seq` `start`. The last page has fewer than `INDEX_PAGE` entries."""
         return await self._store.entries(ref, start=start, limit=INDEX_PAGE)
 
     async def analyse(self, findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
-        """Make documents in small steps, between which turns can run. A long text is analysed outside the event loop.
+        """Return the documents of entries, made in small steps between which turns can run. Long texts are analysed in a thread.
 
         Args:
             findable: the entries.
@@ -166,7 +168,7 @@ class Feeder:
         return documents, places
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """Write a batch to the index as one step of the throttle. Return False if its `expect` does not hold."""
+        """Write a batch to the index at limited speed. Return False if another process has written to the source."""
         async with self._throttle.run_step():
             return await self._index.write(space, batch)
 
@@ -251,7 +253,7 @@ class _SourceUpdate:
             at = end
 
     def _compute_end(self, page: Sequence[Entry], at: int, *, last: bool) -> int:
-        """Return the position after a page. For the last page, return at least the end of the log when the session was read."""
+        """Return the `seq` after a page; after the last page, at least the end of the log when the session was read."""
         end = page[-1].seq + 1 if page else at
         return max(end, self._session.tail.next_seq) if last else end
 
@@ -277,11 +279,11 @@ class _SourceUpdate:
             start = page[-1][0] + 1
 
     async def _find_first_places(self, seqs: Sequence[int], places: Places) -> Places:
-        """Return the lowest place in each channel among documents that will be deleted. New documents then take the same places.
+        """Return the lowest place in each channel among documents that will be deleted, for new documents.
 
         Args:
             seqs: the documents.
-            places: the places to return for a channel in which none of the documents is.
+            places: the places to return for a channel that none of the documents is in.
         """
         talk, tool = places
         for at in range(0, len(seqs), _DIGEST_PAGE):
@@ -297,7 +299,7 @@ class _SourceUpdate:
     async def _compare(self, *, reanalyse: bool) -> bool:
         """Compare all documents with the log and write the differences. With `reanalyse`, write all documents.
 
-        Old documents are found by searches until they are replaced. Documents keep their place or get a lower one; their order does
+        Searches find an old document until it is replaced. Each document keeps its place or gets a lower one, so their order does
         not change.
         """
         at, places, reader = 0, Places(), _DocumentReader(self._feeder.index, self._space, self._ref.id)
@@ -341,7 +343,6 @@ class _SourceUpdate:
         return True
 
     async def _find_next_places(self, findable: Sequence[FindableEntry], places: Places) -> Places:
-        """Return the next free places after a page whose documents do not change."""
         lasts: dict[Channel, int] = {}
         empty: dict[Channel, int] = {"talk": 0, "tool": 0}
         for one in findable:
@@ -371,10 +372,10 @@ class _DocumentReader:
         self._more = True
 
     async def read_until(self, stop: int | None) -> dict[int, bytes]:
-        """Return the digests that were not returned yet, by `seq`, up to a position.
+        """Return the digests of the documents with a `seq` below `stop` that were not returned yet, by `seq`.
 
         Args:
-            stop: the position before which to stop; None: return all.
+            stop: the `seq` before which to stop; None: return the digests of all remaining documents.
         """
         while self._more and (stop is None or not self._read or self._read[-1][0] < stop):
             page = await self._index.list_digests(self._space, self._id, start=self._next, limit=_DIGEST_PAGE)
@@ -401,7 +402,7 @@ def _split_for_analysis(findable: Sequence[FindableEntry]) -> Iterator[list[Find
 
 
 def _split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
-    """Split documents into parts that are small enough for one write each. The result is empty if there are no documents."""
+    """Split documents into parts that are small enough for one write each. Return an empty list if there are no documents."""
     parts: list[list[Document]] = []
     terms = 0
     for one in documents:
@@ -425,10 +426,10 @@ def _advance_places(part: Sequence[Document], places: Places) -> Places:
 
 
 class PendingChange:
-    """A change to a session whose source is marked in the index until the change is indexed.
+    """A change to a session, whose source is marked in the index until the change is indexed.
 
     Attributes:
-        before: the progress of the source before the change; None: the index does not have the source, or it is not marked.
+        before: the progress of the source before the change; None: the session is not in the index, or its source is not marked.
         mark: the progress that marks the source; None: it is not marked.
     """
 
@@ -437,7 +438,7 @@ class PendingChange:
         self.mark: Progress | None = None
 
     def compute_progress_after(self, known: Progress, session: Session) -> Progress | None:
-        """Return the progress to store after the change, if nothing else has changed the session. Return None if that is not known.
+        """Return the progress to store after the change. Return None if there may have been other changes of the session.
 
         Args:
             known: the present progress of the source.
@@ -450,7 +451,7 @@ class PendingChange:
 
 
 class SourceMarks:
-    """Marks sources of one tenant's index before their sessions are changed, and removes data after such changes.
+    """Marks sources of one tenant's index before their sessions are changed, and removes erased and deleted data from the index.
 
     Args:
         store: the store of sessions.
@@ -466,9 +467,9 @@ class SourceMarks:
 
         Args:
             ref: the session.
-            identity: the identity of the new session, if the session is replaced by another one with the same id. Then the source is
-                created if it does not exist.
-            change: gets the progress before the mark, and the mark.
+            identity: the identity of a new session with the same id that replaces the session, so that its source is created if
+                needed; or None.
+            change: receives the progress before the mark, and the mark.
         """
         space = to_session_space(ref)
         for _ in range(_TRIES):
@@ -488,7 +489,7 @@ class SourceMarks:
 
         Args:
             ref: the session.
-            seq: the position of the entry.
+            seq: `seq` of the entry.
             change: the change that was marked before.
         """
         space = to_session_space(ref)
@@ -507,9 +508,9 @@ class SourceMarks:
                 return
 
     async def drop_if_gone(self, ref: SessionRef) -> bool:
-        """Delete the source of a session that no longer exists or was replaced by another one.
+        """Delete a session from the index if the session no longer exists or was replaced by another one.
 
-        Return True if the session still exists and the index has it.
+        Return True if the session still exists and is in the index.
         """
         space = to_session_space(ref)
         known = await self._index.progress(space, ref.id)
@@ -531,7 +532,7 @@ class QueuedSession:
         ref: the session.
         since: the time of the first write that is not indexed yet, in milliseconds since the epoch.
         entries: the number of entries written since then.
-        seen: the observed writes since then; None: not known.
+        seen: the observed writes since then; None: the writes are not known.
         tries: the number of failed attempts to index the session.
         due: the time at which to index the session, on the event loop's clock.
     """
@@ -549,7 +550,7 @@ class QueuedSession:
         self._tried_event: asyncio.Event | None = None
 
     async def wait(self) -> None:
-        """Wait until an attempt to index the session was made, or until none will be made."""
+        """Wait until an attempt to index the session was made, or until it is certain that none will be made."""
         if self._tried:
             return
         if self._tried_event is None:  # created on demand: few of many queued sessions are waited for
@@ -557,17 +558,17 @@ class QueuedSession:
         await self._tried_event.wait()
 
     def finish(self) -> None:
-        """Record that an attempt was made, or that none will be."""
+        """End the waiting of callers of `wait`, because an attempt was made, or none will be made."""
         self._tried = True
         if self._tried_event is not None:
             self._tried_event.set()
 
     def record_write(self, session: Session, cut: int | None) -> None:
-        """Record an observed write.
+        """Add a write to the observed writes.
 
         Args:
             session: the session after the write.
-            cut: `seq` of the first entry that the write has retired, with all entries after it; None: it has retired none.
+            cut: `seq` of the first entry that the write has retired; None: the write has retired no entry.
         """
         version = session.version
         if self.seen is None or self.seen.last != version - 1:
@@ -579,7 +580,7 @@ class QueuedSession:
 
 
 class SessionQueue:
-    """The sessions that wait to be indexed, and the active ones, which are being indexed.
+    """The sessions that wait to be indexed, and the *active* sessions, which are being indexed.
 
     Args:
         most: maximum number of sessions that may wait. If the queue is full, new sessions are refused.
@@ -605,12 +606,13 @@ class SessionQueue:
         yield from self._queued.values()
 
     def add(self, ref: SessionRef, since: int, due: float) -> QueuedSession | None:
-        """Add a session and return it as queued. If it is in the queue already, return it unchanged. Return None if the queue is full.
+        """Add a session to the queue, or find it there, and return its item. Return None if the queue is full.
 
         Args:
             ref: the session.
             since: the time of the write, in milliseconds since the epoch.
-            due: the time at which to index the session, on the event loop's clock.
+            due: the time at which to index the session, on the event loop's clock. An item that is in the queue already keeps its
+                time.
         """
         queued = self._queued.get(ref)
         if queued is None:
@@ -622,7 +624,7 @@ class SessionQueue:
         return queued
 
     def retry(self, queued: QueuedSession, due: float) -> None:
-        """Queue a session again after a failed attempt. Its observed writes are forgotten."""
+        """Queue a session again after a failed attempt. The observed writes of the session are dropped."""
         newer = self.add(queued.ref, queued.since, due)
         if newer is not None:
             newer.since = min(newer.since, queued.since)
@@ -647,7 +649,7 @@ class SessionQueue:
         heapq.heappush(self._order, (queued.due, next(self._number), queued))
 
     def take_next(self) -> QueuedSession | None:
-        """Make the next session that is due active and return it. Return None if no session is due or enough are active."""
+        """Return the next session that is due, and make it active. Return None if none is due, or enough sessions are active."""
         while self._order and len(self._working) < self._at_once:
             due, _, queued = self._order[0]
             if self._queued.get(queued.ref) is not queued or queued.due != due:
@@ -662,13 +664,13 @@ class SessionQueue:
         return None
 
     def get_pause(self) -> float | None:
-        """Return the seconds until the next session is due. None: nothing can be taken before another session is added or finished."""
+        """Return the seconds until the next session is due; None if no session can become active before a change of the queue."""
         if not self._order or len(self._working) >= self._at_once:
             return None
         return max(0.0, self._order[0][0] - self._time())
 
     def finish(self, queued: QueuedSession) -> None:
-        """Record that the attempt for an active session is finished. It is then no longer active."""
+        """Record that an attempt to index an active session has ended. The session is no longer active."""
         del self._working[queued.ref]
         queued.finish()
         newer = self._queued.get(queued.ref)

@@ -31,7 +31,7 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Indexes:
-    """The indexes of all tenants of a process.
+    """The indexes of all tenants of a process, and the services that keep them up to date.
 
     Args:
         settings: the index settings.
@@ -53,7 +53,7 @@ class Indexes:
         self._sooner = asyncio.Event()
 
     def _locate_file(self, store: str | None) -> IndexFile:
-        """Return the file of the index. It may be deleted only if it cannot contain the sessions of the store as well."""
+        """Return the file of the index. It may be deleted only if it cannot contain the sessions of the store, too."""
         path = get_index_file(self.url)
         own = path is not None and store is not None and get_index_file(store) != path
         return IndexFile(path, own=own)
@@ -64,18 +64,18 @@ class Indexes:
         return await open_index(self.url, tenant=tenant, compress=self.settings.compress)
 
     def _handle_lost_file(self) -> None:
-        """Let all services start over with a new index after the file of the old one was removed."""
+        """Let all services start over with a new index, because the file of the old index was removed."""
         _log.warning("the file of the index was removed: the index is rebuilt from the sessions and memories")
         for service in self._services.values():
             service.reset()
         self._sooner.set()
 
     def follow(self, store: Store) -> Store:
-        """Wrap a store so that it reports each write to the index of its tenant."""
+        """Return a store that wraps `store`, and reports each write to the index of its tenant."""
         return feed_index(store, self.get_service)
 
     def get_service(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
-        """Return the index service of a store's tenant. It is created on first use."""
+        """Return the index service of a store's tenant. The service is created on first use."""
         service = self._services.get(store.tenant)
         if service is None or service.closed:
             service = self._services[store.tenant] = IndexService(
@@ -101,8 +101,8 @@ class Indexes:
         """Start the periodic backfills.
 
         Args:
-            store: a handle of the process's own tenant.
-            all_tenants: True: backfill the indexes of all tenants; False: only that of the process's own tenant.
+            store: a store of the process's own tenant.
+            all_tenants: True: run backfills for all tenants; False: only for the process's own tenant.
         """
         self._task = asyncio.create_task(self._run(store, all_tenants=all_tenants), name="index walks")
 

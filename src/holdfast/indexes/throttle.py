@@ -1,8 +1,8 @@
 """Limit the speed of work on an index, and let only one process at a time do the long work.
 
-Work is done in small steps. After a step the throttle sleeps if needed, so that turns are not slowed down. It does not sleep while
-a caller waits for the work. If several processes share an index, only one at a time runs backfills, and only one makes vectors;
-leases ensure that.
+Work is done in small steps. After a step, the throttle sleeps if needed, so that turns are not slowed down. The throttle does not
+sleep while a caller waits for the work. If several processes share an index, leases ensure that only one at a time runs backfills
+(searches for unreported changes), and only one makes vectors.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
 
 SHARE: Final = 0.2
-"""Share of the time in which long work is active; in the rest it sleeps."""
+"""Fraction of the time in which long work is active. The rest of the time, it sleeps."""
 _CREDIT: Final = 0.2
-"""Seconds of sleep that are waived after an idle time, so that the little work that a few turns cause needs no sleep."""
+"""Seconds of sleep that are skipped after an idle time, so that the little work that a few turns cause needs no sleep."""
 _LONGEST: Final = 0.05
 """Maximum seconds of sleep after a step."""
 
@@ -44,7 +44,7 @@ class Throttle:
 
     @contextmanager
     def skip_rests(self) -> Iterator[None]:
-        """Let work run without sleep during the `with` block, because a caller waits for it."""
+        """Let work run without sleep during the `with` block, because a caller waits for the work."""
         self._waited_for += 1
         try:
             yield
@@ -53,7 +53,7 @@ class Throttle:
 
     @asynccontextmanager
     async def run_step(self) -> AsyncIterator[None]:
-        """Run the `with` block as one step of work, then sleep if needed."""
+        """Run the `async with` block as one step of work, then sleep if needed."""
         began = self._time()
         yield
         now = self._time()
@@ -64,7 +64,7 @@ class Throttle:
 
 NOTE: Final = "name"
 _LENGTH: Final = 60_000
-"""Milliseconds after which another process can take over a lease whose holder has ended."""
+"""Milliseconds after which another process can take over the lease of a process that has ended."""
 
 
 class Leases:
@@ -72,7 +72,8 @@ class Leases:
 
     Args:
         store: the tenant's store.
-        index: the tenant's index. The names of leases contain its name, so only processes that use the same index share them.
+        index: the tenant's index. The names of leases contain the name of the index, so only processes with the same index share
+            leases.
         holder: the name of this process.
         clock: returns the current time, in milliseconds since the epoch.
     """
@@ -86,24 +87,27 @@ class Leases:
 
     @asynccontextmanager
     async def hold(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
-        """Hold a lease during the `with` block.
+        """Hold a lease during the `async with` block.
 
         Args:
-            what: the work, such as `walk` or `vectors`.
+            what: the work that the lease protects, such as `walk` or `vectors`.
 
         Yields:
-            A function that returns True while the lease is still held; None if another process holds the lease.
+            A function that returns True as long as the lease is held; None if another process holds the lease.
         """
         name = f"{what} {await self.get_name()}"
         async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
             yield lease.keep if lease is not None else None
 
     def forget_name(self) -> None:
-        """Forget the name of the index, because a new index has replaced it."""
+        """Forget the name of the index, because a new index with another name has replaced it."""
         self._named = None
 
     async def get_name(self) -> str:
-        """Return the name of the index, which is random and stored in the index. Two indexes of one store have different names."""
+        """Return the name of the index, which is random and stored in the index.
+
+        Different indexes of one store have different names.
+        """
         while self._named is None:
             found = await self._index.note(NOTE)
             if found is None:

@@ -1,9 +1,10 @@
 """Announce removals of data to the indexes of other processes, by a mark in the store.
 
-A process reports what it erases and deletes to its own index at once. The index of another process would not notice the removal,
-because it does not change the times of sessions that a backfill compares. So a process sets the mark, with the current time, before
-it removes data (at most once a minute). A backfill for another index that finds the mark checks all sessions and sources (at most
-once an hour); without a mark, that happens once a week. The mark names no session and no user.
+A process reports the data that it erases and deletes to its own index at once. The index of another process would not notice the
+removal: its *backfill*, which searches for unreported changes, compares the times of sessions, and a removal does not change
+these times. So a process sets the mark, with the current time, before it removes data (at most once a minute). If the backfill of
+another index finds the mark, it checks all sessions, and all data in the index (at most once an hour). Without a mark, that
+happens once a week. The mark names no session and no user.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from holdfast.stores.tenants import FOREVER
 from holdfast.stores.wrapper import StoreWrapper
 
 MARK: Final = "holdfast.departures"
-"""Key of the mark. It is stored with the tenant's calibration data of models, under a name that no model has."""
+"""Key of the mark. The mark is stored with the tenant's calibration data of models, under a name that no model has."""
 _FRESH: Final = 60_000
-"""Milliseconds during which a mark is not written again."""
+"""Milliseconds for which a mark is not written again."""
 _MOST: Final = 32
 """Maximum number of indexes whose marks are stored. The latest marks are kept."""
 
@@ -42,7 +43,7 @@ async def _get_shared_name() -> str:
 
 
 class RemovalMarks:
-    """Sets the mark for removals by processes with one index, and reads the marks of all indexes of the tenant.
+    """Sets the mark for removals by processes with one index, and reads the marks of all of the tenant's indexes.
 
     Args:
         store: the tenant's store.
@@ -59,7 +60,10 @@ class RemovalMarks:
         self._marked_at = -_FRESH
 
     async def mark(self) -> None:
-        """Set the mark, because data is about to be removed. A failure is ignored: the weekly full backfill finds the removal."""
+        """Set the mark, because data is about to be removed.
+
+        Errors are ignored, because the weekly full backfill finds the removal anyway.
+        """
         now = self._clock()
         if 0 <= now - self._marked_at < _FRESH:
             return
@@ -104,7 +108,7 @@ class UnindexedStore(StoreWrapper):
         self._removals = RemovalMarks(inner, clock)
 
     def wrap(self, inner: Store) -> Self:
-        """Wrap another store handle in the same way."""
+        """Return a store that wraps `inner`, and sets the mark in the same way."""
         return type(self)(inner, self._clock)
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
@@ -137,5 +141,5 @@ class UnindexedStore(StoreWrapper):
 
 
 def mark_removals(store: Store, clock: Callable[[], int]) -> Store:
-    """Wrap a store so that it sets the mark before each removal of data."""
+    """Return a store that wraps `store`, and sets the mark before each removal of data."""
     return UnindexedStore(store, clock)  # type: ignore[abstract]  # the wrapper delegates the other methods
