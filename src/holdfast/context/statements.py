@@ -72,7 +72,7 @@ def count_cues(text: str, language: str) -> Mapping[str, int]:
 
 @cache
 def _load_phrases(language: str) -> Mapping[str, list[tuple[list[str], str]]]:
-    """Return a language's cues by their first word. Each cue has its other words and its category; longer cues come first."""
+    """Return a language's cues, grouped by their first word. A cue is the list of its other words, and its category. Longer cues come first."""
     found: dict[str, list[tuple[list[str], str]]] = {}
     for category, phrases in _read_cues(language).items():
         for phrase in phrases:
@@ -132,7 +132,7 @@ _FORWARDED: Final = re.compile(
     r"|(?:hi|hello|hey|hallo|bonjour|salut|hola|olá)[ ](?!there\b|assistant\b|ai\b|claude\b)[^\n.!?,]{1,40},[ \t]*$)",
     _I | re.MULTILINE,
 )
-"""Matches the beginning of another person's mail or letter. It continues to the end of the paragraph with the signature."""
+"""Matches the beginning of another person's mail or letter. The mail continues to the end of the paragraph with the signature."""
 _SIGNED: Final = re.compile(
     r"^[ \t]*(?:(?:best|kind|warm)?[ ]?regards|best|cheers|sincerely|yours(?: \w+)?|thanks|mit freundlichen grüßen|(?:viele|beste|liebe)[ ]grüße|mfg|cordialement"
     r"|bien à vous|saludos(?: cordiales)?|atentamente|atenciosamente|abraços?)\b[ \t]*[,.\n][^\n]*",

@@ -142,8 +142,8 @@ def _count_covered(window: Window, allowed: int) -> int:
     The newest unit is never covered. If it may still get results, the unit before it is not covered either, because a view begins with a
     complete unit.
 
-    At least one unit is covered if there is a digest, or if the head contains units that need not stay. The summary replaces both, and its
-    last entry must be in memory.
+    At least one unit is covered if there is a digest, or if the head contains units that need not stay. The summary replaces both, and the
+    last entry that it covers must be in memory.
     """
     tail, share = window.tail_tokens, int(ANCHOR_SHARE * window.room.tokens)
     head = sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))

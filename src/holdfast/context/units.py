@@ -38,7 +38,10 @@ def has_content(message: Message) -> bool:
 
 
 def is_guessed(part: Part) -> bool:
-    """Return True if the token count of a media part is only an estimate: not a picture, or a picture of unknown size."""
+    """Return True if the token count of a media part is only an estimate.
+
+    It is exact for a picture whose size is known or that has `detail: low`.
+    """
     picture = get_picture(part)
     return picture.size is None and picture.detail != "low"
 

@@ -255,7 +255,7 @@ class Window:
 
     @property
     def has_left(self) -> bool:
-        """True if at least one message is not sent verbatim. Otherwise passages of the session need not be recalled."""
+        """True if at least one message is not sent verbatim. If all are, no passages of the session need to be recalled."""
         slid = not self.anchored and bool(self.units) and self.units[0].first > 0
         return bool(self.head or self.cuts or self.summary or self.digest.last >= 0) or slid
 

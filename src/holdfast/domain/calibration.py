@@ -35,8 +35,8 @@ AGREEING: Final = 3
 ALIKE_RATIOS: Final = 1.25
 """Ratios above `HIGH` agree if the highest is at most this many times the lowest."""
 ALLOWANCE: Final = 512
-"""Tokens that a provider may add before an exact count is doubted, but at most a sixteenth of the prompt. The safety
-headroom covers that many."""
+"""An exact count is not doubted if the provider's count is higher by at most this many tokens, or by a sixteenth of the
+prompt if that is less. The safety headroom covers such a difference."""
 AGREED: Final = 1.01
 """A ratio up to this value confirms an exact count."""
 NEWEST, HIGHEST = 32, 8

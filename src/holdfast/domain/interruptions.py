@@ -151,7 +151,10 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text that was generated for the client from this message on; empty if an agent wrote only for the next agents."""
+        """The text of the message. For an interrupted round, all text that was generated from this message on.
+
+        Empty if an agent wrote only for the next agents of a workflow, so that the client did not receive the text.
+        """
         if STEP in (self.head.metadata or {}):
             return ""
         whole = (self.head.metadata or {}).get("original")

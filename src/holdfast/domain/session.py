@@ -39,7 +39,7 @@ EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
 ERASED = "[erased]"
 """Content that replaces the content of an erased entry."""
 HAND_OVER: Final = "hand_over"
-"""Tool name in a call that Holdfast adds after an agent's text in a workflow, if other agents continue.
+"""Tool name in a call that Holdfast adds after an agent's text in a workflow, if another agent takes over after it.
 
 No model made this call, and no client sees it.
 """

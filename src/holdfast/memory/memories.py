@@ -325,7 +325,7 @@ class ForgettableMemories(MemoryReader):
 
 
 LIKE: Final = 40
-"""Number of memories that a new memory is compared with: those that share most words with it."""
+"""Number of memories that a new memory is compared with. The memories with the most words in common are chosen."""
 
 
 def make_random_id() -> str:

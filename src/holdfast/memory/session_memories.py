@@ -20,8 +20,8 @@ from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode
 
 USUAL: Final = 5
 _ELSEWHERE: Final = 8
-"""Maximum number of entries from the index, per channel, with which a new memory is compared. They are compared in addition to the texts that
-the caller passes."""
+"""Maximum number of entries from the index, per channel, with which a new memory is compared, in addition to the texts that the caller
+passes."""
 Reading = Callable[[str, str, int], Awaitable[str | None]]
 """Type of functions that return the text of an entry in a session of the user, or None if the entry no longer exists. The arguments are
 the session's id, the session's identity and the entry's `seq`."""

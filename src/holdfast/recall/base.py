@@ -353,7 +353,7 @@ class Index(Protocol):
         ...
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        """Return the model's stored vectors, by digest, of documents in the space that have one of these digests.
+        """Return stored vectors of documents in the space that have one of these digests, by digest. They are vectors of this model.
 
         Callers use these vectors instead of embedding the same text again.
         """

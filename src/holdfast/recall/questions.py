@@ -583,7 +583,7 @@ _ALPHABETS: Final = (
 
 
 def list_typo_candidates(question: Question) -> tuple[str, ...]:
-    """Return terms similar to those of the question. Look them up if none of the question's own terms is in the index."""
+    """Return terms that are similar to the question's terms. The caller looks them up if the index has none of the question's own terms."""
     return tuple(
         dict.fromkeys(
             term for concept in _select_typo_words(question) for term in _iter_similar(concept.variants[0][0])

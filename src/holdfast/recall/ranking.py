@@ -206,7 +206,10 @@ class Ranking:
     # -- scores by words ---------------------------------------------------------
 
     def _choose_forms(self, candidates: Sequence[Candidate]) -> dict[int, FormWeights]:
-        """Choose the weights of each source, between dialogue and chat, by the average length of its known turns."""
+        """Return the weights for each source.
+
+        If its known turns are short on average, they are the weights of a dialogue; if long, those of a chat.
+        """
         few, middle, steepness = self._weights.few_turns, self._weights.middle, self._weights.steepness
         sizes: dict[int, list[int]] = {}
         for candidate in candidates:

@@ -89,7 +89,7 @@ def make_chunk_snippet(
 def make_snippet(
     text: str, question: Question, width: int = WIDTH, *, marks: bool = True, budget: SnippetBudget | None = None
 ) -> Snippet:
-    """Return the piece of a text that contains most concepts of a question, or the beginning of the text if it contains none.
+    """Return the piece of a text that contains the most concepts of a question, or the beginning of the text if it contains none.
 
     Args:
         text: the complete text from the log. Only `SNIPPET_CHARS` characters, its head and tail, are used.
@@ -226,9 +226,9 @@ def _find_in_dense(start: int, word: str, wanted: dict[str, int]) -> list[tuple[
 
 
 def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, int]:
-    """Return the span of at most `width` characters that contains most concepts.
+    """Return the span of at most `width` characters that contains the most concepts.
 
-    Of several such spans, the one with most words is returned; of those, the first one.
+    Of several such spans, the one with the most words is returned; of those, the first one.
     """
     best, chosen = (0, 0), (0, 0)
     first = 0

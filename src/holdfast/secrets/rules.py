@@ -1,7 +1,7 @@
 """Define the rules that find secrets. Their patterns come from the library `detect-secrets`, from Holdfast, and from the user.
 
 The library's patterns are made to detect *that* a file contains a secret. To remove a secret, a pattern must do more: it must find the
-secret completely, in time that is linear to the length of the text. Only those patterns of the library are used that do both (a test
+secret completely, and in time that is linear in the length of the text. Only patterns of the library that do both are used (a test
 checks each), and a hit is extended to the end of its word. Where the library has no such pattern, Holdfast has its own. This is the case
 for JSON web tokens, private keys, and the keys of OpenAI and npm, for example. The ids of these rules are well-known names.
 

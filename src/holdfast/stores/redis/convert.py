@@ -145,7 +145,7 @@ async def check_converted(nodes: Nodes, keys: Keys, layouts: dict[int, str]) -> 
 
 
 async def check_alone(nodes: Nodes, prefix: str) -> None:
-    """Raise `StoreUnavailable` if a server of 0.1 is connected. The check is skipped if this user may not list the clients."""
+    """Raise `StoreUnavailable` if a server of 0.1 is connected. The check is skipped if the Redis user may not list the clients."""
     name = f" name={format_legacy_name(prefix)} ".encode()
     for endpoint, answer in (await nodes.call_all("CLIENT", "LIST")).items():
         if not isinstance(answer, ErrorReply) and name in answer:

@@ -1,8 +1,8 @@
 """Names of keys, and the encoding of names and numbers in members of sorted sets.
 
-A key has the form `prefix:{tag}:letter…`. The tag identifies a tenant and one of its users, or the tenant alone. It is a hash
-of their names and lengths. So no bytes in an identifier can lead to another user's keys, or close the braces by which a cluster
-finds a key's slot.
+A key has the form `prefix:{tag}:letter…`. The tag identifies a tenant and one of its users, or the tenant alone. The tag is a hash
+of their names and the names' lengths. So no bytes in a name can lead to another user's keys, or close the braces by which a
+cluster finds a key's slot.
 """
 
 from __future__ import annotations

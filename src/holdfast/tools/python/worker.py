@@ -285,7 +285,7 @@ class Worker:
             return 0.0
 
     def is_out_of_time(self) -> bool:
-        """Return True if the process has used up its processor time, and ignores the signal that the system sends for that."""
+        """Return True if the process has used more processor time than allowed. It then has ignored the signal that the system sends."""
         return self.get_cpu_seconds() > self._most + 1
 
     def count_deleted_bytes(self) -> int:
