@@ -30,7 +30,7 @@ class Placement:
         reservation: reserves the session for the request until the turn begins.
         find_again: function that matches the request again. If its argument is True, it uses a new session or a fork:
             the log of this session is unchanged, so the same match would fail again.
-        attempt: the attempt at answering the request; None if a repetition of the request cannot be recognised.
+        attempt: the client's attempt to send this request; None if a repetition of the request cannot be recognised.
         several: True if other sessions matched as well.
         may_edit: True if the request may replace messages of the session, as long as no other client has written to the
             session.
