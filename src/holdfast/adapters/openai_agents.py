@@ -25,6 +25,8 @@ from agents.run_config import CallModelData, ModelInputData
 import holdfast
 from holdfast.errors import Conflict, StaleSession
 
+__all__ = ["HoldfastSession", "working_set_filter"]
+
 Json = dict[str, Any]
 CALL_IDS: Final = ("call_id", "approval_request_id", "id")
 """Fields that name the call of an output, in the order in which they are tried."""

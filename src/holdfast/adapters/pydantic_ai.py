@@ -43,6 +43,8 @@ from pydantic_ai.models import ModelRequestContext
 import holdfast
 from holdfast.errors import BudgetTooSmall, NotFound
 
+__all__ = ["HoldfastCapability", "read_history"]
+
 Json = dict[str, Any]
 STEP: Final = 0.7
 """Share of the tokens that is tried next after a provider rejected a prompt as too long."""

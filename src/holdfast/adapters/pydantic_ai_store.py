@@ -25,6 +25,8 @@ import holdfast
 from holdfast.adapters.pydantic_ai import find_runner
 from holdfast.errors import StaleRecord
 
+__all__ = ["HoldfastConversationStore"]
+
 CONVERSATIONS: Final = ("pydantic_ai", "conversations")
 ENTRIES: Final = ("pydantic_ai", "entries")
 AT_ONCE: Final = 100
