@@ -1,10 +1,12 @@
 """End sessions after their ttl, above the maximum number of active sessions, or on request.
 
 A session is active until it has been idle for its ttl, until it is evicted because too many sessions are active, or until it is
-ended on request. An expired session looks ended to every reader at once; the first process that notices records the end.
+ended on request. An expired session looks ended to every reader at once; the first process that notices records in the store that
+the session has ended. An ended session keeps its name and its log. A withdrawn session has also given up its name, so that no client
+finds it; its data is deleted after all hooks were notified.
 
-`ExpiringStore` applies this to every read and write. It shows an expired session as closed or, in memory, not at all. It also
-counts the sessions that become active.
+`ExpiringStore` applies this to every read and write. It shows an expired session as closed or, with a store in memory, not at all.
+It also counts the sessions that become active.
 """
 
 from __future__ import annotations
@@ -35,9 +37,9 @@ from holdfast.stores.wrapper import StoreWrapper
 
 _log = logging.getLogger("holdfast.life")
 LEAST_TOUCH: Final = 1_000
-"""Minimum time in milliseconds between two records that a session was used without a write."""
+"""Minimum milliseconds between two updates of the stored time at which a session was last used without a write."""
 TOUCHES: Final = 100
-"""Maximum number of records of use without a write during one ttl. A session that is only read may end early, by up to ttl / `TOUCHES`."""
+"""Maximum updates of that time during one ttl. So a session that is only read may end early, by up to ttl / `TOUCHES`."""
 _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
@@ -48,7 +50,7 @@ _REMEMBERED: Final = 10_000
 
 
 def compute_touch_interval(ttl: int) -> int:
-    """Return the milliseconds between two records that a session with this ttl was used without a write."""
+    """Return the minimum milliseconds between two updates of the stored last use of a session with this ttl."""
     return max(LEAST_TOUCH, ttl // TOUCHES)
 
 
@@ -66,7 +68,7 @@ class SessionLifecycle:
         hooks: hooks to notify of ended sessions.
         hook_dispatcher: notifies the hooks.
         clock: returns milliseconds since the epoch.
-        forget: called with each ended session, to drop cached data of it.
+        forget: called with each ended session, to drop cached data of the session.
         new_id: creates ids for the records of ended sessions.
     """
 
@@ -113,7 +115,7 @@ class SessionLifecycle:
         self._background: set[asyncio.Task[Any]] = set()
 
     def for_tenant(self, tenant: str) -> SessionLifecycle:
-        """Return the lifecycle of another tenant's sessions. It has its own data about single sessions."""
+        """Return the lifecycle of another tenant's sessions. Settings, hooks and counts of ended sessions are shared."""
         if tenant == self.store.tenant:
             return self
         if tenant in self._adopted:
@@ -132,19 +134,18 @@ class SessionLifecycle:
         return other
 
     def adopt(self, other: SessionLifecycle) -> None:
-        """Use `other` for its tenant from now on, because it knows more about these sessions. `release_tenant` undoes this."""
+        """Let `for_tenant` return `other` for its tenant, because `other` knows which sessions are in use, until `release_tenant`."""
         other.ended, other.on_end = self.ended, self.on_end
         other.on_shorter = lambda: self.note_ttl(other.shortest)
         self._adopted[other.store.tenant] = other
 
     def release_tenant(self, tenant: str) -> None:
-        """Stop using the lifecycle that was adopted for a tenant."""
         self._adopted.pop(tenant, None)
 
     # -- expiry ------------------------------------------------------------
 
     def is_expired(self, session: Session) -> bool:
-        """Return True if a session, active according to the store, was idle for too long. A session with a running turn never expires."""
+        """Return True if an active session without a running turn in this process has been idle longer than its ttl."""
         self.note_ttl(session.ttl)
         return not self.settings.still and self._is_overdue(session)
 
@@ -152,7 +153,7 @@ class SessionLifecycle:
         return session.is_expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
 
     def note_ttl(self, ttl: int | None) -> None:
-        """Take the ttl of a session into account. Call `on_shorter` if it is the shortest so far."""
+        """Remember a session's ttl if it is the shortest so far, and then call `on_shorter`."""
         if ttl and not 0 < self.shortest <= ttl:
             self.shortest = ttl
             self.on_shorter()
@@ -181,8 +182,8 @@ class SessionLifecycle:
     def begin_use(self, ref: SessionRef) -> None:
         """Record that a turn of a session begins. Until `end_use`, the session neither expires nor is evicted.
 
-        Other processes learn of this from records of use in the store. A short turn, which ends before the first record is due, writes
-        none.
+        While the turn runs, the stored time of last use is updated at intervals, so that other processes know. A short turn may end before
+        the first update.
         """
         turns = self._using.get(ref, 0)
         self._using[ref] = turns + 1
@@ -198,8 +199,7 @@ class SessionLifecycle:
             del self._using[ref]
             self._noting.stop(ref)
 
-    async def _note_use(self, ref: SessionRef) -> int:
-        """Record the use of a session with a running turn. Return the milliseconds until the next record is due; 0: never."""
+    async def _note_use(self, ref: SessionRef) -> int:  # returns the milliseconds until the next call; 0: no more calls
         try:
             session = await self.store.get(ref)
             own = self.settings.session_ttl if session.ttl is None else session.ttl
@@ -218,7 +218,7 @@ class SessionLifecycle:
         return ref in self._using
 
     async def record_use(self, session: Session) -> None:
-        """Record in the store that an active session was used without a write, at most once per `compute_touch_interval`."""
+        """Update the stored last use of an active session that was read, at most once per `compute_touch_interval`."""
         ref, now = session.ref, self._clock()
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         last = max(session.accessed_at, self._touched.get(ref, 0))
@@ -233,7 +233,7 @@ class SessionLifecycle:
         await self.store.touch(ref, timestamp=now)
 
     def record_served(self, ref: SessionRef) -> None:
-        """Remember that this process has written to a session."""
+        """Remember that this process has written to a session. `shut_down` notifies hooks of such sessions."""
         _remember(self._served, ref, None, SERVED)
 
     # -- ends --------------------------------------------------------------
@@ -243,8 +243,8 @@ class SessionLifecycle:
     ) -> bool:
         """End a session, and notify hooks in the background. Return True if this call ended it.
 
-        On a durable store the session is closed, otherwise it is deleted. With the reason `delete`, it disappears at once on any
-        store, and is deleted after all hooks were notified.
+        On a durable store the session is closed, otherwise the session is deleted. With the reason `delete`, no client finds the session
+        any more on any store, and the session is deleted after all hooks were notified.
 
         Args:
             session: the current session.
@@ -271,7 +271,6 @@ class SessionLifecycle:
         return ended
 
     async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
-        """Record the end of a session. If that takes two writes, both are made even if the caller is cancelled in between."""
         if (
             ending.withdrawn and not ending.hooks
         ):  # two writes: after only the first one, the session could never be found again
@@ -307,7 +306,7 @@ class SessionLifecycle:
         )
 
     def note_end(self, session: Session, reason: EndReason) -> None:
-        """Drop what this process remembers about a session that has just ended, and count the end."""
+        """Drop what this process remembers about a session that has just ended, and count the session in `ended`."""
         ref = session.ref
         self._forget(ref)
         self.on_end(session)
@@ -324,12 +323,12 @@ class SessionLifecycle:
         return await self.end(session, "ttl", idle_since=session.accessed_at)
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
-        """Return the record of the end of an expired session that is being replaced; None if it has not expired or no hook wants it."""
+        """Return the record for hooks of a session to be replaced. None if it has not expired, or if no hook wants to be notified."""
         is_wanted = self._is_overdue(session) and self.has_hooks_for("ttl")
         return self._make_ending(session, "ttl", withdrawn=True) if is_wanted else None
 
     def notify_of_end(self, session: Session, ending: Ending) -> None:
-        """Take into account that replacing a session has ended it, and notify hooks in the background."""
+        """Notify hooks in the background of an expired session that was replaced, and drop what is remembered about that session."""
         self.note_end(session, ending.reason)
         self._hook_dispatcher.enqueue(self.store, ending)
 
@@ -347,10 +346,7 @@ class SessionLifecycle:
         return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
 
     async def withdraw(self, ref: SessionRef) -> bool:
-        """Delete a session whose deletion hooks must be notified of. Return False if there was no session.
-
-        The session disappears at once. Its data is deleted after all hooks were notified.
-        """
+        """Hide a session at once, and delete it after hooks were notified of the deletion. Return False if there was no session."""
         try:
             session = await self.store.get(ref)
         except SessionNotFound:
@@ -361,7 +357,7 @@ class SessionLifecycle:
         return await self.end(session, "delete")
 
     async def shut_down(self) -> None:
-        """Notify hooks for the reason `shutdown` of the sessions that this process has written to. These sessions do not change."""
+        """Notify hooks with the reason `shutdown` of each session that this process has written to. The sessions do not end."""
         self._noting.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         for ref in tuple(self._served) if self.has_hooks_for("shutdown") else ():
@@ -376,25 +372,25 @@ class SessionLifecycle:
             self._hook_dispatcher.enqueue(self.store, ending)
 
     def get_lapsed(self, ref: SessionRef) -> Session | None:
-        """Return a session that expiry or eviction has removed from memory; None if there is none, or if its name is used again."""
+        """Return a session that expired or was evicted from a store in memory. None if there is none, or if its name is in use again."""
         return self._lapsed.get(ref)
 
     # -- the cap -----------------------------------------------------------
 
     async def ensure_counted(self) -> None:
-        """Count the active sessions if the count is unknown. Call this before a session becomes active."""
+        """Count the active sessions if their number is unknown. Call this before a session becomes active."""
         if self.settings.max_sessions and self._count is None:
             async with self._evicting:
                 if self._count is None:
                     await self._recount()
 
     def begin_change(self) -> None:
-        """Announce a write that may make a session active. A count taken before `end_change` may miss that session."""
+        """Announce a write that may make a session active. A count of active sessions taken before `end_change` may miss that session."""
         self._changes += 1
         self._moves += 1
 
     def end_change(self) -> None:
-        """Announce that a write has ended that may have made a session active."""
+        """Announce that a write that may have made a session active has ended."""
         self._changes -= 1
 
     def adjust_count(self, ref: SessionRef, by: int = 1) -> None:
@@ -404,7 +400,7 @@ class SessionLifecycle:
             self._count += by
 
     async def _recount(self) -> None:
-        """Read the number of active sessions from the store, if possible while no write may change it."""
+        """Read the number of active sessions from the store, if possible while no write may change that number."""
         self._counted_at = self._clock()
         for _ in range(_RECOUNTS):
             began, self._moves = self._changes, 0
@@ -447,10 +443,7 @@ class SessionLifecycle:
             return number
 
     async def _pick_oldest(self, but: SessionRef | None) -> Session | None:
-        """Return the session that has been idle longest, or None.
-
-        It may have been used since it was read, so pass `idle_since` to `end`.
-        """
+        """Return the session that has been idle longest, or None. It may be in use again, so pass `idle_since` to `end`."""
         fresh = not self._oldest
         if fresh:
             await self._read_oldest()
@@ -500,10 +493,10 @@ def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
 
 
 class ExpiringStore(StoreWrapper):
-    """A store wrapper that applies expiry to every read and write, so that sessions end on time.
+    """A store wrapper that ends expired sessions when they are read or written.
 
-    On a durable store, an expired session is shown as closed. A write to it first records its end, then reopens it. In memory, the
-    first call that finds an expired session ends and deletes it.
+    On a durable store, an expired session is shown as closed. A write to such a session first records that it has ended, then reopens
+    the session. With a store in memory, the first call that finds an expired session ends and deletes the session.
 
     Args:
         inner: the tenant's store without expiry.
@@ -556,7 +549,7 @@ class ExpiringStore(StoreWrapper):
         return msgspec.structs.replace(rows, session=session)
 
     async def _resolve_expiry(self, session: Session) -> Session:
-        """Return the session with expiry applied. Raises `SessionNotFound` if it was in memory and has expired."""
+        """Return the session, as closed if it has expired. With a store in memory, raise `SessionNotFound` if it has expired."""
         if self._life.durable:
             return self._life.apply_expiry(session)
         while self._life.is_expired(session):
@@ -566,7 +559,6 @@ class ExpiringStore(StoreWrapper):
         return session
 
     async def _expire_all(self) -> None:
-        """End all expired sessions."""
         while found := await self.inner.idle(limit=_EXPIRE_BATCH, **self._life.get_expiry_filters()):
             ended = [await self._life.expire(session) for session in found if self._life.is_expired(session)]
             if not any(ended):
@@ -594,7 +586,7 @@ class ExpiringStore(StoreWrapper):
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """Append to a log. An expired session is ended first, except if a turn of it is running."""
+        """Append to a log. If the session has expired and no turn of it is running, end the session first."""
         life = self._life
         if not life.is_in_use(ref) and not life.settings.still:
             write = msgspec.structs.replace(write, ttl=life.settings.session_ttl)

@@ -1,10 +1,11 @@
-"""Notify hooks of ended sessions: immediately but outside of turns, and after a failure again, with growing pauses.
+"""Notify hooks of ended sessions, in the background. A hook that fails is called again, with growing pauses.
 
     new or due -> claim -> call each hook and store the outcome -> forget
 
-The end of a session is recorded in the transaction that changes the session, so the record survives a crash. A process claims
-the record by moving its `due_at` forward, to the time when other processes may take it over. The outcome for each hook is stored
-before the next hook is called. So after a crash, only hooks without a stored outcome are called again.
+In the transaction that ends a session, an `Ending` is stored. It is called the session's record here; it names the hooks to notify,
+and it survives a crash. A process claims a record by moving the record's `due_at` to the time when other processes may take the record
+over. The outcome for each hook is stored before the next hook is called. So after a crash, only hooks without a stored outcome are
+called again.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
     call_seconds: float = 30.0
     """Time limit in seconds for one call of a hook."""
     claim_ms: int = 90_000
-    """Milliseconds after which another process takes over the claims of a process that is gone. This is longer than `call_seconds`."""
+    """Milliseconds for which a record is claimed. Then another process may deliver the record. Must be longer than `call_seconds`."""
     pauses_ms: tuple[int, ...] = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000)
     """Milliseconds before the second attempt, the third, and so on. The last value applies to all further attempts."""
     max_asked_seconds: float = 3600.0
     """Longest pause in seconds that a hook may ask for before the next attempt."""
     max_attempts: int = 174
-    """Attempts after which a hook is given up for an ended session. They take about seven days."""
+    """Attempts after which a hook is no longer called for an ended session. With the default pauses they take about seven days."""
     unknown_hook_ms: int = DAY
-    """Milliseconds after which a hook that is not configured is dropped for an ended session.
+    """Milliseconds after which a hook that is not configured is removed from a record.
 
-    The time counts from the end of the session or from the start of this process, whichever is later.
+    The time counts from the time when the session ended or from the start of this process, whichever is later.
     """
     recheck_ms: int = 300_000
-    """Milliseconds until a record is checked again whose remaining hooks are not configured in this process."""
+    """If none of a record's hooks are configured in this process, milliseconds until the record is checked again."""
     poll_seconds: float = 30.0
     """Seconds between two checks for records that other processes left undelivered."""
     close_seconds: float = 30.0
@@ -57,11 +58,11 @@ class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BATCH: Final = 100
-"""Maximum number of records of ended sessions that are read at a time."""
+"""Maximum number of records that are read at a time."""
 AT_ONCE: Final = 8
-"""Maximum number of ended sessions of which hooks are notified at the same time."""
+"""Maximum number of records that are delivered at the same time."""
 WAITING: Final = 1000
-"""Maximum number of ended sessions that wait in memory. The records of others stay in the store and are delivered when they are due."""
+"""Maximum number of records that wait in memory. All others stay in the store and are delivered when they are due."""
 _JITTER: Final = 0.2
 
 
@@ -74,14 +75,14 @@ class _Failure(NamedTuple):
 
 
 class HookDispatcher:
-    """Notifies the hooks of one `Holdfast` of ended sessions, for all tenants of this process.
+    """Calls the hooks of one `Holdfast` for ended sessions of all tenants of this process.
 
     Attributes:
-        outcomes: counts by hook and outcome. The outcomes are `told`, `failed`, `given_up`, `dropped` (the hook is no longer
-            configured) and `gone` (the session was deleted before).
+        outcomes: counts by hook and outcome. The outcomes are `told` (the hook was notified), `failed`, `given_up`, `dropped` (the hook is
+            no longer configured) and `gone` (the session was deleted before).
 
     Args:
-        hooks: the hooks to notify.
+        hooks: the hooks to call.
         clock: returns milliseconds since the epoch.
         holder: identifies this process in leases.
         schedule: time limits and pauses.
@@ -108,7 +109,7 @@ class HookDispatcher:
         self._waiting: deque[tuple[Store, Ending]] = deque()
         self._running: set[asyncio.Task[None]] = set()
         self._mine: set[str] = set()
-        """Ids of records that wait in memory or are being delivered."""
+        """Ids of the records that wait in memory or are being delivered."""
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
         self._claiming = asyncio.Lock()
@@ -120,16 +121,16 @@ class HookDispatcher:
 
     @property
     def pending(self) -> int:
-        """Number of ended sessions that this process has claimed and not finished."""
+        """Number of records that this process has claimed and not finished."""
         return len(self._waiting) + len(self._running)
 
     def start(self, store: Store) -> None:
-        """Begin to check regularly for ended sessions of a tenant whose hooks are due."""
+        """Begin to check a tenant regularly for records that are due."""
         self._stores[store.tenant] = store
         self._loop = asyncio.ensure_future(self._poll())
 
     def enqueue(self, store: Store, ending: Ending) -> None:
-        """Notify hooks in the background of an ended session whose record this process has written or claimed."""
+        """Call the hooks of a record in the background. This process has written or claimed the record."""
         self._stores.setdefault(store.tenant, store)
         if len(self._waiting) < WAITING and not self._closed:
             self._waiting.append((store, ending))
@@ -137,9 +138,9 @@ class HookDispatcher:
             self._start_deliveries()
 
     async def claim_due(self, store: Store) -> int:
-        """Claim the records of a tenant that are due, and notify hooks of them in the background. Return the number of claimed records.
+        """Claim all records of a tenant that are due, and return their number. Their hooks are called in the background.
 
-        Only one process at a time claims records. Callers do not wait until hooks are notified.
+        Only one process at a time claims records.
         """
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
@@ -159,9 +160,9 @@ class HookDispatcher:
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
-        """Claim a record. Return None if this process cannot deliver it.
+        """Claim a record and return it. Return None if another process must deliver the record, or if this process already does.
 
-        That is so if it has none of the record's hooks, and it is too early to drop hooks that are not configured.
+        Another process must do so if none of the record's hooks is configured here and it is too early to remove unconfigured hooks.
         """
         is_ours = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
@@ -181,7 +182,7 @@ class HookDispatcher:
             await asyncio.wait(self._running)
 
     async def close(self) -> None:
-        """Wait up to `DeliverySchedule.close_seconds` for running deliveries. The others are made after the next start."""
+        """Wait up to `DeliverySchedule.close_seconds` for running deliveries. Other records are delivered after the next start."""
         self._closed = True
         if self._loop is not None:
             self._loop.cancel()
@@ -204,7 +205,7 @@ class HookDispatcher:
     # -- in the background -------------------------------------------------
 
     async def _poll(self) -> None:
-        """Check for due records when the next attempt is due, and regularly for records that other processes left."""
+        """Claim due records: at the time of the next retry, and regularly, because other processes may have left records behind."""
         while True:
             self._wake.clear()
             try:
@@ -239,7 +240,7 @@ class HookDispatcher:
     # -- one end -----------------------------------------------------------
 
     async def _deliver(self, store: Store, ending: Ending) -> None:
-        """Notify the hooks of a claimed record. Hooks that fail are notified again later."""
+        """Call the hooks of a claimed record. Hooks that fail are called again later."""
         try:
             if ending.due_at <= self._clock():
                 return  # the record waited so long that another process may have claimed it
@@ -278,7 +279,10 @@ class HookDispatcher:
         await self._conclude(store, ending, failures)
 
     async def _call_hook(self, hook: Hook, ended: EndedSession) -> _Failure | None:
-        """Call a hook. Return the failure, or None if it succeeded. A call that ignores its cancellation is abandoned."""
+        """Call a hook. Return None if the call succeeded, otherwise the failure.
+
+        The call is cancelled after `DeliverySchedule.call_seconds`, and not waited for any longer.
+        """
         task = asyncio.ensure_future(hook(ended))
         try:
             done, _ = await asyncio.wait({task}, timeout=self.schedule.call_seconds)
@@ -307,21 +311,21 @@ class HookDispatcher:
             task.exception()  # retrieved, so that asyncio does not log it
 
     async def _extend_claim(self, store: Store, ending: Ending) -> Ending:
-        """Return the record, claimed for long enough to call one more hook."""
+        """Extend the claim of a record if the remaining time is too short to call another hook. Return the record."""
         now, schedule = self._clock(), self.schedule
         if ending.due_at - now > schedule.call_seconds * 1000 + schedule.claim_ms // 3:
             return ending
         return await store.settle(ending.id, due_at=now + schedule.claim_ms)
 
     async def _settle_hook(self, store: Store, ending: Ending, name: str, outcome: str) -> Ending:
-        """Remove a hook from the record, count the outcome, and return the record."""
+        """Remove a hook from the record, count the outcome, and return the updated record."""
         self.outcomes[name, outcome] += 1
         return await store.settle(ending.id, delivered=name)
 
     async def _conclude(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
-        """Finish a delivery, or schedule a retry if a hook failed.
+        """Delete the record if no hooks remain, otherwise schedule the next attempt.
 
-        If no hooks remain, the record is deleted, and also the session if it was kept only for its hooks.
+        A withdrawn session was kept only for its hooks, so it is deleted together with the record.
         """
         if failures and ending.attempts + 1 >= self.schedule.max_attempts:
             for name, error in failures:
@@ -345,7 +349,10 @@ class HookDispatcher:
         await store.forget_ending(ending.id)
 
     async def _drop_deliveries(self, store: Store, ending: Ending) -> None:
-        """Delete the record of an ended session that was deleted since. For the deletion, hooks get a notification of its own."""
+        """Delete the record of a session that was deleted after it had ended.
+
+        Its hooks are not called for this record; they are notified of the deletion separately.
+        """
         for name in ending.hooks:
             _log.warning("hook %r is not notified of the end %s: the session has been deleted", name, ending.id)
             self.outcomes[name, "gone"] += 1

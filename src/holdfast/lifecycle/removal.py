@@ -18,15 +18,15 @@ _SUMS = tuple(RemovalCounts.__struct_fields__)
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of the data that was deleted with a session or a user. A receipt contains no content."""
+    """Counts of the data that was deleted with a session or a user. A receipt contains no content."""
 
     sessions: int = 0
     messages: int = 0
-    """Messages on live paths."""
+    """Messages that were current: not replaced by an edit or a rewind."""
     retired: int = 0
-    """Messages that are no longer on a live path."""
+    """Messages that an edit or a rewind had replaced."""
     bytes: int = 0
-    """Bytes of messages on live paths and of messages that have left them."""
+    """Bytes of all these messages, replaced ones included."""
     compactions: int = 0
     views: int = 0
     model_calls: int = 0
@@ -50,9 +50,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     transcripts: int = 0
     """Transcript files."""
     pending_deliveries: int = 0
-    """Deleted sessions of which hooks must still be notified.
+    """Deleted sessions whose hooks must still be notified.
 
-    They are hidden. Their data is deleted after all hooks were notified. Their views, keys, media and records are not counted.
+    These sessions are hidden. Their data is deleted after all hooks were notified. Their views, keys, media and records are not counted.
     """
 
     def __add__(self, other: Receipt) -> Receipt:
@@ -61,11 +61,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
-    """Return the receipt of one session.
+    """Return the receipt of one deleted session.
 
     Args:
-        removed: the numbers that the store returned.
-        more: numbers of data outside of the store, by field of `Receipt`.
+        removed: the counts that the store returned.
+        more: counts of data outside of the store, by field of `Receipt`.
     """
     return Receipt(sessions=1, **{name: getattr(removed, name) for name in _SUMS}, **more)
 
@@ -73,10 +73,10 @@ def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
 async def remove_stored_session(
     life: SessionLifecycle, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
 ) -> Receipt | None:
-    """Delete a session and all its data. Return a receipt, or None if there was nothing.
+    """Delete a session and all its data. Return a receipt, or None if nothing was deleted.
 
-    The session and the names of its artifacts are deleted first, in one transaction, so that readers find both or neither. If the
-    process crashes after that, the sweep deletes the remaining contents. Copies outside of the store are deleted even if the
+    The session and the names of its artifacts are deleted first, in one transaction, so readers find either all of them or none. If the
+    process crashes after that, the periodic clean-up deletes the remaining contents. Copies outside of the store are deleted even if the
     session no longer exists.
 
     Args:
@@ -102,7 +102,7 @@ async def remove_stored_session(
 async def _withdraw(
     life: SessionLifecycle, store: Store, ref: SessionRef, versions: Iterable[Artifact]
 ) -> Receipt | None:
-    """Hide a session, whose data will be deleted after hooks were notified. Return its receipt, as far as the numbers are known."""
+    """Hide a session whose data will be deleted after hooks were notified. Return a receipt with the counts that are known now."""
     try:
         session = await store.get(ref)
         compactions = await store.compactions(ref)

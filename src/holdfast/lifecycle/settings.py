@@ -20,15 +20,15 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lifetime and number of sessions. All processes that use one database must have the same settings."""
 
     session_ttl: int = DAY
-    """Idle time in milliseconds after which a session ends that has no ttl of its own; 0: it never expires."""
+    """Idle time in milliseconds after which a session without its own ttl ends; 0: such sessions never expire."""
     max_sessions: int = 10_000
     """Maximum number of active sessions per tenant; 0: no limit."""
     max_history_turns: int = 0
-    """Number of newest messages that a strategy may see; 0: all."""
+    """Number of newest messages from which a prompt may be built; 0: all messages."""
     retention: int = 0
     """Milliseconds for which a closed session is kept before it is deleted; 0: it is never deleted."""
     still: bool = False
-    """True: never show a session as expired. An expired session that is replaced still ends with the reason `ttl`."""
+    """True: never show a session as expired. If an expired session is replaced, it still ends with the reason `ttl`."""
     sweep: bool = True
     """True: this process ends idle sessions regularly in the background."""
     all_tenants: bool = False
@@ -39,10 +39,10 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, preset: str | None = None, **given: Any) -> Self:
-        """Return settings from a preset and single values.
+        """Create settings from a preset and from values by name.
 
         Args:
-            preset: name of a preset, for values that are not given; None: the defaults apply.
+            preset: name of a preset, whose values apply unless `given` has them; None: the defaults apply instead.
             given: values by name. Durations are texts like `24h`, or seconds.
 
         Raises:

@@ -1,6 +1,6 @@
-"""End expired sessions and delete old ones periodically.
+"""End expired sessions and delete old ones periodically. One such run is called a sweep.
 
-One process at a time sweeps a tenant. It holds a lease, which another process takes over if the holder is gone. A sweep works in
+One process at a time sweeps a tenant. It holds a lease, which another process takes over if the process dies. A sweep works in
 small steps with pauses, so that turns do not wait for it.
 """
 
@@ -32,7 +32,7 @@ class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
     """Frequency and speed of sweeps."""
 
     end_batch: int = 8
-    """Number of sessions to end at a time."""
+    """Number of sessions to end between two pauses."""
     read_batch: int = 96
     """Number of sessions to read at a time."""
     work_share: float = 0.25
@@ -42,23 +42,23 @@ class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
     chore_ms: int = 3_600_000
     """Milliseconds between two runs of the additional work (`chore`)."""
     lease_ms: int = 60_000
-    """Milliseconds after which another process takes over from a process that is gone."""
+    """Milliseconds after which another process takes over from a process that has died."""
     ttl_share: float = 0.25
     """Time between two sweeps, as a fraction of the shortest ttl."""
     min_interval_seconds: float = 1.0
     max_interval_seconds: float = 21_600.0
-    """Shortest and longest time in seconds between two sweeps (this field and the one above)."""
+    """`min_interval_seconds` and `max_interval_seconds` are the shortest and longest time in seconds between two sweeps."""
     default_interval_seconds: float = 60.0
     """Seconds between two sweeps if no session has a ttl."""
     first_sweep_seconds: float = 60.0
-    """Longest time in seconds until the first sweep; the shortest time is a quarter.
+    """Longest time in seconds until the first sweep. The shortest time is a quarter of this.
 
     It is short so that short-lived processes sweep too.
     """
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """Result of a sweep, as counts."""
+    """Counts of what one sweep did."""
 
     expired: int = 0
     """Sessions that ended because they were idle for too long."""
@@ -67,7 +67,7 @@ class SweepResult(msgspec.Struct, frozen=True):
     deleted: int = 0
     """Closed sessions that were deleted after their retention time."""
     endings: int = 0
-    """Ended sessions that were claimed to notify hooks."""
+    """Ended sessions whose hooks this process will notify."""
     elsewhere: int = 0
     """Tenants that were skipped because another process is sweeping them."""
     records: int = 0
@@ -81,7 +81,7 @@ class SweepResult(msgspec.Struct, frozen=True):
 
 
 class Sweeper:
-    """Sweeps the tenant of a `Holdfast`, or all tenants of its database.
+    """Ends expired sessions and deletes old ones, for the tenant of a `Holdfast` or for all tenants of its database.
 
     Attributes:
         pace: frequency and speed of sweeps.
@@ -138,7 +138,7 @@ class Sweeper:
 
     @property
     def interval(self) -> float:
-        """Seconds between two sweeps: a fraction of the shortest ttl that this process knows of, within bounds."""
+        """Seconds between two sweeps: a fraction of the shortest ttl that this process knows, within the bounds of `pace`."""
         pace, shortest = self.pace, self._life.shortest
         if not shortest:
             return pace.default_interval_seconds
@@ -196,7 +196,7 @@ class Sweeper:
             return SweepResult(expired, evicted, deleted, endings, records=records)
 
     async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """End expired sessions, beginning with those that are overdue longest. Return the number of ended sessions."""
+        """End expired sessions, those that expired first at the beginning. Return the number of ended sessions."""
         number = 0
         while await lease.keep():
             found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())
@@ -207,7 +207,7 @@ class Sweeper:
         return number
 
     async def _delete_retired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """Delete sessions that have been closed for longer than the retention time. Return the number of deleted sessions."""
+        """Delete sessions that have been closed for longer than the retention time. Return their number."""
         age, number = life.settings.retention, 0
         if not age:
             return 0
@@ -241,7 +241,7 @@ class Sweeper:
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
-        """Call `do` for each session, a few at a time. Pauses between the steps leave most of the time to other work."""
+        """Call `do` for each session, a few at a time, and return the results. Pauses leave most of the time to other work."""
         loop, results = asyncio.get_running_loop(), list[bool]()
         for at in range(0, len(sessions), self.pace.end_batch):
             began = loop.time()
@@ -254,7 +254,10 @@ class Sweeper:
 
 
 async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:
-    """Call `do` for a session. If the session is damaged, log that and return False, so that the other sessions are still processed."""
+    """Call `do` for a session and return its result.
+
+    If the session is damaged, log that and return False, so that the other sessions are still processed.
+    """
     try:
         session.require_intact()
         return await do(session)
