@@ -37,6 +37,15 @@ INDEXES = {
     "signals_of": "PRIMARY KEY",
     "signals_trim": "PRIMARY KEY",
     "signals_before": "memory_signals_at",
+    "record_owner_get": "record_owners_name",
+    "records_info": "sqlite_autoindex_records_1",
+    "records_named": "sqlite_autoindex_records_1",
+    "records_sizes": "sqlite_autoindex_records_1",
+    "records_forward": "sqlite_autoindex_records_1",
+    "records_backward": "sqlite_autoindex_records_1",
+    "records_expired": "records_expires",
+    "records_delete": "record_owners_session",
+    "record_owners_delete": "record_owners_session",
 }
 """By which index SQLite finds what a statement gives."""
 

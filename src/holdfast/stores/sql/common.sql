@@ -751,7 +751,6 @@ DELETE FROM records WHERE owner = :owner
 
 -- records_delete(session) --
 -- Delete the records of a session.
-DELETE FROM records WHERE owner IN (SELECT pk FROM record_owners WHERE session = :session)
 
 -- record_owners_delete(session) --
 -- Delete the session as an owner of records.

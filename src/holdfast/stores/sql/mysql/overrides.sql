@@ -471,6 +471,9 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 -- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR UPDATE
 
+-- records_delete --
+DELETE r FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session
+
 -- record_owner_get_lock(tenant, user_id, session) --
 -- Lock an owner, so that no other transaction writes to its records.
 SELECT 1 FROM record_owners WHERE tenant = :tenant AND user_id = :user_id AND session = :session FOR UPDATE

@@ -331,6 +331,23 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 -- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR NO KEY UPDATE
 
+-- records_info --
+SELECT place, version, created_at, updated_at, expires_at, form, size FROM records
+WHERE owner = :owner AND place = ANY (ARRAY:places)
+
+-- records_sizes --
+SELECT r.size FROM record_owners AS o
+CROSS JOIN LATERAL (SELECT * FROM records WHERE owner = o.pk AND place = ANY (ARRAY:places) OFFSET 0) AS r
+WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
+
+-- records_named --
+SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.data FROM record_owners AS o
+CROSS JOIN LATERAL (SELECT * FROM records WHERE owner = o.pk AND place = ANY (ARRAY:places) OFFSET 0) AS r
+WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
+
+-- records_delete --
+DELETE FROM records WHERE owner = ANY (ARRAY(SELECT pk FROM record_owners WHERE session = :session))
+
 -- record_owner_get_lock(tenant, user_id, session) --
 -- Lock an owner, so that no other transaction writes to its records.
 SELECT 1 FROM record_owners WHERE tenant = :tenant AND user_id = :user_id AND session = :session FOR NO KEY UPDATE

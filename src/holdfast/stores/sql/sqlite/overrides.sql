@@ -78,6 +78,9 @@ LEFT JOIN json_each(:names) ON s.version <> :known_version
 LEFT JOIN state_values AS v ON v.tenant = s.tenant AND v.user_id = s.user_id AND v.name = CAST(unhex(json_each.value) AS TEXT)
 WHERE s.tenant = :tenant AND s.user_id = :user_id
 
+-- records_delete --
+DELETE FROM records WHERE owner IN (SELECT pk FROM record_owners WHERE session = :session)
+
 -- ping_put --
 INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', :padding)
 
