@@ -188,7 +188,7 @@ class Engine:
         """Delete a session of the tenant whose sessions `life` manages, with everything that belongs to the session.
 
         Returns:
-            Numbers of what was deleted; None: there is no such session.
+            The number of deleted messages and other data; None: there is no such session.
 
         See `holdfast.lifecycle.removal`.
         """

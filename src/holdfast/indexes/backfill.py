@@ -255,7 +255,7 @@ class Walker:
         """Delete the sources whose session no longer exists or was replaced, and return their number.
 
         Args:
-            user: delete only sources of this user; None: of all users.
+            user: delete only sources of this user; None: delete those of all users.
             should_continue: called after each source; the method stops if it returns False.
         """
         number, space = 0, None if user is None else Space("talk", user)

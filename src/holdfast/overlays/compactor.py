@@ -75,7 +75,7 @@ class Compactor:
 
     Attributes:
         outcomes: Number of jobs by outcome, for example `made`, `outdated` or the reason of a failure.
-        spent: Total cost of all summaries.
+        spent: Total calls and tokens of all summaries.
 
     Args:
         store: The store of the sessions.
@@ -117,7 +117,7 @@ class Compactor:
     # -- when a summary is made --------------------------------------------
 
     def compact_after_turn(self, ref: SessionRef, responder: Responder, built: WorkingSet, session: Session) -> None:
-        """Start to make a summary in the background if one is due.
+        """Start to make a summary in the background if the session needs one after a turn.
 
         The check reads nothing from the store, and takes the same time for every session.
 

@@ -113,7 +113,7 @@ class CachedView:
 
     @property
     def is_heavy(self) -> bool:
-        """True if adding the pending entries takes so long that it should be done in a thread."""
+        """True if adding the entries in `pending` takes so long that it should be done in a thread."""
         return self.folded.is_slow or is_heavy(self.pending)
 
     def rate(self, importances: Mapping[int, float]) -> None:

@@ -2,9 +2,9 @@
 
     check -> parse the question -> look up words and vectors -> rank -> read from the log -> make a page
 
-An index stores no text and may be outdated. So a hit is returned only if its session still exists, and the session's log still
-contains the entry, which must not be erased. Otherwise the next hit takes its place. Filters always apply. If several sessions
-contain copies of the same message, only the best copy is returned.
+An index stores no text and may be outdated. So a hit is returned only if its session was not deleted or replaced since
+it was indexed, and the session's log still contains the entry, which must not be erased. Otherwise the next hit takes
+its place. Filters always apply. If several sessions contain copies of the same message, only the best copy is returned.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _get_look(hit: Hit) -> _Look:
 
 _log: Final = logging.getLogger("holdfast.search")
 _READ_AT_ONCE: Final = 16
-"""Maximum number of hits that are read from the log at once."""
+"""Maximum number of hits that are read from the log at the same time."""
 _MAX_STALE: Final = 8
 """Maximum number of outdated sessions that one search asks the index to check again."""
 _AROUND: Final = 6
@@ -308,7 +308,7 @@ class _HitReader:
                 found[session_id, candidate.seq] = entry
 
     async def refresh_index(self) -> None:
-        """Ask the index to check the sessions again whose log did not match the index."""
+        """Ask the index to compare those sessions again whose log did not match the index."""
         for ref in list(self._stale)[:_MAX_STALE]:
             await self._service.drop_if_gone(ref)
 

@@ -220,7 +220,7 @@ def _sign(data: bytes, binding: Any) -> bytes:
 
 
 class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """A message before or after a hit."""
+    """A message before or after a hit, as part of the hit's context."""
 
     seq: int
     turn_id: int

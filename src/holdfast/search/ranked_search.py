@@ -1,11 +1,11 @@
 """Look up a question by words and by vectors, rank the candidates, and let a reranker reorder the best hits.
 
-The *ranking* is the order of all candidates by their scores. It reads nothing from the log. The reranker gets the first hits of
-the ranking that still exist in the log. In the results, these hits come first, in the reranker's order. The other hits follow in
-the order of the ranking.
+The *ranking* is the order of all candidates by their scores. It is made without reading the log. The reranker gets the
+first hits of the ranking that still exist in the log. In the results, these hits come first, in the reranker's order.
+The other hits follow in the order of the ranking.
 
-The reranker is called only for the first page. Each cursor contains the reranked hits for the following pages. So later pages
-keep the order, even in another process or if the reranker fails.
+The reranker is called only for the first page. Each cursor contains the reranked hits for the following pages. So later
+pages keep the order, even in another process or if the reranker fails.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _INLINE: Final = 600
 _INLINE_DETAILS: Final = 100_000
 """Maximum size of the candidates' details, in characters, with which candidates are ranked on the event loop."""
 _SPANS: Final = 3
-"""Maximum number of times in a question for which messages are looked up. Only the first ones are used."""
+"""Maximum number of dates and periods in a question for which messages are looked up. Only the first ones are used."""
 
 
 async def begin_search(
@@ -189,9 +189,9 @@ class RankedSearch:
         return await self._find_similar_words(lookup) or found
 
     async def _add_dated(self, lookup: Lookup, found: Candidates) -> Candidates:
-        """Return the candidates, extended by messages from the times that the question names.
+        """Return the candidates, extended by messages from the dates and periods that the question names.
 
-        For each time, messages that contain a word of the question are added first, then other messages.
+        For each of them, messages that contain a word of the question are added first, then other messages.
         """
         spans = () if self.question.range and self._narrows else self.question.spans[:_SPANS]
         known = {(one.source, one.place) for one in found.found}
@@ -261,7 +261,7 @@ class RankedSearch:
 
 
 def _is_long(found: Candidates | None) -> bool:
-    """Return True if there are so many candidates that ranking them on the event loop would block it for too long."""
+    """Return True if there are so many candidates that ranking them would block the event loop for too long."""
     some = () if found is None else found.found
     return len(some) > _INLINE or sum(len(one.detail) for one in some) > _INLINE_DETAILS
 

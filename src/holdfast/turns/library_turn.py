@@ -39,7 +39,7 @@ class LibraryTurn:
         self._open: OpenTurn
 
     async def __aenter__(self) -> OpenTurn:
-        """Open the turn, and build its first prompt."""
+        """Begin the turn, and build the first prompt."""
         turn = self._make()
         scope = TurnScope(turn, revive=True)
         await scope.__aenter__()
@@ -59,7 +59,7 @@ class LibraryTurn:
         await self._open.abort(error)
 
     async def begin(self) -> OpenTurn:
-        """Open the turn without a block; see `SessionHandle.begin_turn`."""
+        """Begin the turn without an `async with` block; see `SessionHandle.begin_turn`."""
         opened = await self.__aenter__()
         opened.watch()
         return opened
@@ -69,7 +69,7 @@ class OpenTurn:
     """A turn in progress, for a program that calls the model itself.
 
     Attributes:
-        messages: the working set, ready to send to the model. `next` builds it again.
+        messages: the messages to send to the model (the working set). `next` builds them again.
         state: the session's state as a mapping. Changes are written together with added messages, by `next` and at the
             end of the turn. Await `load_state` before reading `user:` and `app:` keys. Writing these keys needs no
             preparation.
@@ -105,7 +105,7 @@ class OpenTurn:
 
     @property
     def working_set(self) -> WorkingSet:
-        """The working set for the next call, with the data from which it was built."""
+        """The messages to send to the model, together with the data from which they were built."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         return built
@@ -160,7 +160,7 @@ class OpenTurn:
         return self.state
 
     async def next(self) -> list[dict[str, Any]]:
-        """Write the added messages, and return the working set for the next call. Only turns with tools need this.
+        """Write the added messages, and return the messages to send to the model next. Only turns with tools need this.
 
         Raises:
             TurnInterrupted: another turn interrupted this one, as in `add`.
@@ -213,9 +213,11 @@ class OpenTurn:
         await self._scope.__aexit__(None if error is None else type(error), error, None)
 
     async def save_view(self) -> None:
-        """Save the view from which the working set was built, if that is due. Errors are ignored, because the next build can do without.
+        """Save the state of the prompt builder (the view) if that is due.
 
-        For turns that end without a write, whose messages other calls append.
+        Errors are ignored, because the next prompt can be built without it.
+
+        For turns that end without a write, because other calls append the messages.
         """
         if self._turn.stepped:
             with suppress(HoldfastError):
@@ -293,7 +295,7 @@ class OpenTurn:
         return []
 
     def explain(self) -> str:
-        """Return a text about the last working set: which messages it contains and leaves out, and why.
+        """Return a text about the last prompt: which messages it contains and leaves out, and why.
 
         One line describes several messages in a row.
         """
@@ -328,7 +330,7 @@ class OpenTurn:
         )
 
     def explanation(self) -> dict[str, Any]:
-        """Return JSON data that explain the last working set.
+        """Return JSON data that explain how the last prompt was built.
 
         The data contain strategy, budget arithmetic, compactions, prefix, hash, decisions, and the frontier: the `seq`
         before which messages are no longer sent verbatim.
@@ -351,6 +353,6 @@ def _end_abandoned(scope: TurnScope, loop: asyncio.AbstractEventLoop, name: str)
 
 
 async def get_prompt(turn: Turn) -> list[dict[str, Any]]:
-    """Return the working set of a turn, ready to send."""
+    """Return the messages of a turn's next prompt, ready to send."""
     built = turn.working_set
     return await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built) if built else []

@@ -132,7 +132,7 @@ def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) 
 
 
 async def _build_body(turn: Turn) -> dict[str, Any]:
-    """Return the request body of one call with the working set."""
+    """Return the request body of the next model call."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
     fields = turn.request.body
@@ -176,7 +176,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
 
 
 def make_cache_key(session: Session) -> str:
-    """Return a key for a session's prompts in a provider's cache. It does not reveal tenant, user or session."""
+    """Return a key for a session's prompts in a provider's cache. The key does not reveal tenant, user or session."""
     identity = msgspec.json.encode([session.tenant, session.user_id, session.id])
     return f"hf-{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
 
@@ -184,7 +184,7 @@ def make_cache_key(session: Session) -> str:
 STEPS_DOWN = 3
 """Maximum number of times that the prompt of one call is built smaller because the provider found it too long."""
 PASSED_OVER: Final = "passed_over"
-"""Code for an upstream that was not called because it is cooling down."""
+"""Code of a failure in the response: the model was not called because its upstream is cooling down after errors."""
 OF_KEY: Final = frozenset({401, 402, 403})
 """HTTP statuses with which a provider refuses a key, because of the key's permissions or payment."""
 OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
@@ -203,7 +203,10 @@ def fails_over(error: HoldfastError) -> bool:
 
 
 async def build_call(turn: Turn) -> None:
-    """Build the prompt of the turn's next call, for a fallback if the model's upstream is cooling down."""
+    """Build the prompt of the turn's next call.
+
+    If the model's upstream is cooling down after errors, build it for a fallback.
+    """
     own = turn.request.responder
     if len(turn.responders) > 1 and not _is_available(turn, own):
         if await _switch_to_stand_in(turn, own, ()):
@@ -326,7 +329,7 @@ class Recovery:
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
     """Build the prompt again, at least a tenth smaller than the refused one.
 
-    The refusal first corrects the calibration of the model's token counts.
+    Before that, the calibration of the model's token counts is corrected by the refusal.
     """
     refused, llm = turn.working_set, turn.request.responder.llm
     assert refused is not None, "a prompt was refused"
@@ -360,7 +363,7 @@ def _is_available(turn: Turn, responder: Responder) -> bool:
 
 
 async def _has_more_room(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
-    """Return True if the model of `responder` has a larger context window than `own`, which refused every prompt as too long."""
+    """Return True if the context window of `responder` is larger than that of `own`, which refused every prompt as too long."""
     window = refusal.context_limit or own.llm.compute_budget().context_window
     return responder.llm.compute_budget(learned=await turn.engine.learning.get(responder.llm)).context_window > window
 

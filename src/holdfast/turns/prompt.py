@@ -127,7 +127,7 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
 
 
 async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet:
-    """Build from the store, and cache the view for the next turn."""
+    """Build from the store, and cache the state of the prompt builder for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     warm = engine.warm.get(ref)
     read = None if warm is None or turn.branched or not warm.is_at(session) else warm.take_read(key)
@@ -151,7 +151,7 @@ def draft_from(made: Request, read: ReadView) -> Draft:
 
 
 async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
-    """Count a working set with the provider too, and build it again while the count exceeds the budget."""
+    """Let the provider count the prompt too, and build it again while the provider's count exceeds the budget."""
     llm, learning = turn.request.responder.llm, turn.engine.learning
     for _ in range(_RECOUNTS):
         turn.provider_count = await count_by_provider(turn.engine, turn.request.ref, llm, built)
@@ -347,14 +347,14 @@ async def build_instruction(
 async def fill_template(
     engine: Engine, session: Session | NewSession, text: str, agent: Agent, temp: Mapping[str, Any] | None = None
 ) -> str:
-    """Fill a template for a text that the agent itself says, such as a greeting or a failure message.
+    """Fill a template for a text that the agent says without the model, such as a greeting or a failure message.
 
     Missing values are left empty. They cannot be supplied at that moment, and a greeting without a name is better than
     none.
 
     Args:
         engine: the engine of the store.
-        session: the session. If it is a new session, its own initial values for shared scopes are used too.
+        session: the session. If it is a new session, the initial values in it for shared state are used too.
         text: the template.
         agent: the agent.
         temp: values of the turn's `temp:` keys.
@@ -434,14 +434,14 @@ _log: Final = logging.getLogger("holdfast.dreams")
 
 
 async def introduce_memories(engine: Engine, session: Session, responder: Responder) -> Introduction | None:
-    """Return the promoted memories of the session's user, the agent and the app for a prompt; None if there are none.
+    """Return the promoted memories of the session's user, the agent and the app, for a prompt; None if there are none.
 
     The result is also None if the prompts of `responder` do not contain memories.
 
     Args:
         engine: the engine of the store.
         session: the session as last read.
-        responder: the responder.
+        responder: the agent with its model.
     """
     recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:

@@ -268,7 +268,9 @@ async def _catch_up(
     search: Search,
     seconds: float,
 ) -> tuple[dict[int, float], list[Finding]]:
-    """Add entries that are no longer in the prompt to the passage table, or find answers among them with the index.
+    """Update the passage table with entries that are no longer in the prompt.
+
+    If that takes too long, search the index instead.
 
     Returns:
         The vector similarity of entries, by `seq`; and the results of the passage table, if the table did not change
@@ -502,7 +504,7 @@ def _name_author(hit: SearchHit) -> str:
 
 
 def has_foreign_quotes(turn: Turn) -> bool:
-    """Return True if the turn's prompt contains recalled text of other users."""
+    """Return True if the turn's prompt contains recalled messages of other users."""
     block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
     return block is not None and any(
         one.kind == "conversation" and not is_from_user(one.author, user) for one in block.items

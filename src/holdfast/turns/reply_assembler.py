@@ -54,13 +54,12 @@ class Progress(dict[str, Any]):
 
 
 class ReplyAssembler:
-    """A turn's reply as the client receives it: one message over all its rounds, without the calls that Holdfast runs.
+    """Assembles a turn's reply as the client receives it: one message over all rounds, without the calls that Holdfast runs.
 
     Attributes:
         calls: those calls in the model's last message that Holdfast runs.
         returned: those calls in the model's last message that the client runs.
-        preface: text that the client received before the model's last message: the texts of earlier messages with tool
-            calls.
+        preface: text of the model's earlier messages in this turn, which the client has received.
         has_spoken: True if the client received any part of the model's last message.
 
     Args:
@@ -135,7 +134,7 @@ class ReplyAssembler:
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """Metadata of the message that ends the reply: the text that the client received before this message."""
+        """Metadata of the message that ends the reply: the text that the client received earlier in this turn."""
         too_long = len(self.preface) > METADATA_BYTES // 8  # a character takes at most six bytes in JSON
         return {"preface": self.preface} if self.preface and not too_long else None
 
@@ -201,7 +200,7 @@ class ReplyAssembler:
 
     @property
     def text(self) -> str:
-        """Text of the last message."""
+        """Text of the model's last message."""
         return self._text
 
     @property
@@ -226,7 +225,7 @@ class ReplyAssembler:
             yield {**self._head, "choices": [], "usage": used}
 
     def separate_text(self, text: str) -> str:
-        """Return `text`, which replaces the model's last message, with a separator before it if the client already received text.
+        """Return a text that replaces the model's last message, with a separator in front if the client already received text.
 
         The separator is also added to `preface`.
         """
@@ -337,7 +336,7 @@ def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str,
 
 
 def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
-    """Return the sum of the usage of two calls. Numbers are added at any depth."""
+    """Return the sum of the token usage of two calls. Numbers are added at any depth."""
     if not isinstance(usage, Mapping):
         return before
     if before is None:

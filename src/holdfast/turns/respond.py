@@ -113,7 +113,7 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
 
 
 class ModelRound:
-    """One reply of the model. Its chunks can be sent as they arrive; the reply is stored at its end.
+    """One reply of the model, which is passed on while it arrives, and stored at its end.
 
     If the reply is cut off, the received part is stored. The chunk with the finish reason and all later ones are held
     back until the reply is stored.
@@ -193,7 +193,7 @@ class ModelRound:
             raise
 
     async def _record_calls_not_run(self, recording: asyncio.Task[None]) -> None:
-        """Write for each tool call of the reply that it did not run, because the caller has disconnected.
+        """Write, as the result of each tool call, that the call did not run, because the caller has disconnected.
 
         Args:
             recording: the task that writes the reply with the calls.
@@ -258,8 +258,8 @@ def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict
 def _make_keyed_id(turn: Turn) -> str | None:
     """Return the completion id for a request with an idempotency key; None if the request has no key.
 
-    The id is derived from the key, so each response to the request has the same id without storing it, and the id is
-    known before the first chunk.
+    The id is derived from the key. So it is the same in each response to the request, need not be stored, and is known
+    before the first chunk.
     """
     key = turn.request.idempotency_key
     if key is None:

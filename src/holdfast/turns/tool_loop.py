@@ -51,7 +51,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
 
 
 async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
-    """Write for each call of a message, as its result, that the call did not run because the turn had ended."""
+    """Write, as the result of each call of a message, that the call did not run, because the turn had ended."""
     await turn.append([make_failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
 
@@ -80,7 +80,7 @@ class _RunningCalls:
         return await run(tools, call, context)
 
     async def _load_state(self) -> None:
-        """Read the shared state when the first tool needs it, once for all calls of a message."""
+        """Read the shared state when the first tool needs it. All calls of a message share this read."""
         async with self._reading:
             if not self._read:
                 await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)

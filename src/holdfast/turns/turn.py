@@ -109,7 +109,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The API for which `body` was written. The fields are converted for a model with another API."""
 
     def with_key(self, key: str) -> TurnRequest:
-        """Return the request with an idempotency key. Its fingerprint is that of the messages."""
+        """Return the request with an idempotency key, and with a fingerprint of its messages."""
         sent = b"".join(map(encode_canonical, self.incoming))
         fingerprint = hashlib.blake2b(sent, digest_size=16).digest()
         return msgspec.structs.replace(self, idempotency_key=key, fingerprint=fingerprint)
@@ -160,7 +160,7 @@ class Turn:
         """Agents and models as configured when the turn began. A new configuration applies to later turns."""
         self.request = request
         self.lock = engine.locks.make_turn_lock(request.ref, request.queue)
-        """The turn's position in the session's queue, and its claim on the session."""
+        """The turn's position in the queue of its session, and its claim on the session."""
         self._sent = request.incoming
         self._media: Mapping[bytes, bytes] = request.media
         self.plan: Plan | None = None
@@ -173,7 +173,7 @@ class Turn:
         self.learned = Learned()
         """Calibration of the model, from its provider's replies and errors."""
         self.provider_count: int | None = None
-        """Tokens of the prompt according to the provider; None if it was not asked or did not answer."""
+        """Tokens of the prompt as counted by the provider; None if the provider was not asked or did not answer."""
         self.failed: list[dict[str, Any]] = []
         """Models that did not answer and were replaced by another model: `model`, `code` and `status` of each."""
         self.failure: dict[str, str] | None = None
@@ -221,7 +221,7 @@ class Turn:
 
     @cached_property
     def key(self) -> str:
-        """Key of the view that the turn's prompts are built with: the cached state of the prompt builder for one agent and model."""
+        """Key under which the state of the prompt builder for the agent and model is cached and stored."""
         return self.request.responder.view_key
 
     @cached_property
@@ -241,7 +241,7 @@ class Turn:
         return self.roster.with_context(responder, self.request.settings.apply(responder.context))
 
     def give_to(self, responder: Responder, learned: Learned) -> None:
-        """Let another agent answer from the next call on, with its own model and fallbacks."""
+        """Let another agent answer, beginning with the next call, with its own model and fallbacks."""
         self.speak_as(responder, learned)
         vars(self).pop("responders", None)
 
@@ -258,9 +258,9 @@ class Turn:
         return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
 
     def make_part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
-        """Return a turn object for one of several agents.
+        """Return a turn object for one of several agents that answer in this turn.
 
-        It shares the log with this turn; prompts, model and tools are separate.
+        The new object shares the log with this turn; prompts, model and tools are separate.
 
         Args:
             responder: the agent's responder.
@@ -410,7 +410,7 @@ class Turn:
             plan: the changes that the request makes to the log; None if this is not the first write of the turn.
             expect: the version that the session must have; None: any version.
             metadata: a list with one item per message, or one dict for all messages.
-            state_delta: changes of the state.
+            state_delta: changes of the session's state.
             calls: model calls to record.
             keyed: False to leave out the request's idempotency key.
             last: True if this is the last write of the turn, which releases the turn's claim on the session.
@@ -485,7 +485,7 @@ class Turn:
 
     @property
     def stepped(self) -> bool:
-        """True if the last prompt was built with a new frontier that is not saved yet.
+        """True if the last prompt moved the view's frontier, and the new frontier is not saved yet.
 
         The frontier is the `seq` before which messages are no longer sent verbatim.
         """

@@ -97,9 +97,9 @@ async def _repeat_undelivered(turn: Turn) -> bool:
 
 
 async def _join_attempt(turn: Turn) -> bool:
-    """Continue where the first attempt at the request ended. Return True if the turn has begun there.
+    """Continue where the first attempt at the request ended. Return True if that was possible.
 
-    Return False if it is unknown where the first attempt ended, or if the first attempt never began a turn.
+    It is impossible if it is unknown where the first attempt ended, or if the first attempt never began a turn.
     """
     placement, request = turn.placement, turn.request
     if (
@@ -128,7 +128,7 @@ async def _join_attempt(turn: Turn) -> bool:
 async def _is_asked_again(turn: Turn) -> bool:
     """Continue with stored tool results if the log ends in results of tools that ran for exactly these messages.
 
-    Return True if the turn has begun there.
+    Return True if that was done.
     """
     request = turn.request
     if not request.incoming:
@@ -206,9 +206,9 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
 
 
 def _is_ready(turn: Turn, unit: Unit) -> bool:
-    """Return True if each call of a message that Holdfast runs has a result.
+    """Return True if each of the message's calls that Holdfast runs has a result.
 
-    Only then did the client receive its own calls.
+    Only then did the client receive the calls that it runs itself.
     """
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
@@ -269,7 +269,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
 
 
 async def _read_session(turn: Turn) -> CachedSession:
-    """Return the session's last entries, and the view that its prompt is built with, from one read of the store."""
+    """Read the session and the stored state of the prompt builder from the store, in one step, and cache both."""
     read = await read_view(turn.engine.store, turn.request.ref, turn.key)
     read.session.require_intact()
     return turn.engine.warm.put_read(read, turn.key)

@@ -53,7 +53,7 @@ _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_t
 
 
 class _Place(NamedTuple):
-    """The position of an agent in a workflow."""
+    """The position of an agent in a workflow: its lock, and its path."""
 
     lock: SessionLock
     names: tuple[str, ...] = ()
