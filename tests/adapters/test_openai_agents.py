@@ -222,6 +222,15 @@ async def test_images_reach_the_model_as_they_were() -> None:
         assert model.calls[1].input[0] == OTHERS[1]
 
 
+async def test_images_in_outputs_stay_there() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        session = HoldfastSession(hf, "s")
+        await session.add_items([*OTHERS[:1], *REPLY, *OUTPUTS, {"role": "user", "content": "And now?"}])
+        data = CallModelData(ModelInputData(await session.get_items(), None), Agent("a"), None)
+        made = await working_set_filter(session, budget=8000)(data)
+        assert made.input == data.model_data.input
+
+
 async def test_concurrent_pops_return_different_items() -> None:
     async with holdfast.open(MEMORY) as hf:
         await HoldfastSession(hf, "s").add_items(EVERYTHING)

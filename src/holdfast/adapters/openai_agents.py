@@ -363,9 +363,16 @@ def _use_own(stored: dict[int, list[Json]], tail: Sequence[int], items: Sequence
 
 def _assemble(context: holdfast.Context, stored: dict[int, list[Json]]) -> list[Json]:
     made: list[Json] = []
-    for message, source in zip(context.messages, context.sources, strict=True):
+    sources = list(zip(context.messages, context.sources, strict=True))
+    entries = [(message["role"], seq) for message, source in sources if source.kind == "entry" for seq in source.seqs]
+    # Chat Completions need media of results in a message of the user; items have them in the output.
+    moved = {seq for role, seq in entries if role == "user" and ("tool", seq) in entries}
+    for message, source in sources:
         own = stored.get(source.seqs[0], []) if source.kind == "entry" and len(source.seqs) == 1 else []
-        made += own if own and source.verbatim else _convert(message, own)
+        if source.kind == "entry" and source.seqs[0] in moved:
+            made += own if message["role"] == "tool" else []
+        else:
+            made += own if own and source.verbatim else _convert(message, own)
     return made
 
 
