@@ -1,0 +1,129 @@
+"""Convert contents of ADK to Chat Completions messages, and keep the event that a message comes from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from google.adk.events.event import Event
+from google.genai import types
+
+Json = dict[str, Any]
+EVENT: Final = "adk_event"
+"""Key of the event in the origin of its first message, and of the event's id in the metadata of all its messages."""
+
+
+class ConvertedMessage(NamedTuple):
+    """A message, and the parts of the content that are function calls or results in it."""
+
+    message: Json
+    parts: Sequence[types.Part] = ()
+
+
+NameCall = Callable[[types.Part, int], str]
+"""Returns the id of a function call or result. Arguments: its part, and the position of the part in the content."""
+
+
+def make_messages(event: Event) -> list[Json]:
+    """Return the messages of an event, with the event as the origin of the first one. An event without content becomes a note."""
+    made = [
+        one.message for one in convert_content(event.content, _make_namer(event.id), is_user=event.author == "user")
+    ]
+    first, *rest = made or [{"role": "note"}]
+    own = {"timestamp": max(0, int(event.timestamp * 1000)), "metadata": {EVENT: event.id}}
+    return [{**first, **own, "origin": {EVENT: dump_event(event)}}, *({**message, **own} for message in rest)]
+
+
+def dump_event(event: Event) -> Json:
+    """Return an event as JSON. Equal events return equal JSON: sets are sorted."""
+    dumped: Json = event.model_dump(mode="json", exclude_none=True)
+    if event.long_running_tool_ids:
+        dumped["long_running_tool_ids"] = sorted(event.long_running_tool_ids)
+    return dumped
+
+
+def read_event(origin: Any) -> Event | None:
+    """Return the event that is the origin of a message; None if the message has another origin or none."""
+    if not isinstance(origin, dict) or EVENT not in origin:
+        return None
+    return Event.model_validate(origin[EVENT])
+
+
+def convert_content(content: types.Content | None, name_call: NameCall, *, is_user: bool) -> Iterator[ConvertedMessage]:
+    """Yield the messages that say the same as a content: first the results of calls, then everything else in one message.
+
+    Thoughts are left out.
+
+    Args:
+        content: the content, or None.
+        name_call: returns the id of a call or result.
+        is_user: True if the user said it.
+    """
+    parts = list(content.parts or ()) if content else []
+    for at, part in enumerate(parts):
+        if part.function_response is not None:
+            text = format_result(part.function_response.response)
+            yield ConvertedMessage({"role": "tool", "tool_call_id": name_call(part, at), "content": text}, [part])
+    said = [one for part in parts if not part.thought for one in _iter_content_parts(part)]
+    called = [(part, name_call(part, at)) for at, part in enumerate(parts) if part.function_call is not None]
+    if said or called:
+        message: Json = {"role": "user" if is_user and not called else "assistant", "content": _join_texts(said)}
+        if called:
+            message["tool_calls"] = [_make_call(part, name) for part, name in called]
+        yield ConvertedMessage(message, [part for part, _ in called])
+
+
+def format_result(response: Any) -> str:
+    """Return the result of a function as text: a single text without its key, anything else as JSON."""
+    if isinstance(response, dict) and len(response) == 1:
+        value = next(iter(response.values()))
+        if isinstance(value, str) and next(iter(response)) in ("result", "output"):
+            return value
+    return json.dumps(response, ensure_ascii=False, default=str)
+
+
+def get_texts(content: types.Content) -> list[str]:
+    """Return the texts of a content, without thoughts."""
+    return [part.text for part in content.parts or () if part.text and not part.thought]
+
+
+def _make_namer(prefix: str) -> NameCall:
+    def name_call(part: types.Part, at: int) -> str:
+        named = part.function_call or part.function_response
+        return (named.id if named else None) or f"{prefix}-{at}"
+
+    return name_call
+
+
+def _make_call(part: types.Part, name: str) -> Json:
+    call = part.function_call or types.FunctionCall()
+    arguments = json.dumps(call.args or {}, ensure_ascii=False, default=str)
+    return {"id": name, "type": "function", "function": {"name": call.name or "unknown", "arguments": arguments}}
+
+
+def _join_texts(said: list[Json]) -> list[Json] | str | None:
+    if any(one["type"] != "text" for one in said):
+        return said
+    return "\n".join(one["text"] for one in said) or None
+
+
+def _iter_content_parts(part: types.Part) -> Iterator[Json]:
+    texts = [
+        part.text,
+        part.executable_code.code if part.executable_code else None,
+        part.code_execution_result.output if part.code_execution_result else None,
+        f"[file {part.file_data.file_uri}]" if part.file_data and part.file_data.file_uri else None,
+    ]
+    for text in texts:
+        if text:
+            yield {"type": "text", "text": text}
+    blob = part.inline_data
+    if blob is not None and blob.data:
+        kind = blob.mime_type or "application/octet-stream"
+        url = f"data:{kind};base64,{base64.b64encode(blob.data).decode()}"
+        if kind.startswith("image/"):
+            yield {"type": "image_url", "image_url": {"url": url}}
+        else:
+            yield {"type": "file", "file": {"filename": blob.display_name or "file", "file_data": url}}

@@ -1,0 +1,203 @@
+"""Store ADK's sessions and their events."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from google.adk.errors import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.session import Session
+
+import holdfast
+from holdfast.adapters.adk.contents import dump_event, make_messages, read_event
+from holdfast.adapters.adk.state import UPDATED, decode_state, encode_state
+from holdfast.adapters.adk.tenant import TenantService
+from holdfast.errors import SessionExists, SessionNotFound, StaleSession
+
+PAGE: Final = 500
+"""Most entries or sessions that are read at a time."""
+MEMORY: Final = "memory:"
+"""Prefix of the ids of sessions that hold the events of `HoldfastMemoryService`. They are not listed."""
+
+
+class HoldfastSessionService(TenantService, BaseSessionService):
+    """Stores ADK's sessions and their events.
+
+    Args:
+        hf: an open `Holdfast`; or a portal, for several event loops.
+        ttl: idle time in milliseconds after which a session ends; 0: sessions never end, as in ADK; None: the setting of `hf`.
+    """
+
+    def __init__(self, hf: holdfast.Holdfast | holdfast.Portal, *, ttl: int | None = 0) -> None:
+        super().__init__(hf)
+        self._ttl = ttl
+        self._appending: WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        """Create a session. Raises `AlreadyExistsError` if the user has one with this id."""
+        name = (session_id or "").strip() or None
+
+        async def create(hf: holdfast.Holdfast) -> Session:
+            try:
+                created = await hf.create(
+                    name, user_id=user_id, state=encode_state(state or {}), ttl=self._ttl, greet=False
+                )
+            except SessionExists as exc:
+                raise AlreadyExistsError(f"Session with id {name} already exists.") from exc
+            return await _read_session(app_name, await hf.get(created.ref), GetSessionConfig(num_recent_events=0))
+
+        return await self._run(app_name, create)
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """Return a session with its events, or None if the user has no such session."""
+        if not user_id or not session_id.strip():
+            return None
+
+        async def get(hf: holdfast.Holdfast) -> Session | None:
+            try:
+                return await _read_session(app_name, await hf.get(session_id.strip(), user_id=user_id), config)
+            except SessionNotFound:
+                return None
+
+        return await self._run(app_name, get)
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Return the sessions of a user, or of all users, without their events; the oldest update comes first."""
+
+        async def find(hf: holdfast.Holdfast) -> list[Session]:
+            infos = [] if user_id == "" else await _list_infos(hf, user_id)
+            app = await hf.app_state().all()
+            shared = {owner: {**app, **await hf.user_state(owner).all()} for owner in {info.user_id for info in infos}}
+            return [
+                _make_session(app_name, info, copy.deepcopy({**info.state, **shared[info.user_id]})) for info in infos
+            ]
+
+        listed = await self._run(app_name, find)
+        return ListSessionsResponse(
+            sessions=sorted(listed, key=lambda one: (one.last_update_time, one.user_id, one.id))
+        )
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session with everything that belongs to it, its artifacts too."""
+        ref = holdfast.SessionRef(user_id, session_id.strip())
+        await self._run(app_name, lambda hf: hf.delete(ref))
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return the state that all sessions of a user share, without the prefix `user:`."""
+        stored = await self._run(app_name, lambda hf: hf.user_state(user_id).all())
+        return {key.removeprefix("user:"): value for key, value in decode_state(stored).items()}
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Store an event with its changes of the state, in one transaction. Storing an equal event again changes nothing.
+
+        Raises:
+            StaleSessionError: the log has changed since `session` was read.
+            SessionNotFoundError: the session does not exist.
+        """
+        if event.partial:
+            return event
+        self._apply_temp_state(session, event)
+        event = self._trim_temp_delta_state(event)
+        return await self._run(session.app_name, lambda hf: self._append(hf, session, event))
+
+    async def _append(self, hf: holdfast.Holdfast, session: Session, event: Event) -> Event:
+        key = session.app_name, session.user_id, session.id
+        async with self._appending.setdefault(key, asyncio.Lock()):
+            try:
+                handle = await hf.get(session.id, user_id=session.user_id)
+                appended = await handle.append(
+                    make_messages(event),
+                    expect_log=session._storage_update_marker,  # noqa: SLF001 - ADK's place for it
+                    state={**encode_state(event.actions.state_delta), UPDATED: event.timestamp},
+                    idempotency_key=make_key(event),
+                )
+            except SessionNotFound as exc:
+                raise SessionNotFoundError(f"Session {session.id} not found.") from exc
+            except StaleSession as exc:
+                raise StaleSessionError(
+                    f"session {session.id} was modified in storage after it was read: get it again before you append to it"
+                ) from exc
+            if appended.replayed and any(known.id == event.id for known in session.events):
+                return event
+            self._commit_event_to_session(session, event)
+            session.last_update_time = event.timestamp
+            if appended.version == appended.session.version:  # nothing was written after a repeated event
+                session._storage_update_marker = appended.session.log_marker  # noqa: SLF001
+        return event
+
+
+def make_key(event: Event) -> str:
+    """Return the idempotency key of an event. Different events may have the same id, so it includes a digest."""
+    digest = hashlib.blake2b(json.dumps(dump_event(event), sort_keys=True).encode(), digest_size=16).hexdigest()
+    return f"adk-{event.id[:64]}-{digest}"
+
+
+async def _read_session(app_name: str, handle: holdfast.SessionHandle, config: GetSessionConfig | None) -> Session:
+    # The marker is read before the events: if one is appended meanwhile, the session is stale rather than incomplete.
+    info = await handle.info()
+    state = await handle.state.all()
+    return _make_session(app_name, info, state, await _read_events(handle, config or GetSessionConfig()))
+
+
+def _make_session(app_name: str, info: Any, state: dict[str, Any], events: Sequence[Event] = ()) -> Session:
+    made = Session(
+        id=info.id,
+        app_name=app_name,
+        user_id=info.user_id,
+        state=decode_state(state),
+        events=list(events),
+        last_update_time=info.state.get(UPDATED, info.created_at / 1000),
+    )
+    made._storage_update_marker = info.log_marker  # noqa: SLF001 - ADK's place for it
+    return made
+
+
+async def _list_infos(hf: holdfast.Holdfast, user_id: str | None) -> list[Any]:
+    """Return all sessions of a user or of the tenant. Newest first, because a session that changes meanwhile moves there."""
+    found: dict[tuple[str, str], Any] = {}
+    after: holdfast.SessionRef | None = None
+    while True:
+        try:
+            page = await hf.sessions(user_id=user_id, limit=PAGE, after=after)
+        except SessionNotFound:  # the last session of the page was deleted meanwhile
+            after = None
+            continue
+        found.update({(info.user_id, info.id): info for info in page.sessions if not info.id.startswith(MEMORY)})
+        if not page.has_more:
+            return list(found.values())
+        after = page.sessions[-1].ref
+
+
+async def _read_events(handle: holdfast.SessionHandle, config: GetSessionConfig) -> list[Event]:
+    """Return the newest events that `config` asks for, in order. Reads newest first until there are enough."""
+    limit, since = config.num_recent_events, config.after_timestamp
+    events: list[Event] = []
+    stop: int | None = None
+    while limit is None or len(events) < limit:
+        size = PAGE if limit is None else min(PAGE, 2 * (limit - len(events)))
+        page = await handle.entries(limit=size, stop=stop, descending=True)
+        for event in await asyncio.to_thread(_parse_events, page):
+            if since is not None and event.timestamp < since:
+                return events[:limit][::-1]
+            events.append(event)
+        if len(page) < size:
+            break
+        stop = page[-1].seq
+    return events[:limit][::-1]
+
+
+def _parse_events(entries: Sequence[Any]) -> list[Event]:
+    return [event for entry in entries if (event := read_event(entry.message.origin)) is not None]
