@@ -37,9 +37,9 @@ class EndedSession:
 
     Attributes:
         session: the fields of the session. It has its original id, even if another session has this id now.
-        reason: reason of the end.
-        delivery_id: id of this end. It is the same for every attempt to call a hook, so that receivers can detect duplicates.
-        ended_at: time of the end in milliseconds since the epoch.
+        reason: why the session ended.
+        delivery_id: identifies this notification. It is the same for every attempt to call a hook, so that receivers can detect duplicates.
+        ended_at: time when the session ended, in milliseconds since the epoch.
         attempt: number of this attempt to call the hook, from 1.
     """
 
@@ -72,8 +72,8 @@ class EndedSession:
 
         Args:
             start: `seq` of the first entry.
-            retired: True: include retired entries, which an edit or a rewind replaced.
-            media: True: include the data of images and other media. They are read entry by entry. False: a placeholder describes them.
+            retired: True: include entries that an edit or a rewind replaced.
+            media: True: include the data of images and other media, which is read entry by entry. False: placeholders describe the media.
         """
         while True:
             page = await self._store.entries(self._ref, start=start, limit=PAGE, retired=retired)
@@ -85,15 +85,18 @@ class EndedSession:
 
 
 class Hook(Protocol):
-    """An object that is called when a session ends. It is called at least once for each end, until a call raises no exception."""
+    """An object that is called when a session ends. After a call that raises an exception, it is called again later.
+
+    So a hook may be called several times for one session, always with the same `EndedSession.delivery_id`.
+    """
 
     name: str
     """Identifier of the hook. It must stay the same across restarts, because pending calls are recorded under this name."""
     reasons: frozenset[EndReason]
-    """Reasons of ends for which the hook is called."""
+    """The hook is called only for sessions that end for one of these reasons."""
 
     async def __call__(self, ended: EndedSession) -> Any:
-        """Handle the end of a session. If this raises an exception, it is recorded, and the hook is called again later."""
+        """Handle a session that has ended. If this raises an exception, it is recorded, and the hook is called again later."""
         ...
 
 
@@ -102,7 +105,7 @@ class Keeper(Protocol):
     """A hook or observer that keeps copies of sessions outside the store, and can delete them."""
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete all copies of sessions that have, or had, this user and id. Return the number of deleted files."""
+        """Delete all copies of sessions that now have, or once had, this user and id. Return the number of deleted files."""
         ...
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
@@ -112,22 +115,22 @@ class Keeper(Protocol):
 
 @runtime_checkable
 class Observer(Protocol):
-    """An object that `ObservedStore` calls when a session is written. Its work must not delay the write."""
+    """An object that `ObservedStore` notifies of each write to a session. Its work must not delay the write."""
 
     def begin(self, store: Store) -> None:
-        """Begin to observe a store. The event loop is running. Raise an exception if the observer cannot be used."""
+        """Begin to observe a store. Called in a running event loop. Raise an exception if the observer cannot be used."""
         ...
 
     def on_append(self, tenant: str, ref: SessionRef, appended: Appended) -> None:
-        """Handle entries that were appended. The method must return at once and never raise. Slow work belongs in a task."""
+        """Handle entries that were appended. This method must return at once and never raise; slow work belongs in a task."""
         ...
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that is about to happen. `after_change` follows, unless the process ends. The rules of `on_append` apply."""
+        """Handle a change that is about to be made. `after_change` follows, unless the process ends. The rules of `on_append` apply."""
         ...
 
     def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that has succeeded or failed; the store shows whether it has. The rules of `on_append` apply."""
+        """Handle a change that has succeeded or failed; read the store to find out which. The rules of `on_append` apply."""
         ...
 
     async def close(self) -> None:
@@ -143,12 +146,12 @@ ENDS: Final[frozenset[EndReason]] = frozenset({"ttl", "cap", "delete", "close"})
 
 
 class CallbackHook:
-    """A hook that calls a function. A plain function runs in a thread, where it can use `anyio.from_thread.run` to run async functions.
+    """A hook that calls a function. A plain function runs in a thread; it can use `anyio.from_thread.run` to run async functions.
 
     Args:
         function: function to call with the session and the reason.
         name: identifier of the hook; see `Hook.name`.
-        reasons: reasons of ends for which the hook is called.
+        reasons: as in `Hook.reasons`.
     """
 
     def __init__(self, function: HookFunction, name: str, reasons: frozenset[EndReason]) -> None:
@@ -177,7 +180,9 @@ class HookRegistry:
         return len(self._hooks)
 
     def add(self, hook: Hook) -> None:
-        """Register a hook. It is called for all ends from now on, and for earlier ends that are still pending under its name.
+        """Register a hook.
+
+        The hook is called for all sessions that end from now on, and for earlier sessions for which a call under its name is still pending.
 
         Raises:
             InvalidRequest: the hook's name is invalid or taken, a reason is unknown, or there are too many hooks.
@@ -206,11 +211,11 @@ class HookRegistry:
         return tuple(hook for hook in self._hooks.values() if isinstance(hook, Keeper))
 
     def get_names_for(self, reason: EndReason) -> tuple[str, ...]:
-        """Return the names of the hooks that are called for ends with this reason, in the order of registration."""
+        """Return the names of the hooks that are called for sessions that end for this reason, in the order of registration."""
         return tuple(name for name, hook in self._hooks.items() if reason in hook.reasons)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever a hook is added."""
+        """Register a function that is called whenever a hook is added."""
         self._listeners.append(listener)
 
 
@@ -220,10 +225,10 @@ def make_callback_hook(function: HookFunction, name: str | None, reasons: Collec
     Args:
         function: function to call with the session and the reason.
         name: name of the hook; None: the name of the function.
-        reasons: reasons of ends for which the hook is called.
+        reasons: as in `Hook.reasons`.
 
     Raises:
-        InvalidRequest: `function` does not take a session and a reason, or has no stable name of its own.
+        InvalidRequest: `function` does not take a session and a reason; or `name` is None, and `function` has no stable name of its own.
     """
     if not callable(function):
         raise InvalidRequest(f"a hook must be a function, not {type(function).__name__}", param="callback")
@@ -272,17 +277,17 @@ def _is_async(function: Any) -> bool:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return a short description of an error of a hook: the type of the error and its message."""
+    """Return the type and the message of an exception that a hook raised, as a short text."""
     words = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return " ".join(words.split())
 
 
 class ObservedStore(StoreWrapper):
-    """A store that reports writes to observers. Observers return at once, so that no write waits for them.
+    """A store wrapper that notifies observers of every write. Observers return at once, so no write waits for them.
 
     Args:
         inner: the store that does the work.
-        observers: the observers. They are called in this order, for the writes of all tenants.
+        observers: the observers. They are notified in this order, of the writes of all tenants.
     """
 
     def __init__(self, inner: Store, observers: Sequence[Observer]) -> None:
@@ -321,7 +326,7 @@ class ObservedStore(StoreWrapper):
 
     @contextmanager
     def _report_change(self, ref: SessionRef, how: Change) -> Iterator[None]:
-        """Report a change before the block, because the process may end during it, and again after the block."""
+        """Notify observers before the block, because the process may end during the block, and again after it."""
         for observer in self._observers:
             observer.before_change(self.tenant, ref, how)
         try:
@@ -332,7 +337,7 @@ class ObservedStore(StoreWrapper):
 
 
 def observe_store(store: Store, observers: Sequence[Observer]) -> Store:
-    """Return a store that reports writes to observers. Without observers, return `store` unchanged.
+    """Wrap a store so that observers are notified of every write. Without observers, return `store` unchanged.
 
     Args:
         store: the store that does the work. Observers may read from it.

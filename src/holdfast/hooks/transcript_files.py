@@ -4,11 +4,11 @@
     {"type":"entry","timestamp":…,"role":…,"content":…,"message_id"?,"source_plugin"?,"sender_id"?, …}
     {"type":"retired","from":3,"by":7}
 
-The last `…` of a line are Holdfast's own fields, with which a session can be restored unchanged. If a content has parts, `parts` has the
-parts, and `content` has their text. If a field of a message has the same name as a field of the line, it is in `extra`.
+The last `…` of a line stands for Holdfast's own fields, from which a session can be restored unchanged. If a content has parts, `parts`
+contains the parts, and `content` contains their text. A message field with the same name as a field of the line is stored in `extra`.
 
-An entry is retired when an edit or a rewind replaces it. The entry's line does not say so. A separate line says that all entries from
-`from` on that are not yet retired were retired by the entry `by`. It comes before the line of the entry `by`.
+An entry is retired when an edit or a rewind replaces it. The entry's own line does not change. Instead, a `retired` line is written before
+the line of the replacing entry `by`. It retires all entries with a `seq` of at least `from` that are not yet retired.
 
 Each session has a file name that no other session has, on any file system. The process that writes a file holds a lock on it. The lock ends
 with the process. A file only grows, or is replaced by a new file.
@@ -35,7 +35,7 @@ from holdfast.wire.exports import Imported, parse_export, parse_old_fields, pars
 from holdfast.wire.openai import parse_log_message, to_chat_message, to_entry_json
 
 DEFAULT: Final = "default"
-"""Tenant and user for which a file is named by the session id alone."""
+"""If tenant and user have this name, the file is named by the session id alone."""
 SUFFIX: Final = ".jsonl"
 
 
@@ -56,7 +56,7 @@ def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
 
 
 def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
-    """Return a new name for the file of an earlier session, if a new session has the same id.
+    """Return a new name for the file of an earlier session, whose name is needed for a new session with the same id.
 
     Args:
         name: present name of the file.
@@ -71,7 +71,7 @@ def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
 
 
 def derive_session_id(name: str, session_id: str) -> str:
-    """Return the id with which the session in a file is imported. If the file has a name from `make_earlier_name`, this is a new id.
+    """Return the id that a session gets when its file is imported. A file name from `make_earlier_name` results in a new id.
 
     >>> derive_session_id("support-42.jsonl", "support-42"), derive_session_id("support-42@1760000000000.jsonl", "support-42")
     ('support-42', 'support-42@1760000000000')
@@ -81,7 +81,7 @@ def derive_session_id(name: str, session_id: str) -> str:
 
 
 def make_earlier_pattern(name: str) -> str:
-    """Return a glob pattern that matches all names that `make_earlier_name` can return for a name."""
+    """Return a glob pattern that matches all results of `make_earlier_name` for this name."""
     return f"{name.removesuffix(SUFFIX)}@*{SUFFIX}"
 
 
@@ -92,7 +92,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = 10**11
 """Numbers below this are read as seconds since the epoch, and all others as milliseconds."""
 _FROM_METADATA: Final = {"message_id": "message_id", "source_plugin": "source_plugin", "sender_id": "user"}
-"""For some fields of a line, the metadata key from which the value is copied."""
+"""Fields of a line that are copied from an entry's metadata: name of the field, and key of the metadata."""
 _LINE_FIELDS: Final = frozenset({"type", "parts", "extra", "erased", *_FROM_METADATA})
 _NO_TEXT: Final = frozenset(
     {"type", "role", "tool_call_id", "timestamp", "seq", "turn_id", "tokens", "importance", "pinned"}
@@ -103,26 +103,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Retirement(NamedTuple):
-    """The fact that an entry retired earlier entries. The live path is the log without retired entries."""
+    """A record that one entry replaced earlier entries."""
 
     first: int
     """`seq` of the first retired entry."""
     by: int
-    """`seq` of the entry that replaces the retired entries. It may not be written yet."""
+    """`seq` of the replacing entry, which may not be in the file yet."""
 
 
 # -- writing -----------------------------------------------------------------
 
 
 def encode_header_start(session: Session) -> bytes:
-    """Return the first bytes of a session's file. They are different for a later session with the same id."""
+    """Return the first bytes of a session's file. A later session with the same id has other first bytes."""
     return (
         _encode({"type": "session", "version": VERSION, "timestamp": format_timestamp(session.created_at)})[:-1] + b","
     )
 
 
 def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
-    """Return the first line of a session's file. It contains the session without its log."""
+    """Return the first line of a session's file, which describes the session without its log."""
     data = {
         "type": "session",
         "version": VERSION,
@@ -161,16 +161,16 @@ def encode_entry(entry: Entry, redactor: Redactor | None = None) -> bytes:
 
 
 def encode_retirement(retired: Retirement) -> bytes:
-    """Return the line that records a retirement."""
+    """Return the `retired` line of a file for a retirement."""
     return _encode({"type": "retired", "from": retired.first, "by": retired.by}) + b"\n"
 
 
 class RetirementTracker:
-    """Determines where the lines of retirements belong. It is given the entries of a log in order, including retired entries.
+    """Determines where to write the `retired` lines. It is given the entries of a log in order, including retired entries.
 
     Args:
-        before: entries before the first given entry that later entries have retired, newest first.
-        known: a retirement that the file already records, by an entry that is not in the file yet.
+        before: entries before the first given entry, newest first, that are retired by the first given entry or a later one.
+        known: a retirement whose `retired` line is already in the file, by an entry that is not in the file yet.
     """
 
     def __init__(self, before: Iterable[Entry] = (), known: Retirement | None = None) -> None:
@@ -181,7 +181,7 @@ class RetirementTracker:
                 self._first[entry.replaced_by] = entry.seq
 
     def track(self, entry: Entry) -> Iterator[Retirement]:
-        """Take the next entry of the log, and yield the retirements whose lines come before its line."""
+        """Take the next entry of the log, and yield the retirements whose lines come before the line of that entry."""
         yield from self.list_before(entry.seq)
         if entry.replaced_by is not None:
             self._first.setdefault(entry.replaced_by, entry.seq)
@@ -195,12 +195,12 @@ class RetirementTracker:
 
 
 def format_timestamp(timestamp: int) -> str:
-    """Format a time for a transcript: from milliseconds since the epoch to RFC 3339 in UTC, with milliseconds."""
+    """Convert milliseconds since the epoch to RFC 3339 in UTC, with milliseconds."""
     return format_utc(timestamp, "milliseconds")
 
 
 def _redact_fields(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """Return the fields of a line without secrets. The arguments of tool calls, which are strings with JSON, are redacted as JSON."""
+    """Remove secrets from the fields of a line, and return the fields. The arguments of tool calls are redacted as JSON."""
     redacted = {}
     for name, value in data.items():
         if name in _NO_TEXT:
@@ -273,7 +273,7 @@ class ParsedTranscript(NamedTuple):
     tenant: str
     """Tenant of the session; empty if the first line does not name it."""
     last: int
-    """Time of the last message in milliseconds since the epoch. If there are no messages, the time of the session's creation."""
+    """Time of the last message in milliseconds since the epoch; if there are no messages, the time when the session was created."""
     retired: int
     """Number of retired entries."""
     unreadable: int
@@ -283,7 +283,7 @@ class ParsedTranscript(NamedTuple):
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a transcript. A line longer than `RECORDING_LINE_BYTES` is cut; the cut line is not valid."""
+    """Yield the lines of a transcript. A line longer than `RECORDING_LINE_BYTES` is cut, and is then not valid."""
     while line := file.readline(RECORDING_LINE_BYTES + 1):
         part = line
         while part and not part.endswith(b"\n"):
@@ -292,9 +292,9 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_transcript(lines: Iterable[bytes], session_id: str, *, now: int = 0) -> ParsedTranscript:
-    """Return the session in a transcript.
+    """Return the session that the lines of a transcript describe.
 
-    If the log in the file is complete, the session has its retired entries too. If lines are missing, it has only the other entries.
+    If all lines of the log are there, the session includes the retired entries. Otherwise it has only the entries that are not retired.
 
     Args:
         lines: the lines of one file.
@@ -380,18 +380,18 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(o
 
 
 class TranscriptEnd(NamedTuple):
-    """The last entry in a transcript, and what follows it."""
+    """The last entry in a transcript file, and the retirement recorded after it."""
 
     seq: int = -1
     """`seq` of the last entry; -1 if there are no entries."""
     entry: dict[str, Any] | None = None
     """The line of the last entry; None if there are no entries."""
     retired: Retirement | None = None
-    """The retirement that is recorded after the last entry, or None. If there are several, it begins at the earliest retired entry."""
+    """The retirement recorded after the last entry, or None. Several retirements are combined: `first` is then the lowest of them."""
 
 
 class UnexpectedContent(Exception):
-    """The file belongs to another session, or is damaged."""
+    """Raised if a file belongs to another session or is damaged."""
 
 
 class TranscriptFile:
@@ -431,7 +431,6 @@ class TranscriptFile:
 
     @property
     def size(self) -> int:
-        """Size of the file in bytes."""
         return os.fstat(self._file).st_size
 
     def close(self) -> None:
@@ -443,13 +442,13 @@ class TranscriptFile:
             os.close(self._file)
 
     def find_end(self, start: bytes) -> TranscriptEnd | None:
-        """Return the end of the transcript. Only the last lines are read. An unfinished last line is cut off.
+        """Read the last lines of the transcript, and return its last entry and the retirement after it. Cut off an unfinished last line.
 
         Args:
             start: first bytes of the session's file, from `encode_header_start`.
 
         Returns:
-            The end; None if the file is empty.
+            The end of the transcript; None if the file is empty.
 
         Raises:
             UnexpectedContent: the file begins with other bytes, or its last lines are not valid.
@@ -476,7 +475,6 @@ class TranscriptFile:
         raise UnexpectedContent
 
     def append(self, data: bytes) -> None:
-        """Append data to the file."""
         _write(self._file, data, self.size)
 
     def sync(self) -> None:
@@ -484,38 +482,37 @@ class TranscriptFile:
         os.fsync(self._file)
 
     def has_start(self, start: bytes) -> bool:
-        """Return True if the file begins with `start`. A file that is shorter must be a beginning of `start`; it may be empty."""
+        """Return True if the file begins with `start`. If the file is shorter, return True if `start` begins with the file's content."""
         actual = os.pread(self._file, len(start), 0)
         return start.startswith(actual)
 
     def read_created_at(self) -> int:
-        """Return the creation time in the first line, in milliseconds since the epoch; 0 if the line has none."""
+        """Return the time in the first line when the session was created, in milliseconds since the epoch; 0 if there is none."""
         with self.path.open("rb") as file:
             header = parse_line(file.readline(_CHUNK * 1024)) or {}
         return parse_timestamp(header.get("timestamp")) or 0
 
     def move_away(self) -> None:
-        """Rename the file, so that the file of a later session can have its name."""
+        """Rename the file, so that its name can be used for a later session."""
         created_at, number = self.read_created_at(), 1
         while (path := self.path.with_name(make_earlier_name(self.path.name, created_at, number))).exists():
             number += 1
         self.path.rename(path)
 
     def remove(self) -> None:
-        """Delete the file, and an unfinished new version of it, if a crash left one behind."""
+        """Delete the file. Also delete an unfinished new version of the file, which a crash may have left."""
         self.path.unlink(missing_ok=True)
         make_part_path(self.path).unlink(missing_ok=True)
 
     def read(self, size: int, at: int) -> bytes:
-        """Return `size` bytes from the position `at` on. Return fewer bytes only at the end of the file."""
+        """Return `size` bytes from the position `at`, or fewer at the end of the file."""
         return os.pread(self._file, size, at)
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
         os.ftruncate(self._file, size)
 
     def _measure_whole_lines(self) -> int:
-        """Return the number of bytes in complete lines, which is the size up to and including the last line break."""
+        """Return the number of bytes up to and including the last line break."""
         at = self.size
         while at > 0:
             begin = max(0, at - _CHUNK)
@@ -526,7 +523,7 @@ class TranscriptFile:
         return 0
 
     def _read_lines_backwards(self, end: int) -> Iterator[bytes]:
-        """Yield the lines of the first `end` bytes, the last line first. Empty lines are left out."""
+        """Yield the lines in the first `end` bytes of the file, the last line first. Empty lines are left out."""
         part, step = b"", _CHUNK
         while end > 0:
             begin = max(0, end - step)
@@ -538,10 +535,10 @@ class TranscriptFile:
 
 
 class FileRevision:
-    """Replaces the content of a file by new content, and writes only what differs.
+    """Replaces the content of a file. Only what differs is written.
 
-    While the new content is equal to the old, nothing is written. If the new content is longer, the file is extended. At the first
-    difference, a new file is begun. It replaces the old file atomically when `finish` is called.
+    As long as the new content equals the old, nothing is written. If the new content only adds something at the end, the file is extended.
+    At the first difference, a new file is begun, which replaces the old file atomically when `finish` is called.
     """
 
     def __init__(self, file: TranscriptFile) -> None:
@@ -551,7 +548,7 @@ class FileRevision:
         self._part: Path | None = None
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes of the new content. Compare them with the file, or write them."""
+        """Add the next bytes of the new content: compare them with the old file, or write them."""
         if self._new is None:
             actual = self._file.read(len(data), self._at)
             if data.startswith(actual):
@@ -564,7 +561,7 @@ class FileRevision:
         self._at += len(data)
 
     def finish(self, *, sync: bool) -> None:
-        """Complete the new content. With `sync`, it survives a power loss after this returns."""
+        """Put the new content in place. With `sync`, the new content survives a power loss after this returns."""
         if self._new is None or self._part is None:
             if self._file.size > self._at:
                 self._file.truncate(self._at)
@@ -579,7 +576,10 @@ class FileRevision:
             sync_folder(self._file.path.parent)
 
     def close(self) -> None:
-        """Close and delete an unfinished new file. If `finish` was not called, the old file remains, but it may be extended already."""
+        """Close and delete an unfinished new file.
+
+        If `finish` was not called, the old file remains, but it may already have been extended.
+        """
         if self._new is not None:
             os.close(self._new)
         if self._part is not None:
@@ -587,7 +587,7 @@ class FileRevision:
         self._new = self._part = None
 
     def _start_new_file(self) -> None:
-        """Begin a new file with that part of the old file that is equal to the new content."""
+        """Begin a new file with the part of the old file that equals the new content so far."""
         # Only the holder of the file's lock uses this name. A leftover of a crash is overwritten.
         self._part = make_part_path(self._file.path)
         self._new = os.open(self._part, _FLAGS | os.O_TRUNC, 0o600)
@@ -596,12 +596,15 @@ class FileRevision:
 
 
 def make_part_path(path: Path) -> Path:
-    """Return the path at which a new version of a file is written before it replaces the file."""
+    """Return the path of the temporary file that becomes the new version of a file."""
     return path.with_name(path.name + PART)
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder to disk. After this returns, the names of its files survive a power loss, if the system supports that."""
+    """Sync a folder to disk, so that the names of its files survive a power loss.
+
+    Some systems do not support this.
+    """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -628,7 +631,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return True if the open file still has this path. Another file may have replaced it."""
+    """Return True if the open file is still the one at `path`. Another file may have replaced it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

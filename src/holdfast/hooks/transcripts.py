@@ -1,9 +1,9 @@
-"""Write a transcript of each session: a JSON-lines file with all of its entries. People and tools can read it, and it is a backup copy.
+"""Write a transcript of each session: a JSON-lines file with all of its entries, for people and tools, and as a backup copy.
 
-A write to a session only records in memory that the session's file is out of date. A task then updates the file from the store. It adds all
-entries that the file lacks, including entries of other processes and of a process that crashed. So the file has every entry once and in
-order, whichever process writes. When a session ends, the whole file is compared with the store. Changes that the file does not have yet
-are then made, such as pins, state, or an erasure by another process.
+A write to a session only records in memory that the session's file is out of date. A task then updates the file from the store. The task
+adds all entries that the file lacks, including entries of other processes and of a process that crashed. So the file has every entry
+once and in order, regardless of which process writes. When a session ends, the whole file is compared with the store. Changes that the
+file does not have yet are then made, such as pins, state, or an erasure by another process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _PAUSES: Final = (0.001, 0.1)
 """First and longest pause in seconds between two attempts to lock a file."""
 
 Log = Callable[[int], AsyncIterator[Entry]]
-"""Function that yields the entries of a log from a `seq` on, including retired entries."""
+"""Function that yields the entries of a log, including retired ones. Its argument is the `seq` of the first entry to yield."""
 
 
 @asynccontextmanager
@@ -86,14 +86,14 @@ async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[
 
 
 class _HeaderOwner(msgspec.Struct):
-    """Tenant and user of a file's session, from the first line of the file."""
+    """Tenant and user of a session, as read from the first line of its file."""
 
     tenant: str
     user_id: str
 
 
 def read_owner(path: Path) -> tuple[str, str] | None:
-    """Return tenant and user of a file's session; None if the first line does not name them."""
+    """Return tenant and user from the first line of a file; None if the line does not name them."""
     try:
         with path.open("rb") as file:
             header = msgspec.json.decode(file.readline(), type=_HeaderOwner)
@@ -103,7 +103,7 @@ def read_owner(path: Path) -> tuple[str, str] | None:
 
 
 async def append_new_entries(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
-    """Append to a file those entries of its session that it lacks. The cost depends on their number, not on the length of the session.
+    """Append the entries that a session's file lacks. The cost depends on the number of these entries, not on the length of the session.
 
     Args:
         file: the locked file of the session.
@@ -135,7 +135,7 @@ async def append_new_entries(file: TranscriptFile, store: Store, session: Sessio
 
 
 async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
-    """Raise `UnexpectedContent` if the last entry in the file is not in the store."""
+    """Raise `UnexpectedContent` if the last entry in the file differs from the entry with the same `seq` in the store."""
     if end.seq >= 0:
         found = await store.entries(ref, start=end.seq, limit=1, retired=True)
         if not found or not _is_same_entry(found[0], end):
@@ -143,7 +143,7 @@ async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
 
 
 async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
-    """Return the entries up to `seq` that entries after `seq` have retired, newest first."""
+    """Return the entries up to `seq` that were retired by an entry after `seq`, newest first."""
     if seq < 0:
         return []
     before = await store.entries(ref, start=seq, limit=1, retired=True)
@@ -155,7 +155,7 @@ async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
 
 
 def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
-    """Return True if an entry of the store is the last entry of a file, by number, time, turn and role."""
+    """Return True if an entry of the store has the number, time, turn and role of the last entry in a file."""
     line = end.entry or {}
     written = (line.get("seq"), line.get("timestamp"), line.get("turn_id"), line.get("role"))
     return written == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)
@@ -164,12 +164,12 @@ def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
 def _encode_lines(
     tracker: RetirementTracker, page: Sequence[Entry], next_seq: int | None, redactor: Redactor | None
 ) -> bytes:
-    """Return the lines of some consecutive entries, and of the retirements between them.
+    """Return the lines of consecutive entries, with the `retired` lines that belong between them.
 
     Args:
-        tracker: knows the retirements.
+        tracker: determines where the `retired` lines belong.
         page: the entries.
-        next_seq: if the entries are the last ones of the log, the `seq` that the next entry will have; else None.
+        next_seq: if `page` ends with the last entry of the log, the `seq` that the next entry will have; otherwise None.
         redactor: removes secrets; None: entries are written as they are stored.
     """
     lines: list[bytes] = []
@@ -233,16 +233,16 @@ def make_log_reader(store: Store, ref: SessionRef) -> Log:
 _log = logging.getLogger("holdfast.transcripts")
 Fsync = Literal["never", "end", "always"]
 FSYNC: Final = ("never", "end", "always")
-"""When files are synced to disk. `never`: when the operating system decides; `end`: when the session ends; `always`: with every write."""
+"""Choices of when to sync files to disk. `never`: when the operating system decides; `end`: when the session ends; `always`: at every write."""
 _STALE: Final = ".stale"
 _WORKERS: Final = 4
 _RECENT_PAGE: Final = 100
-"""Number of sessions per page in the search for files that a crash left out of date."""
+"""After a start, recent sessions are searched for files that a crash left out of date. This is the number of sessions per page."""
 _RECENT_PAGES: Final = 100
 """Maximum number of pages in this search."""
 _LONGEST_PAUSE: Final = 60.0
 _SERIOUS: Final[dict[str | None, int]] = {None: 0, "annotated": 1, "erased": 1, "replaced": 2, "deleted": 3}
-"""Severity of each kind of change; None is an append. The update after a change includes the updates after all less severe ones."""
+"""Severity of each kind of change; None is an append. Updating a file after a change also covers all less severe changes."""
 
 
 class _Key(NamedTuple):
@@ -251,9 +251,9 @@ class _Key(NamedTuple):
 
 
 class _StaleNote(msgspec.Struct, frozen=True):
-    """Content of a marker file, which says that a transcript is stale.
+    """Content of a marker file, whose existence shows that a transcript is out of date.
 
-    It is written before a change of data that the transcript contains, and deleted when the transcript is up to date.
+    The marker is written before a change of data that the transcript contains, and deleted when the transcript is up to date.
     """
 
     tenant: str
@@ -313,7 +313,7 @@ class Transcripts:
     # -- as an observer ------------------------------------------------------
 
     def begin(self, store: Store) -> None:
-        """Begin to observe writes to a store, and update files that a crash left out of date."""
+        """Begin to observe writes to a store, and update files that were left out of date by a crash."""
         self._store = store
         # As an observer, it need not be notified of a shutdown: `close` updates every file.
         self.reasons -= {"shutdown"}
@@ -327,7 +327,7 @@ class Transcripts:
         self._note(_Key(tenant, ref), None)
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Write a marker that the transcript is stale, because the process may end before deleted content is removed from it."""
+        """Write the marker of an outdated transcript. It remains if the process ends before deleted content is removed from the file."""
         path = self.path(tenant, ref.user_id, ref.id)
         try:
             self._changing[_Key(tenant, ref)] += 1
@@ -408,10 +408,7 @@ class Transcripts:
         return True
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete the files of all sessions that have, or had, this user and id. Return the number of deleted files.
-
-        Callers use this to delete all data that is derived from a session, and list the number in a receipt.
-        """
+        """Delete the files of all sessions that now have, or once had, this user and id. Return the number of deleted files."""
         path = self.path(tenant, user_id, session_id)
 
         def remove() -> int:
@@ -423,9 +420,9 @@ class Transcripts:
         return await run_in_thread(remove)
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Delete the files of a user's sessions. Return the number of deleted files.
+        """Delete the files of all sessions of a user. Return the number of deleted files.
 
-        This reads the first line of every file. A file may exist although its session is no longer in the store, because it expired or
+        This reads the first line of every file, because a file may exist although its session is no longer in the store: it expired, or
         another process deleted it.
         """
 
@@ -461,7 +458,7 @@ class Transcripts:
             task.exception()  # retrieved, so that asyncio does not log it if no caller waits
 
     async def _run_worker(self) -> None:
-        """Update files until no file is out of date, except those that another worker is updating."""
+        """Update all files that are out of date, except files that another worker is updating."""
         try:
             while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
                 await self._process(key, self._lagging.pop(key))
@@ -493,7 +490,7 @@ class Transcripts:
         self._note(key, how)
 
     async def _update(self, key: _Key, how: Change | None) -> None:
-        """Update the file of one session after an append (`how` is None) or after another change."""
+        """Update the file of one session. `how` is the change after which it is updated, or None after an append."""
         if self._store is None:
             return
         path = self.path(key.tenant, key.ref.user_id, key.ref.id)
@@ -503,7 +500,10 @@ class Transcripts:
             await run_in_thread(partial(self._make_stale_path(path).unlink, missing_ok=True))
 
     async def _try_update(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
-        """Update a file. Return False if the caller must try again, because the file of an earlier session was moved or deleted first."""
+        """Update a file, and return True.
+
+        Return False if the caller must try again, because the path had the file of an earlier session, which was moved or deleted.
+        """
         async with hold_file(path) as file:
             # Read after locking, so that a deletion in the meantime reaches the file once it is unlocked.
             try:
@@ -524,7 +524,7 @@ class Transcripts:
             return True
 
     async def _append_new(self, file: TranscriptFile, store: Store, session: Session) -> bool:
-        """Append new entries to a file. Return False if the file is damaged, or its last entry differs from the store."""
+        """Append new entries to a file, and return True. Return False if the file is damaged or its last entry differs from the store."""
         try:
             await append_new_entries(file, store, session, self._redactor)
         except UnexpectedContent:
@@ -537,7 +537,7 @@ class Transcripts:
     # -- after a crash -------------------------------------------------------
 
     async def _recover(self, store: Store) -> None:
-        """Update files that a crash left out of date. These are files with a stale marker, and files of recently written sessions."""
+        """Update files that were left out of date by a crash: those with a marker file, and those of recently written sessions."""
         try:
             await run_in_thread(self._remove_parts)
             for key, how in await run_in_thread(self._take_over_stale_notes):
@@ -563,7 +563,7 @@ class Transcripts:
     def _find_late(self, sessions: Sequence[Session]) -> list[Session]:
         """Return the sessions whose file lacks the last entry.
 
-        A session without a file is not returned. Its file is written at the next write, or when the session ends.
+        Sessions without a file are left out. Their file is written at the next write, or when the session ends.
         """
         return [session for session in sessions if self._is_late(session)]
 
@@ -601,7 +601,7 @@ class Transcripts:
         return found
 
     def _make_stale_path(self, path: Path) -> Path:
-        """Return the path of the marker with which this process says that a transcript is stale."""
+        """Return the path of this process's marker file for a transcript that is out of date."""
         return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
 
 

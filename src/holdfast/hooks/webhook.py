@@ -1,7 +1,7 @@
 """Send a signed POST request when a session ends. Its format is Agora's "agent history" notification (event 103).
 
 The request has up to three signatures of the exact bytes that are sent: `webhook-signature` of Standard Webhooks, `Agora-Signature-V2`
-(HMAC-SHA256), and, if configured, `Agora-Signature` (HMAC-SHA1). `noticeId` is the id of the session's end. It is the same for every
+(HMAC-SHA256), and, if configured, `Agora-Signature` (HMAC-SHA1). `noticeId` is `EndedSession.delivery_id`. It is the same for every
 attempt, so that receivers can drop duplicates.
 """
 
@@ -56,7 +56,7 @@ class Webhook:
     Args:
         url: URL of the receiver, with `http://` or `https://`.
         secret: key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any other text.
-        events: reasons of ends for which the webhook is called.
+        events: the webhook is called only for sessions that end for one of these reasons.
         include_sha1: True: also send `Agora-Signature`, for receivers that support no other signature.
         timeout: time limit of a call in seconds.
         max_history: maximum number of messages to send, the newest ones; None: all messages.
@@ -122,7 +122,7 @@ class Webhook:
     # -- what is sent --------------------------------------------------------
 
     async def _collect_messages(self, ended: EndedSession) -> tuple[list[bytes], bool]:
-        """Return the newest messages within the limits, as JSON. Also return True if the size limit left some out."""
+        """Return the newest messages within the limits, as JSON; then True if the size limit left some out."""
         messages: deque[bytes] = deque()
         page: list[Entry] = []
         size, truncated = 0, False
@@ -178,7 +178,7 @@ class Webhook:
         return msgspec.json.encode(notice)
 
     def _build_headers(self, body: bytes, delivery_id: str) -> dict[str, str]:
-        """Return the headers of a call. The signatures prove that the sender knows the secret, and that the call is recent."""
+        """Return the headers of a call. Its signatures prove that the sender knows the secret, and that the call is recent."""
         timestamp = str(self._clock() // 1000)
         plain, standard = self._keys
         signed = hmac.digest(standard, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
@@ -194,7 +194,11 @@ class Webhook:
         return headers | ({"agora-signature": hmac.digest(plain, body, "sha1").hex()} if self._sha1 else {})
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, Mapping[str, str]]:
-        """Send the request. Return status and headers of the response, whose body is not read. Raise `HookFailed` without a response."""
+        """Send the request. Return status and headers of the response; its body is not read.
+
+        Raises:
+            HookFailed: there was no response.
+        """
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=self._timeout)
@@ -221,9 +225,10 @@ class Webhook:
 
 
 def parse_secret(secret: str) -> tuple[bytes, bytes]:
-    """Return the two signing keys in a secret: the text itself, and the key of Standard Webhooks.
+    """Return the two signing keys that a secret contains.
 
-    The second is the decoded text after `whsec_`. Without this prefix, both keys are the text itself.
+    The first key is the text itself. The second key, for Standard Webhooks, is the decoded text after `whsec_`. Without this prefix,
+    both keys are the text itself.
 
     Raises:
         InvalidRequest: the secret is empty, or `whsec_` is not followed by base64.
@@ -243,7 +248,7 @@ def parse_secret(secret: str) -> tuple[bytes, bytes]:
 
 
 def _parse_url(url: str) -> tuple[str, str]:
-    """Return a URL, and the part of it that may be logged. Path and query are not logged, because they may be secret.
+    """Return a URL, and the part of the URL that may be logged. Path and query are left out, because they may be secret.
 
     Raises:
         InvalidRequest: the URL is not valid, or is neither `http://` nor `https://`.
@@ -261,7 +266,7 @@ def _parse_url(url: str) -> tuple[str, str]:
 
 
 def _read_agora_fields(session: Session) -> dict[str, Any]:
-    """Return the optional fields of Agora's payload that the session provides: `name` (the agent), `channel` and `labels`."""
+    """Return the optional fields of Agora's payload that the session has values for: `name` (the agent), `channel` and `labels`."""
     channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
     found: dict[str, Any] = {"name": session.agent} if session.agent else {}
     if isinstance(channel, str):

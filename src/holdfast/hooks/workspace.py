@@ -25,9 +25,9 @@ NAME: Final = "workspace_git"
 class WorkspaceGit:
     """A hook that commits the workspace of a session's agent when the session ends; see docs/workspace.md.
 
-    If it is called again for the same end, there is nothing left to commit. If only an administrator can solve a problem (git is missing,
-    a secret blocks the commit), it logs the problem and raises no error. With an error, the hook would be called again and again, and a
-    deleted session would be kept until the problem is solved.
+    If the hook is called twice for a session, the second call finds nothing to commit. Problems that only an administrator can solve (git
+    is missing, a secret blocks the commit) are logged and raise no error. An error would make Holdfast call the hook again, and keep a
+    deleted session until the problem is solved.
 
     Args:
         workspaces: the workspaces of agents.
@@ -41,7 +41,11 @@ class WorkspaceGit:
         self._has_warned = False
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Commit the workspace. Raise `HookFailed` if the commit failed, and a later attempt may succeed."""
+        """Commit the workspace.
+
+        Raises:
+            HookFailed: the commit failed, but a later attempt may succeed.
+        """
         session = ended.session
         workspace = self._workspaces.workspace(session.tenant, session.agent)
         details = {"session": session.id, "agent": workspace.agent, "user": session.user_id, "reason": ended.reason}

@@ -23,13 +23,13 @@ async def restore_media(
 ) -> tuple[Message, ...]:
     """Return messages of a session with their media data put back.
 
-    If the data of a medium were erased in the meantime, its part keeps the mark that replaced the data.
+    If the data was erased in the meantime, the content part keeps the mark that replaced the data.
 
     Args:
         store: the store of the session.
         ref: the session.
         messages: the messages.
-        origins: True to put data back into their origins too, which no model receives.
+        origins: True to also put data back into the messages' `origin` fields, which are never sent to a model.
     """
     listed = partial(list_hashes, messages, origins=origins)
     hashes = await run_cpu(listed, long=len(messages) > INLINE_MESSAGES)
@@ -69,7 +69,9 @@ async def restore_entries(
 async def prepare_for_model(
     store: Store, ref: SessionRef, messages: Sequence[Message], inputs: Collection[str] | None, *, as_chat: bool = True
 ) -> tuple[Message, ...]:
-    """Return a prompt ready for its model: media that the model does not accept are replaced by text, all others get their data back.
+    """Return the messages of a prompt in the form in which they are sent to a model.
+
+    Media that the model does not accept are replaced by text. All other media get their data back.
 
     Args:
         store: the store of the session.

@@ -1,4 +1,4 @@
-"""Take media data out of messages before they are stored. A session stores each content once, and recent contents are cached in memory."""
+"""Take media data out of messages before they are stored. Each session stores a content once. Recent contents are cached in memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MediaCache:
         self.size = 0
 
     def get(self, tenant: str, ref: SessionRef, sha256: bytes) -> bytes | None:
-        """Return the content of a session's medium with this SHA-256; None if it is not cached."""
+        """Return the content with this SHA-256 in a session's media; None if it is not cached."""
         key = (tenant, ref, sha256)
         content = self._contents.get(key)
         if content is not None:
@@ -47,7 +47,7 @@ class MediaCache:
         return content
 
     def put(self, tenant: str, ref: SessionRef, contents: Mapping[bytes, bytes]) -> None:
-        """Cache contents of a session, given by their SHA-256. Contents larger than half of the cache are not cached."""
+        """Cache contents of a session. The keys are their SHA-256. A content larger than half of the cache is not cached."""
         for sha256, content in contents.items():
             key = (tenant, ref, sha256)
             if key not in self._contents and len(content) <= self._room // 2:
@@ -91,7 +91,7 @@ async def take_media_out(
 
 
 def has_media(messages: Sequence[Message]) -> bool:
-    """Return True if any of the messages has a part that is not text, or an origin, which may contain media."""
+    """Return True if any message may contain media: it has a part that is not text, or an origin."""
     for message in messages:  # noqa: SIM110 - a generator would cost every turn several calls
         if message.origin is not None or (type(message.content) is tuple and message.media):
             return True
@@ -113,7 +113,7 @@ class MediaReferringStore(StoreWrapper):
         self._cache = MediaCache() if cache is None else cache
 
     def wrap(self, inner: Store) -> Self:
-        """Return a wrapper of another handle of the store that shares this cache."""
+        """Return a wrapper around another handle of the same store. The wrapper uses the same cache."""
         return type(self)(inner, self._cache)
 
     def append(self, ref: SessionRef, write: Append) -> Coroutine[Any, Any, Appended]:
@@ -143,7 +143,7 @@ class MediaReferringStore(StoreWrapper):
         return installed
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Return contents of a session's media by SHA-256. Those that are not cached are read from the store."""
+        """Return contents of a session's media by SHA-256. Contents that are not cached are read from the store."""
         found: dict[bytes, bytes] = {}
         missing = []
         for sha256 in dict.fromkeys(hashes):
@@ -176,7 +176,7 @@ class MediaReferringStore(StoreWrapper):
 async def _refer_to_contents(
     entries: Sequence[NewEntry], given: Mapping[bytes, bytes]
 ) -> tuple[Sequence[NewEntry], dict[bytes, bytes]]:
-    """Return entries whose messages refer to their media, and the known contents of these media by SHA-256.
+    """Take media data out of entries. Return the entries, and the contents of their media by SHA-256, as far as they are known.
 
     Entries without media are returned unchanged.
 
@@ -201,5 +201,5 @@ async def _refer_to_contents(
 
 
 def refer_to_media(store: Store) -> Store:
-    """Return a wrapper of `store` that takes media data out of all messages before they are written."""
+    """Wrap a store so that media data is taken out of all messages before they are written."""
     return MediaReferringStore(store)  # type: ignore[abstract]  # the rest is passed on
