@@ -176,12 +176,12 @@ class Compactor:
         *,
         preview: bool = False,
     ) -> StoredCompaction | NewCompaction | None:
-        """Make a summary on request, even if none is due.
+        """Make a summary at the request of a client, even if none is due.
 
         Args:
             ref: The session.
-            responder: The agent and model whose view of the session is summarized.
-            request: The request for which working sets of this view are built.
+            responder: The agent and model whose prompts will contain the summary.
+            request: The request for which these prompts are built.
             options: Keys of the strategy `summary_buffer` that apply only to this summary: `budget`, `target`, `summarizer_llm`,
                 `prompt`.
             preview: True to store nothing, and to return the summary that would be stored.
@@ -430,7 +430,7 @@ class Compactor:
     async def _record_failure(self, job: Job, failure: SummaryError, begun: NewCompaction, seen: Source) -> Outcome:
         """Store a failed attempt, so that all processes wait longer before the next attempt.
 
-        Return the outcome of the failed one.
+        Return the outcome of the failed attempt.
 
         Args:
             job: The job.

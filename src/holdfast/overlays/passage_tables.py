@@ -67,7 +67,7 @@ words with a quarter of the total weight of the message's words.
 
 
 def choose_threshold(query: str) -> EvidenceThreshold | None:
-    """Return the minimum evidence of passages that a user's message recalls.
+    """Return the minimum evidence with which passages are recalled for a user's message.
 
     Return None if the message only greets, thanks or agrees, so that nothing is recalled.
     """

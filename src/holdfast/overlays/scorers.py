@@ -23,8 +23,7 @@ from holdfast.wire.openai import to_chat_message
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
 """A callable that gets some messages in Chat Completions format, and returns a number from 0 to 1 for each message. A callable
-that
-is not asynchronous runs in a thread.
+that is not asynchronous runs in a thread.
 """
 
 
@@ -33,8 +32,8 @@ BATCH = 20
 PROMPT_TOKENS = 8_000
 """Maximum tokens of a prompt for rating, even if the model's context window is larger."""
 TEXT_CHARS = (2_000, 1_000, 500, 250, 120)
-"""Candidates for the maximum number of characters of each message in the prompt. The largest one with which the prompt fits is
-used.
+"""Possible values of the maximum number of characters of each message in the prompt. The largest value with which the prompt fits
+is used.
 """
 LOWEST, HIGHEST = 1, 10
 """Lowest and highest rating that a model is asked to give."""
@@ -52,7 +51,7 @@ Answer with a JSON list of whole numbers from 1 to 10, one for each message, in 
 
 
 class InvalidRatings(HoldfastError):
-    """The answer of a scorer is not a list with one number for each message, or a number is out of range."""
+    """Raised if a scorer's answer is not a list with one number for each message, or if a number is out of range."""
 
 
 # -- a callable --------------------------------------------------------------
