@@ -16,4 +16,13 @@ annotations           pins, importance and refusals
 erasure               erase messages permanently
 explanation           explanations, and their printed form
 message_explanations  explain messages of a session
+
+Terms used in this package:
+
+- live path: the messages of a session that are in force, in order. Messages that an edit, an interruption or a rewind removed from the
+  live path ("retired" messages) stay in the log, but are no longer sent.
+- `seq`: number of a message, or of a note, in the session's log, from 0.
+- working set: the messages that are sent to the model in one call.
+- view: the cached state from which the next working set is built, for one agent and its settings.
+- frontier: position in the log from which all messages are sent verbatim because they are recent. Older messages can be left out.
 """

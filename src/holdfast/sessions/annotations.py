@@ -12,7 +12,7 @@ from holdfast.stores.checks import check_int
 
 
 async def annotate(store: Store, ref: SessionRef, seq: int, *, refused_by: object = None, **changes: Any) -> Entry:
-    """Set a message's pin or importance, or the upstreams that must not receive it.
+    """Set a message's pin or importance, or the upstreams (model providers) that must not receive the message.
 
     Args:
         store: the store.

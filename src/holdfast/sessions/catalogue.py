@@ -41,11 +41,11 @@ from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 
 class Sessions:
-    """The sessions of one tenant. The subclass `Holdfast` owns the engine.
+    """Creates, finds, searches and deletes the sessions of one tenant. Programs use its subclass `Holdfast`.
 
     Attributes:
-        engine: the services that turns share.
-        roster: agents and models.
+        engine: the services that all turns of the tenant share.
+        roster: the agents and models that can answer.
         clock: returns milliseconds since the epoch.
         new_id: creates an id for each session that is created without one.
     """
@@ -56,12 +56,12 @@ class Sessions:
 
     @property
     def engine(self) -> Engine:
-        """The services that turns share."""
+        """The services that all turns of the tenant share."""
         raise NotImplementedError
 
     @property
     def memories(self) -> Memories:
-        """Facts that are remembered across sessions, with methods to remember, recall, update, review and forget them."""
+        """Facts that are remembered across sessions. Methods: remember, recall, update, review, forget."""
         return self.engine.memories
 
     @property
@@ -76,7 +76,7 @@ class Sessions:
 
     @property
     def store(self) -> Store:
-        """The store handle of this tenant."""
+        """The database of the sessions, limited to this tenant."""
         return self.engine.store
 
     async def session(
@@ -94,10 +94,10 @@ class Sessions:
             session_id: id of the session; None creates a session with a new id.
             user_id: owner of the session. Two users may have sessions with the same id.
             agent: the agent that answers; None: the session's own agent. A new session stores it as its agent.
-            system: the system prompt: a text, a list of texts, or system messages. If it differs from the prompt of an
-                existing session, it replaces that prompt. None leaves the prompt unchanged.
-            carry_over: id of an earlier session, or a `CarryOver`, if the session is new. It gets one more system message
-                with a summary of the earlier session, or with its last messages.
+            system: the system prompt: a text, a list of texts, or system messages. If it differs from the prompt of an existing session, it
+                replaces that prompt. None leaves the prompt unchanged.
+            carry_over: id of an earlier session, or a `CarryOver`; used only if the session is new. The new session gets one more system
+                message with a summary, or with the last messages, of the earlier session.
 
         Raises:
             InvalidRequest: the agent is unknown, or the id is invalid.
@@ -119,7 +119,7 @@ class Sessions:
         return self.handle(found, agent=agent)
 
     async def _update_system(self, session: Session, messages: Sequence[Message]) -> Session:
-        """Store the system prompt if it has changed. Content carried over from an earlier session stays after it."""
+        """Store the system prompt if it has changed. Content carried over from an earlier session stays after the new prompt."""
         carried = find_carried_message(session)
         wanted = (*await mask_messages(self.engine.guard, messages), *([carried] if carried else []))
         if wanted == session.system_messages:
@@ -136,7 +136,10 @@ class Sessions:
         greet: bool = False,
         carry_over: CarryOver | None = None,
     ) -> Session:
-        """Return the session with this id, and create it if there is none. The other arguments are those of `create`, for a new session."""
+        """Return the session with this id, or create it if there is none.
+
+        The other arguments only apply to a new session, as in `create`.
+        """
         if session_id is not None:
             with suppress(SessionNotFound):
                 return await self.store.get(SessionRef(user_id, session_id))
@@ -178,7 +181,8 @@ class Sessions:
             system_messages: the system prompt: a text, or a list of texts, dicts or messages.
             state: initial state. Keys that begin with `user:` or `app:` are written to the user's or the tenant's shared state.
             metadata: any JSON object.
-            ttl: idle time in milliseconds after which the session ends; 0: it never expires; None: the server's setting.
+            ttl: idle time in milliseconds after which the session ends; 0: the session never ends for this reason; None: the configured
+                time.
 
         Raises:
             InvalidRequest: a value has the wrong type or range; nothing is written.
@@ -208,25 +212,25 @@ class Sessions:
         return await self.remove(ref) is not None
 
     async def remove(self, ref: SessionRef) -> Receipt | None:
-        """Delete a session like `delete`. Return a receipt of what was deleted, or None if there was no such session."""
+        """Delete a session like `delete`, but return a receipt with counts of the deleted data, or None if there was no such session."""
         return await remove_session(self.engine, _check_session_ref(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
-        """Delete all sessions of a user, the state they share, and everything that belongs to them.
+        """Delete all sessions of a user, the state that these sessions share, and everything that belongs to them.
 
-        Return a receipt of what was deleted; for an unknown user, all of its numbers are 0.
+        Return a receipt with counts of the deleted data. For an unknown user, all counts are 0.
         """
         return await remove_user(self.engine, user_id)
 
     def prune(
         self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
     ) -> AsyncGenerator[tuple[Session, Receipt], None]:
-        """Delete sessions that have not changed for a long time, one after the other. Yield each with the receipt of its deletion.
+        """Delete sessions that have not changed for a long time, one after the other. Yield each deleted session with a receipt.
 
         Args:
-            older_than: milliseconds that must have passed since the session's last change. As much time must have passed since
-                it ended or, if it is active, since it was last used.
-            status: `closed` or `active` sessions; None: both.
+            older_than: milliseconds that must have passed since the session's last change, and also since the session ended or, if it is
+                active, since it was last used.
+            status: delete only `closed` or only `active` sessions; None: both.
             user_id: only sessions of this user; None: sessions of all users.
             dry_run: True deletes nothing and yields empty receipts.
         """
@@ -258,9 +262,9 @@ class Sessions:
         user_id: str | None = None,
         replace: bool = False,
     ) -> ImportResult:
-        """Install a session from an export, a recording or `{"messages": […]}`. If it fails, nothing is written.
+        """Create a session from an export, a recording or `{"messages": […]}`. If the import fails, nothing is written.
 
-        If an identical session exists, it stays unchanged.
+        If an identical session exists, that session stays unchanged.
 
         Args:
             data: the result of `export`, a recording, or an object with messages.
@@ -290,7 +294,7 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
-        """Create a session that copies the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`.
+        """Create a new session with a copy of the messages up to and including a turn; see `holdfast.sessions.forks.fork_session`.
 
         If `id` is None, the new session gets a new id.
         """
@@ -314,7 +318,7 @@ class Sessions:
         return self.handle(await move_session(self.engine, ref, target, agent=agent))
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """Erase a message's content in this session and in the user's sessions that share it.
+        """Erase a message's content permanently, in this session and in the user's other sessions that have a copy of the message.
 
         See `holdfast.sessions.erasure.erase_everywhere`.
         """
@@ -416,7 +420,7 @@ class Sessions:
         return SessionHandle(self.engine, session.ref, self.find_responder(session, agent=agent, model=model))
 
     def find_responder(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Responder:
-        """Return the responder of a session: the requested agent, or the session's own if none is requested."""
+        """Return the responder (agent and model) of a session: the requested agent, or the session's own agent if none is requested."""
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
         if agent is None and model in self.roster.agents:

@@ -1,9 +1,12 @@
 """Preview a session's context: build a working set without calling a model, for the current log or for a past turn.
 
-Prompts that were sent are not stored, but rebuilt. The view is replayed over the log, with the recorded budget of each call
-and with the summaries that were made between calls. The hash that was recorded with a call shows if the rebuilt prompt is the
-same. Old values of the state are not stored either: an instruction that refers to state is built from the current values, so
-its hash differs if they have changed.
+A working set is the list of messages that is sent to the model in one call. A view is the cached state from which the next working set is
+built, for one agent and its settings.
+
+Prompts that were sent are not stored, but rebuilt: the view is computed again from the log, with the recorded budget of each call and
+with the summaries that were made between calls. The hash that was recorded with a call shows if the rebuilt prompt equals the sent one.
+Old values of the state are not stored either. An instruction that refers to state is built from the current values, so the hash differs
+if these values have changed.
 """
 
 from __future__ import annotations
@@ -43,11 +46,11 @@ from holdfast.wire.anthropic import MARK
 from holdfast.wire.openai import list_moved_media, move_media_after_results, to_chat_message
 
 RECENT_CALLS: Final = 16
-"""Newest model calls that are searched for one that used a view. If one did, turns keep this view up to date."""
+"""Number of newest model calls in which a view is searched. If one of these calls used the view, turns keep the view up to date."""
 
 
 class Context(msgspec.Struct, frozen=True):
-    """A working set, ready to send, and how it was built."""
+    """The messages to send to a model, their token counts, and the decisions that led to them."""
 
     messages: list[dict[str, Any]]
     """Messages in the dialect's format: Chat Completions messages, Anthropic's messages, or Gemini's contents.
@@ -63,15 +66,16 @@ class Context(msgspec.Struct, frozen=True):
     hash: str
     """Hash of the messages. The same log, strategy and budget always give the same hash."""
     decisions: list[Run]
-    """What the prompt does with each entry of the live path, as ranges of entries."""
+    """For ranges of the session's messages: whether the prompt contains them, and why."""
     provider_count: dict[str, Any] = {}
-    """Tokens of the whole prompt according to the provider: `tokens`, `how` the number is known, and its `margin` of error, from 0 to 1."""
+    """Tokens of the whole prompt according to the provider: the number (`tokens`), the method (`how`), and the `margin` of error, from 0 to
+    1."""
     sent_hash: str | None = None
-    """With `at_turn`: the hash that was recorded with the call. It equals `hash` if this prompt is the same as the sent one."""
+    """With `at_turn`: the hash that was recorded with the model call. If it equals `hash`, this prompt is the one that was sent."""
     system: list[dict[str, Any]] | dict[str, Any] | None = None
     """The system prompt, if the dialect sends it apart from the messages: Anthropic's `system` or Gemini's `systemInstruction`."""
     sources: list[MessageSource] = []
-    """For each of `messages`: the log entries that it comes from. Empty for Gemini."""
+    """For each item of `messages`: the log entries that the message comes from. Empty for Gemini."""
 
     @property
     def tokens(self) -> int:
@@ -89,7 +93,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a preview: the responder, context settings, prompt and turn to build a working set for."""
+    """A request to build a working set without calling a model: for which agent, settings and turn."""
 
     responder: Responder
     settings: ContextSettings
@@ -101,17 +105,17 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     touch: bool = True
     """True: the preview counts as use of the session. Previews of a past turn, or with `explain`, never count."""
     use_recorded: bool = False
-    """True: with `at_turn`, use the settings that the turn was sent with instead of `settings`, if its record has them."""
+    """True: with `at_turn`, use the settings with which the turn was sent instead of `settings`, if they were recorded."""
     save: bool = False
-    """True if the prompt is sent to a model: the next build of the view continues from this one."""
+    """True if the caller sends the prompt to a model. The next prompt then continues from this one."""
     explain: bool = False
-    """True: compare the working set with the prompt that was sent last, which is rebuilt from the log."""
+    """True: compare the working set with the prompt that was sent last. That prompt is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
-    """`seq` of messages: if recorded prompts are rebuilt, find when each of these messages left the prompt."""
+    """`seq` of messages for which to find when they left the prompt, if past prompts are rebuilt."""
 
 
 class Preview(NamedTuple):
-    """The result of a preview."""
+    """A working set that was built for a `PreviewRequest`, with details about how it was built."""
 
     built: WorkingSet
     call: ModelCall | None = None
@@ -125,9 +129,9 @@ class Preview(NamedTuple):
     sent: Sequence[Message] = ()
     """Messages of the prompt as they are sent: with media, if the model accepts media."""
     marked: bool = True
-    """True if the messages are marked for Anthropic's prompt cache."""
+    """True if messages for Anthropic get marks for its prompt cache."""
     entries: Sequence[Entry] = ()
-    """The live path, if it was read to rebuild past prompts; otherwise empty."""
+    """All live messages of the session, if they were read to rebuild past prompts; otherwise empty."""
     departures: Mapping[int, Departure] = {}
     """When each message in `PreviewRequest.trace` left the prompt. Messages that did not leave it are missing."""
     not_sent: str | None = None
@@ -215,7 +219,7 @@ async def _make_request(engine: Engine, session: Session, look: PreviewRequest, 
 
 
 async def _build_saved(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
-    """Build the working set that follows the view's previous one, and cache and save the view as a turn does."""
+    """Build the working set that continues from the previous one, and save the view as a turn does."""
     ref, key = session.ref, responder.view_key
     warm = engine.warm.get(ref)
     view = warm.find_view(key) if warm is not None and warm.is_at(session) else None
@@ -235,7 +239,10 @@ async def _build_saved(engine: Engine, session: Session, responder: Responder, r
 
 
 async def _save_view(engine: Engine, session: Session, key: str, built: WorkingSet, saved: int) -> None:
-    """Save a view if the build moved its frontier. Errors are ignored, because the next build can do without."""
+    """Save a view if the build changed which messages are no longer sent.
+
+    Errors are ignored: the next build does not need the saved view.
+    """
     if view := choose_view_to_save(built, saved, session.version):
         write = Append(timestamp=engine.clock(), identity=session.identity, views={key: view})
         with suppress(HoldfastError):
@@ -248,8 +255,8 @@ async def _save_view(engine: Engine, session: Session, key: str, built: WorkingS
 async def _build_current(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
     """Build the working set for the current log from a saved view.
 
-    If turns keep the view up to date, theirs is used. Otherwise previews save a view of their own, so that only the first
-    preview reads the whole log.
+    If turns keep a view up to date, that view is used. Otherwise previews save their own view, so that only the first preview reads the
+    whole log.
     """
     ref, turns_key = session.ref, responder.view_key
     of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
@@ -267,7 +274,7 @@ async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
 
 
 async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
-    """Return the working set of a draft, with messages recalled from the session itself."""
+    """Return the working set of a draft, with earlier messages of the session that match the newest one ("recalled" messages) added."""
     found = await recall_session(engine, session, drafted)
     return drafted.finish(found.items, found.missed)
 
@@ -276,14 +283,14 @@ async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> Worki
 
 
 class Past(NamedTuple):
-    """Data from which the past prompts of a view can be rebuilt."""
+    """The messages, model calls and summaries from which past prompts can be rebuilt."""
 
     entries: Sequence[Entry]
     """The live path."""
     calls: Sequence[tuple[ModelCall, BuildRecord]]
-    """Recorded model calls of the view with their build records, oldest first.
+    """Recorded model calls that used the view, each with its build record, oldest first.
 
-    Of a very long session, these are the newest calls and those of the requested turn.
+    For a very long session, these are only the newest calls and the calls of the requested turn.
     """
     summaries: Sequence[StoredCompaction]
     """All summaries that still have their text, in order, whatever their status."""
@@ -295,7 +302,7 @@ class Past(NamedTuple):
 
 
 async def _read_calls(engine: Engine, ref: SessionRef, turn_id: int | None) -> list[tuple[ModelCall, BuildRecord]]:
-    """Return recorded calls of all views, oldest first: the newest ones, and those of a turn."""
+    """Return recorded model calls with all views, oldest first: the newest calls, and the calls of turn `turn_id`."""
     recorded = await engine.store.calls(ref, limit=PAGE)
     if turn_id is not None and len(recorded) == PAGE and all(call.turn_id != turn_id for call in recorded):
         recorded = (*recorded, *await engine.store.calls(ref, limit=PAGE, turn_id=turn_id))
@@ -306,11 +313,7 @@ async def _read_calls(engine: Engine, ref: SessionRef, turn_id: int | None) -> l
 def _choose_responder(
     roster: Roster, look: PreviewRequest, calls: Sequence[tuple[ModelCall, BuildRecord]]
 ) -> Responder:
-    """Return the responder to build for: with the settings requested, or those with which the last call of the turn was sent.
-
-    A call was sent by the responder with other settings if these give the call's view. The view's key alone does not
-    contain them.
-    """
+    """Return the responder for the preview, with the requested settings or with the settings of the turn's last model call."""
     responder = msgspec.structs.replace(look.responder, context=look.settings)
     if look.at_turn is None or not look.use_recorded:
         return responder
@@ -357,10 +360,10 @@ async def _read_past(engine: Engine, ref: SessionRef, key: str, calls: Sequence[
 
 
 class _PromptReplay:
-    """Rebuilds the past prompts of a view, call by call.
+    """Rebuilds past prompts from the log, one model call after the other.
 
-    The record of each call names the summary that the call used. This is necessary because a summary may have been made while
-    another call was running, or dropped again later.
+    The record of each call names the summary that the call used. The log alone does not show it: a summary may have been made while another
+    call was running, or dropped again later.
     """
 
     def __init__(self, request: Request, past: Past, ref: SessionRef) -> None:
@@ -376,12 +379,12 @@ class _PromptReplay:
         self._summaries = {compaction.mark: one for compaction, one in laid}
 
     def advance(self, seq: int, summary: str, marker: str) -> None:
-        """Extend the view to a later call.
+        """Bring the rebuilt view to the state of a later call.
 
         Args:
             seq: add entries up to and including this `seq`.
-            summary: mark of the summary to use; an empty string means none.
-            marker: marker of the prompt's generated blocks.
+            summary: identifies the summary to use; an empty string means no summary.
+            marker: random text that marks blocks written by Holdfast in the prompt.
         """
         self._extend(seq)
         now = self.view.summary.mark if self.view.summary else ""
@@ -394,7 +397,7 @@ class _PromptReplay:
             self._apply_summary(self._summaries.get(summary))
 
     def _apply_summary(self, one: StoredCompaction | None) -> None:
-        """Rebuild the view so that it continues from a summary, as the original view did; None: from the beginning of the log."""
+        """Rebuild the view so that it continues after a summary, as the original view did; None: from the beginning of the log."""
         strategy, room, before = self._request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
@@ -420,7 +423,7 @@ class _PromptReplay:
         return build_from_view(frozen, self.view)
 
     def _rebuild_recall(self, record: BuildRecord) -> Recall:
-        """Rebuild the block of passages that were recalled from the session itself. Words erased since then are marked."""
+        """Rebuild the block of earlier messages that the prompt quoted ("recalled"). Text that was erased since then is marked."""
         if not record.passages:
             return Recall()
         entries = {entry.seq: entry for entry in self._past.entries}
@@ -439,7 +442,7 @@ class _PromptReplay:
 
 
 def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
-    """Return a draft of the working set for the current log. It includes a comparison with the last prompt that was sent."""
+    """Return a draft of the working set for the current log, with a comparison with the last prompt that was sent."""
     replay = _PromptReplay(request, past, ref)
     for call, record in past.calls:
         log.note(call, replay.rebuild_call(call, record))
@@ -449,9 +452,10 @@ def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: Depart
 
 
 def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
-    """Return the prompt of the view's last call in a turn.
+    """Return the prompt of the last model call of a turn.
 
-    If it has none there, or the newest message of that call has left the live path, return the prompt that the turn would get now.
+    If there was no such call, or the newest message of that call has since left the live path, return the prompt that the turn would get
+    now.
     """
     before = _select_entries(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
@@ -465,7 +469,7 @@ def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, l
 
 
 def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
-    """Return the entries that the model saw at its last call in a turn, so without the reply that ended the turn."""
+    """Return the entries that existed at the last model call of a turn: those up to the turn, without the reply that ended it."""
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
         last = entries[-1].turn_id if entries else None
@@ -477,7 +481,7 @@ def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
 
 
 def to_context(found: Preview) -> Context:
-    """Convert a preview to its public form."""
+    """Convert a preview to a `Context`, the form that callers of the library get."""
     built = found.built
     system, messages = _to_dialect(built.request.dialect, found.sent, marked=found.marked)
     return Context(
@@ -509,7 +513,10 @@ def _list_sources(found: Preview, messages: Sequence[Mapping[str, Any]]) -> list
 def _to_dialect(
     dialect: Dialect, sent: Sequence[Message], *, marked: bool
 ) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the system prompt, if the dialect has it apart from the messages, and the messages, in the format of the dialect."""
+    """Return the system prompt and the messages in the format of a provider's API (the dialect).
+
+    The system prompt is None if the dialect has it among the messages.
+    """
     match dialect:
         case "anthropic":
             request = anthropic.build_request(sent, cache=MARK if marked else None)

@@ -1,4 +1,4 @@
-"""Erase messages permanently, in their session and in every session of the user that shares them."""
+"""Erase messages permanently, in their session and in every other session of the user that has a copy of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ErasedMessage(NamedTuple):
 
     entry: Entry
     copies: tuple[tuple[str, int], ...]
-    """Session id and `seq` of the same message in each other session of the user, and at other places of its own log."""
+    """Session id and `seq` of each erased copy, in other sessions of the user or elsewhere in the same log."""
 
 
 async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> ErasedMessage:
-    """Erase a message's content in every session of the user that shares it. Forget memories made from this message alone.
+    """Erase a message's content in every session of the user that has a copy, and delete memories made from this message alone.
 
-    Each session is erased in its own transaction. The named message is erased after its known copies, followed only by copies
-    that a fork made meanwhile. So if the erasure fails in between, repeating it finishes it.
+    Each session has its own transaction. The known copies are erased first, then the message itself, then copies that a fork made in the
+    meantime. So if an erasure fails halfway, repeating the call completes it.
 
     Args:
         engine: the tenant's engine.
@@ -55,7 +55,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
 
 
 async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) -> set[tuple[str, int]]:
-    """Return session id and `seq` of all entries that have this origin."""
+    """Return the session id and the `seq` of every entry that is a copy from this origin, or the origin itself."""
     sharing = await store.sharing(user_id, origin.source)
     return {(session_id, at) for session_id, ranges in sharing.items() for at in find_copies(ranges, origin)}
 

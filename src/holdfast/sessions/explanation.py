@@ -14,7 +14,7 @@ from holdfast.context.recalled import format_time
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
 SHOWN: Final = 100
-"""Characters of a message, or of an excerpt, that are printed on one line."""
+"""Maximum number of characters of a message, or of an excerpt, that are printed on one line."""
 _STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
 _EXACT: Final = {
     True: ", rebuilt as it was sent",
@@ -30,37 +30,39 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
     text: str
     """The change to make, and its cost."""
     budget: int | None = None
-    """For the kind `budget`: a number of tokens that was tried and is enough. None: a larger budget would help, but the size is unknown."""
+    """For the kind `budget`: a token budget that was tried and is large enough. None: a larger budget would help, but the size is
+    unknown."""
     call: str | None = None
-    """The call of a session's handle that makes the change; None if no call of the library does."""
+    """The method call on a `SessionHandle` that makes the change; None if the library has no such call."""
 
 
 class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """An explanation of whether and how a prompt contains one message, with the reason."""
+    """Explains whether a prompt contains one message, in which form, and why."""
 
     seq: int
     turn_id: int
     role: str
     timestamp: int
     tokens: int
-    """Stored tokens of the message."""
+    """Tokens of the message, as counted when it was stored."""
     text: str
     """The first characters of the message; empty if it was erased."""
     match: str | None = None
     """After a search for text: the words around the first match, with white space shortened; otherwise None."""
     state: State
-    """How much of the message the prompt has: `whole`, `part` or `no`."""
+    """Amount of the message that the prompt contains: `whole`, `part` or `no`."""
     decision: str
     reason: str
     block: str | None
-    """The block that contains the message itself; None if the message is not sent as a message."""
+    """The part of the prompt that contains the message itself; None if the message is not sent as a message of its own."""
     excerpts: tuple[Excerpt, ...]
-    """Exact words of the message that the prompt has, if it has only a part of the message."""
+    """Exact words of the message that the prompt contains, if it contains only a part of the message."""
     departure: Departure | None
-    """When the message left the prompt. None if the whole message is in the prompt or never was, or if no recorded call shows it."""
+    """Model call at which the message left the prompt. None if the whole message is in the prompt, was never in it, or if no recorded call
+    shows when it left."""
     remedies: tuple[Remedy, ...]
     redacted: bool
-    """True if secrets in the message were replaced before it was stored."""
+    """True if secrets in the message were masked before the message was stored."""
 
     def __str__(self) -> str:
         return "\n".join(_format_message(self, None))
@@ -74,26 +76,27 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     turn: int | None = None
     """The turn whose last prompt is explained; None: the prompt that would be built now."""
     exact: bool | None
-    """With `turn`: True if the rebuilt prompt equals the one that was sent, False if not. None: see `not_sent`."""
+    """With `turn`: True if the rebuilt prompt equals the sent one, False if not. None if no prompt of the turn could be rebuilt."""
     not_sent: str | None = None
-    """With `turn`: the reason why no prompt of the turn could be rebuilt. The prompt explained is what the current settings would give."""
+    """With `turn`: the reason why no prompt of the turn could be rebuilt. The explained prompt is then the one that the current settings
+    give."""
     strategy: str
     tokens: int
     """Tokens of the conversation."""
     budget: int
     """Token limit for the conversation."""
     frontier: int
-    """`seq` of the first message that is in the prompt because it is recent."""
+    """`seq` of the first message that is in the prompt because it is recent. Older messages can be left out."""
     compactions: tuple[CompactionSize, ...]
     recalled: tuple[str, ...] = ()
-    """What was recalled in the prompt: `session#seq` of messages, ids of memories."""
+    """Ids of everything that was found by search and added to the prompt: `session#seq` for messages, and ids of memories."""
     overhead: dict[str, int] = {}
-    """Tokens that are not part of `tokens`: of the `system` prompt, the `tools`, the `introduction` and the `recalled` block."""
+    """Tokens of the parts that `tokens` does not include: the `system` prompt, the `tools`, the `introduction` and the `recalled` block."""
     decisions: tuple[Run, ...] = ()
-    """What the prompt does with each message of the session, as ranges. Empty if messages were selected."""
+    """For ranges of the session's messages: whether the prompt contains them, and why. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
     before: int | None = None
-    """After a search for text: pass this as `before` to get earlier messages; None: there are none."""
+    """After a search for text: pass this as `before` to get earlier messages; None: there are no earlier messages."""
     has_more: bool = False
     """True if there may be earlier messages."""
 
@@ -109,7 +112,8 @@ def format_explanation(explanation: Explanation, commands: Mapping[RemedyKind, s
 
     Args:
         explanation: the explanation.
-        commands: commands that make a change, to which the number of the message is added; None: calls of the library are shown instead.
+        commands: for each kind of change, the shell command that makes it. The message's number is added to the command. None: show calls
+            of the library instead.
     """
     return "\n".join(_iter_lines(explanation, commands))
 
@@ -138,7 +142,7 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
 
 
 def _format_recalled(explanation: Explanation) -> str:
-    """Return one line with the ids of everything that was recalled, and where it is from."""
+    """Return one line with the ids of everything that was recalled, and its sources."""
     own, groups = "from this session", dict[str, list[str]]()
     for one in explanation.recalled:
         session_id, mark, _ = one.rpartition("#")

@@ -1,4 +1,4 @@
-"""A session's standing facts, which are statements of the user: list them, pin them and drop them."""
+"""List, pin and drop a session's standing facts: statements of the user that a prompt keeps after their messages have left it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _MOST: Final[dict[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 
 
 class SessionFacts:
-    """Standing facts of a session: `await session.facts()` lists them; `pin`, `drop` and `reset` change them.
+    """The user's statements that prompts keep: `await session.facts()` lists them; `pin`, `drop` and `reset` change them.
 
-    A pin or drop takes effect in every view of the session, from its next prompt on.
+    A pin or drop takes effect with the next prompt, whichever agent or settings the prompt is for.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
@@ -46,7 +46,7 @@ class SessionFacts:
         return f"<facts of session {self._ref.id!r}>"
 
     async def __call__(self, strategy: str | None = None, **options: Any) -> list[Fact]:
-        """Return the user's statements that the prompt contains or could contain, in the order of the log.
+        """Return the user's statements that the prompt contains or could contain, in the order in which they were said.
 
         Args:
             strategy: the strategy of the prompt; None: the agent's.
@@ -75,13 +75,13 @@ class SessionFacts:
 
 
 async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
-    """Return the standing facts of a session with the given context settings; see `SessionFacts`."""
+    """Return the user's statements that a prompt with these settings contains or could contain; see `SessionFacts`."""
     found = await preview_context(engine, ref, PreviewRequest(responder=responder, settings=settings, touch=False))
     return await run_cpu(collect_facts, found.built.window, long=True)
 
 
 async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Choice, bool]) -> Statement:
-    """Pin or drop a statement of the user, or undo that. The log is read to enforce the limits.
+    """Pin or drop a statement of the user, or undo the pin or drop. The log is read to enforce the limits.
 
     Args:
         store: the store.
@@ -93,7 +93,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
         The statement with its new choice.
 
     Raises:
-        FactNotFound: no live message of the user has such a statement.
+        FactNotFound: no current message of the user has such a statement.
         TooLarge: the session already has the maximum number of pinned, or of dropped, statements.
     """
     check_kind(fact_id, "fact_id", str, "a text like '4.1'")
@@ -118,7 +118,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
 
 
 async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
-    """Count the pinned and the dropped statements of the live path, reading it page by page."""
+    """Count the pinned and the dropped statements of a session. The log is read page by page."""
     found: Counter[Choice] = Counter()
     start = 0
     while page := await store.entries(ref, start=start, limit=PAGE):
@@ -128,7 +128,7 @@ async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
 
 
 class ChosenFact(Answer, kw_only=True):
-    """A standing fact, with the user's statement and whether it is pinned or dropped."""
+    """A statement of the user, with its pin or drop."""
 
     object: Literal["fact"] = "fact"
     session_id: Id
@@ -146,10 +146,11 @@ class ChosenFact(Answer, kw_only=True):
 
 
 class FactObject(ChosenFact, kw_only=True):
-    """A standing fact, with its place in the prompt."""
+    """A statement of the user, with its pin or drop, and its place in the prompt."""
 
     source: Literal["block", "message"] | None
-    """Where the prompt has the statement: in the `block` of standing facts or, still, in its own `message`; null: in neither."""
+    """Place of the statement in the prompt: in the `block` of standing facts, or still in its own `message`; null: the prompt does not have
+    the statement."""
     corrected_by: str | None
     """Id of the later fact that corrects this one."""
     in_prompt: bool
@@ -157,5 +158,4 @@ class FactObject(ChosenFact, kw_only=True):
 
     @classmethod
     def from_fact(cls, session_id: str, fact: Fact) -> FactObject:
-        """Return a fact as the API and the command line show it."""
         return cls.from_fields(fact, session_id=session_id, in_prompt=fact.in_prompt)

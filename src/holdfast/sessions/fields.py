@@ -17,10 +17,10 @@ from holdfast.wire.sendable import check_text, to_message
 
 
 def check_session_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a session, converted to the types that a store takes.
+    """Check session fields, and return them converted to the types that a store accepts.
 
     Args:
-        given: some of `agent`, `system_messages`, `state`, `metadata` and `ttl`. UNSET ones are left out.
+        given: some of `agent`, `system_messages`, `state`, `metadata` and `ttl`. Fields with the value UNSET are left out.
 
     Raises:
         InvalidRequest: a value has the wrong type or range; `param` names the field.
@@ -49,7 +49,7 @@ def to_system_messages(value: Any) -> tuple[Message, ...]:
 
 
 def to_state_delta(state: Mapping[str, Any] | None) -> dict[str, Change]:
-    """Return the changes of the state that are stored: those of all keys that are not a turn's own."""
+    """Convert values of the state to changes for the store. `temp:` keys, which exist only during a turn, are left out."""
     delta = check_session_fields({"state": state})["state"]
     check_delta(delta)
     return {key: change for key, change in delta.items() if get_scope(key) != "temp"}

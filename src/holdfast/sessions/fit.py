@@ -45,10 +45,9 @@ def fit(
     milliseconds per 10 messages: call it in a thread if that would block an event loop.
 
     Args:
-        messages: the whole conversation in order: dicts, messages of an SDK, or `holdfast.Message`. Leading system
-            messages are the system prompt.
-        budget: tokens of the conversation, without the system prompt and tools; None: as many as the model's context
-            window allows.
+        messages: the whole conversation in order: dicts, messages of an SDK, or `holdfast.Message`. Leading system messages are the system
+            prompt.
+        budget: maximum tokens of the conversation, without the system prompt and tools; None: as many as the model's context window allows.
         strategy: name of the strategy; None: `digest`.
         model: the model whose context window and tokenizer apply; None: no limit but `budget`, counted with o200k.
         tools: tool schemas that will be sent too.
@@ -57,12 +56,12 @@ def fit(
         options: settings of the strategy, for example `window_size=4` with `head_tail`.
 
     Returns:
-        The working set. `messages` can be sent; `sources` names the given message that each of them comes from, counted
-        from 0 without the system prompt.
+        The messages to send. For each item of `messages`, `sources` has the numbers of the given messages that it comes from, counted from
+        0 without the system prompt.
 
     Raises:
         InvalidRequest: neither `budget` nor `model` is given, or a setting, the strategy or the dialect is unknown.
-        InvalidMessage: a message is invalid; the error names its place.
+        InvalidMessage: a message is invalid; the error names its position.
         BudgetTooSmall: no valid working set fits; the error says how many tokens are needed.
     """
     if budget is None and model is None:
@@ -104,7 +103,7 @@ def _get_secret() -> bytes:
 
 
 def _derive_marker(conversation: Sequence[Message]) -> str:
-    """Return the marker of a conversation, which stays the same while messages are added and cannot be guessed."""
+    """Return a text that marks blocks written by Holdfast. It stays the same while messages are added, and cannot be guessed."""
     first = next((one for one in conversation if one.role == "user"), None)
     identity = b"" if first is None else encode_without_origin(first)
     return derive_marker(_get_secret(), hashlib.blake2b(identity, digest_size=16).hexdigest())

@@ -1,4 +1,8 @@
-"""Fork sessions, and rewind them to an earlier turn."""
+"""Fork sessions, and rewind them to an earlier turn.
+
+The live path of a session is the list of its messages that are in force, in order. Retired messages were removed from the live path by an
+edit, an interruption or a rewind. They stay in the log.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from holdfast.stores.sessions import NewSession
 async def fork_session(
     engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None
 ) -> Session:
-    """Create a session of the same user from a copy of the live path up to and including a turn.
+    """Create a session of the same user with a copy of the live path up to and including a turn.
 
     The copy also has the session state as of that turn. Keys that were written later are left out, because their earlier values
     are not stored. The original session is not changed. Its artifacts, summaries, usage and retired messages are not copied. The
@@ -120,7 +124,7 @@ def _remove_pins(entry: Entry) -> Entry:
 async def rewind_session(
     engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None
 ) -> tuple[Session, int]:
-    """Go back to the end of a turn. Later messages leave the live path but stay in the log, and the state is not changed.
+    """Go back to the end of a turn: retire all later messages. The state is not changed.
 
     Args:
         engine: the tenant's engine.
@@ -155,7 +159,7 @@ async def rewind_session(
 
 
 async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
-    """Return the position after the last entry of a turn of the live path. Results of calls in the turn belong to it.
+    """Return the position after the last entry of a turn. Results of tool calls made in the turn belong to the turn.
 
     This takes a few small reads.
     """
@@ -176,7 +180,7 @@ async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
 
 
 async def _find_unit_end(store: Store, ref: SessionRef, stop: int, end: int) -> int:
-    """Return the position after the tool results at `stop` that answer earlier calls, and after the notes that follow.
+    """Return the position of the first entry at or after `stop` that is neither a tool result of an earlier call nor a note.
 
     Args:
         store: the store.

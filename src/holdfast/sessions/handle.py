@@ -1,4 +1,8 @@
-"""The handle of one session, for users of the library."""
+"""The handle of one session, for users of the library.
+
+The live path of a session is the list of its messages that are in force, in order. Messages that are taken off the live path, for example
+by an edit, stay in the log.
+"""
 
 from __future__ import annotations
 
@@ -68,14 +72,14 @@ _MODES: Final[tuple[str, ...]] = get_args(Mode)
 
 
 def _without_block(turn: Callable[P, LibraryTurn]) -> Callable[P, Coroutine[Any, Any, OpenTurn]]:
-    """Return the method `begin_turn`, with the parameters of the method `turn`."""
+    """Make the method `begin_turn`, with the parameters of the method `turn`."""
 
     @wraps(turn, assigned=("__module__", "__annotations__"))
     async def begin_turn(*args: P.args, **kwargs: P.kwargs) -> OpenTurn:
         """Open a turn without a block. The parameters and errors are those of `turn`.
 
-        Call `end` or `abort` of the returned turn, in this task or another: until then, other turns of the session wait.
-        A turn that is garbage-collected without either is ended with a `ResourceWarning`.
+        Call `end` or `abort` of the returned turn, in this task or another. Until then, other turns of the session wait. A turn that is
+        garbage-collected before either call is ended with a `ResourceWarning`.
 
             turn = await session.begin_turn("Where is my order?")
             turn.add(await call_model(turn.messages))
@@ -89,7 +93,7 @@ def _without_block(turn: Callable[P, LibraryTurn]) -> Callable[P, Coroutine[Any,
 
 
 class SessionHandle(ExplainedSession):
-    """One session of a `Holdfast`. The handle holds no log: every method reads or writes the store."""
+    """One session of a `Holdfast`. The handle caches nothing: every method reads or writes the store."""
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
         self._opened_engine, self.ref, self.responder = engine, ref, responder
@@ -113,7 +117,7 @@ class SessionHandle(ExplainedSession):
 
     @property
     def artifacts(self) -> SessionArtifacts:
-        """Artifacts of the session, and those that the user's sessions share. Methods: save, load, list, versions, delete."""
+        """Files of the session, and files that all of the user's sessions share. Methods: save, load, list, versions, delete."""
         return SessionArtifacts(self._engine.artifacts, self.ref)
 
     @property
@@ -127,7 +131,7 @@ class SessionHandle(ExplainedSession):
 
     @property
     def facts(self) -> SessionFacts:
-        """Standing facts that the session's user stated: `await session.facts()` lists them. Methods: pin, drop, reset."""
+        """The user's statements that prompts keep: `await session.facts()` lists them. Methods: pin, drop, reset."""
         return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:
@@ -201,7 +205,7 @@ class SessionHandle(ExplainedSession):
         fingerprint: bytes = b"",
         records: Sequence[RecordChange] = (),
     ) -> Appended:
-        """Write messages to the end of the log, in one transaction with what else is given. If one is invalid, nothing is written.
+        """Append messages to the log, in one transaction with the other requested changes. If anything is invalid, nothing is written.
 
         Args:
             messages: one message or several. A message given as a dict may have `pinned`, `importance` (0 to 1),
@@ -212,7 +216,7 @@ class SessionHandle(ExplainedSession):
             expect: the version that the session must have; None: any.
             expect_log: the `log_marker` that the session must have; None: any. Unlike the version, only changes of the log
                 change it.
-            retire_from: first take the messages from this `seq` on off the live path; None: none.
+            retire_from: before writing, take the message with this `seq` and all later ones off the live path; None: keep all.
             state: keys of the session's state to set, with their values; the value None deletes a key. Keys that begin with
                 `user:` or `app:` are shared.
             idempotency_key: if this key was used before, nothing is written, and the earlier result is returned.
@@ -279,7 +283,7 @@ class SessionHandle(ExplainedSession):
         fingerprint: bytes = b"",
         records: Sequence[RecordChange] = (),
     ) -> Appended:
-        """Write entries that are already built. The other arguments and the errors are the same as in `append`."""
+        """Append entries that are already built. The other arguments and the errors are the same as in `append`."""
         write = Append(
             entries=entries,
             timestamp=self._engine.clock(),
@@ -303,9 +307,9 @@ class SessionHandle(ExplainedSession):
         importance: float | None | UnsetType = UNSET,
         refused_by: Collection[str] | None = None,
     ) -> Entry:
-        """Set a message's pin, its importance, or the upstreams that must not receive it.
+        """Set a message's pin, its importance, or the upstreams (model providers) that must not receive the message.
 
-        A pinned message is never evicted from the working set. The strategy `salience` uses the importance.
+        A pinned message stays in every prompt. The strategy `salience` uses the importance.
 
         Args:
             seq: the message.
@@ -338,7 +342,7 @@ class SessionHandle(ExplainedSession):
             system_messages: replaces the system prompt: a text, or a list of texts, dicts or messages.
             metadata: replaces the whole metadata.
             state: keys to set, with their values; the value None deletes a key.
-            ttl: idle time in milliseconds after which the session ends; 0: it never expires; None: the server's setting.
+            ttl: idle time in milliseconds after which the session ends; 0: no limit; None: the configured time.
 
         Raises:
             InvalidRequest: a value has the wrong type or range; nothing is written.
@@ -362,7 +366,7 @@ class SessionHandle(ExplainedSession):
         save: bool = False,
         **options: Any,
     ) -> Context:
-        """Build a working set without calling a model.
+        """Return the messages that a model would get now (the working set), without calling a model.
 
         Args:
             strategy: name of the strategy; None: the agent's.
@@ -371,8 +375,8 @@ class SessionHandle(ExplainedSession):
             at_turn: build the working set that the model saw in this turn; None: from the current log.
             tools: tool schemas that will be sent too.
             touch: True: the call counts as use of the session, which delays its expiry. With `at_turn`, it never counts.
-            save: True if you send this prompt to a model, outside of a turn. The next one then continues from it: it reads only
-                what is new, and its beginning stays the same until messages are evicted.
+            save: True if you send this prompt to a model, outside of a turn. The next prompt then continues from this one: building it
+                reads only new messages, and its beginning stays the same until old messages have to be left out.
             options: settings of the strategy, for example `budget=8000`.
 
         Raises:
@@ -416,15 +420,16 @@ class SessionHandle(ExplainedSession):
         the block ends.
 
         Args:
-            messages: the user's text, or messages. They can be new messages, results of open calls, or a whole transcript.
-                A message given as a dict may have the same fields as in `append`.
+            messages: the user's text, or messages. They can be new messages, results of open calls, or a whole transcript. A message given
+                as a dict may have the same fields as in `append`.
             mode: how `messages` relate to the log: as a whole transcript, or as new messages only; see docs/reconcile.md.
-            session_queue: what this turn does if another turn of the session is running: wait (`queue`), raise an error
-                (`reject`), or end the running turn (`interrupt`). None: the setting of the `Holdfast`.
-            interrupt: how much of the last reply was heard, as arguments of `interrupt`, for example `{"chars": 22}`.
+            session_queue: what this turn does if another turn of the session is running: wait (`queue`), raise an error (`reject`), or end
+                the running turn (`interrupt`). None: the setting of the `Holdfast`.
+            interrupt: the part of the last reply that the user heard, as arguments of `interrupt`, for example `{"chars": 22}`.
             strategy: name of the strategy for this turn's working set, with default settings; None: the agent's strategy.
             budget: token limit for the conversation in the working set; None: the strategy's.
-            recall: recall of messages that are no longer in the prompt: `auto`, `on` or `off`; None: the agent's setting.
+            recall: search the session for messages that are no longer in the prompt and add those that match: `auto`, `on` or `off`; None:
+                the agent's setting.
             idempotency_key: if a turn of the session used this key before, `messages` are not written again.
             body: other fields of the model call that reduce the budget: `tools`, `max_tokens`.
 
@@ -432,8 +437,8 @@ class SessionHandle(ExplainedSession):
             IdempotencyConflict: the key was already used with other messages.
             TypeError: a keyword argument is not a field of a model call.
             SessionBusy: another turn is running, and this one was refused or has waited too long.
-            TurnInterrupted: another turn interrupted this one before the block began. If that happens later, `add` and
-                `next` raise this error.
+            TurnInterrupted: another turn interrupted this one before the block began. If that happens later, `add` and `next` raise this
+                error.
             TurnLost: another server took the session over. Messages that were added since the last write are not in the log.
         """
 
@@ -486,13 +491,12 @@ class SessionHandle(ExplainedSession):
         """Run a whole turn with the session's own model and tools, and return the completion in Chat Completions format.
 
         Args:
-            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All other arguments are further
-                fields of the model call.
+            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`.
+            body: other fields of the model call.
 
         Raises:
             ModelError: the model did not answer; the user's message is in the log.
-            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; the part of an interrupted reply that was received is in the
-                log.
+            SessionBusy, TurnInterrupted, TurnLost: as in `turn`. If the reply was interrupted, the received part is in the log.
         """
         check_mode(session_queue)
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall)
@@ -511,7 +515,6 @@ class SessionHandle(ExplainedSession):
         mode: Mode,
         interrupt: Mapping[str, Any] | None,
     ) -> TurnRequest:
-        """Return the request for a turn."""
         system, sent = self._read(messages, mode, interrupt)
         return TurnRequest(
             ref=self.ref,
@@ -548,7 +551,7 @@ class SessionHandle(ExplainedSession):
         """Summarize the older part of the session now, even if no summary is due.
 
         Args:
-            preview: True stores nothing and returns the summary that would be stored.
+            preview: True returns the summary without storing it.
             wait: False returns None at once; the summary is written in the background.
             options: settings of the strategy `summary_buffer` for this summary: `budget`, `target`, `summarizer_llm`, `prompt`.
 
@@ -572,11 +575,11 @@ class SessionHandle(ExplainedSession):
         return await engine.compactor.compact(self.ref, self.responder, request, options, preview=preview)
 
     async def compactions(self) -> tuple[StoredCompaction, ...]:
-        """Return the session's compactions in order: current ones, former ones, and failed attempts."""
+        """Return all summaries (compactions) of the session in order: current and former ones, and failed attempts."""
         return await self._engine.store.compactions(self.ref)
 
     async def drop_compaction(self, compaction_id: int) -> StoredCompaction:
-        """Undo a compaction. Its messages are sent verbatim again, or the compaction that it had superseded covers them again.
+        """Undo a compaction. Its messages are sent verbatim again or, if it had replaced an earlier compaction, that one is used again.
 
         Raises:
             CompactionNotFound: the session has no current compaction with this id.
@@ -584,7 +587,7 @@ class SessionHandle(ExplainedSession):
         return await self._engine.compactor.drop(self.ref, compaction_id)
 
     async def export(self) -> list[dict[str, Any]]:
-        """Return the messages of the live path, with the fields that Holdfast adds to each."""
+        """Return the messages of the live path as dicts, with the fields that Holdfast adds to each message."""
         return [to_entry_json(entry) for entry in await self.entries()]
 
     async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
@@ -613,7 +616,7 @@ class SessionHandle(ExplainedSession):
         timestamp: int | None = None,
         turn_id: int | None = None,
     ) -> Interruption:
-        """Stop a running turn, and keep only the part of the last reply that was heard.
+        """Stop a running turn, and keep only the part of the last reply that the user heard.
 
         Without `content`, `chars` and `ms`, the whole reply counts as heard. See `holdfast.sessions.interruption.interrupt_reply`.
 
@@ -648,7 +651,7 @@ class SessionHandle(ExplainedSession):
 
         Args:
             text: the text to say; None: the agent's configured text for a `greeting` or a `silence`.
-            priority: effect of a running turn: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
+            priority: what to do if a turn is running: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
             source: `command`, `greeting` or `silence`.
             interruptable: True if the user may interrupt this message. The flag is sent to upstreams that support voice records.
 
@@ -663,8 +666,8 @@ class SessionHandle(ExplainedSession):
     async def close(self) -> Session:
         """End the session and return it. An in-memory session is deleted instead.
 
-        The next message reopens an ended session. A session that has already ended stays unchanged. This method waits for
-        turns of the session that run in this process.
+        The next message reopens the session. A session that has already ended stays unchanged. This method waits for turns of the session
+        that run in this process.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -681,7 +684,7 @@ class SessionHandle(ExplainedSession):
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
-        """Create a session that continues from the end of a turn.
+        """Create a new session with a copy of the messages up to and including a turn; None: of all messages.
 
         The original is not changed. See `holdfast.sessions.forks.fork_session`.
         """
@@ -689,9 +692,9 @@ class SessionHandle(ExplainedSession):
         return SessionHandle(self._engine, session.ref, self.responder)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
-        """Go back to the end of a turn. Later messages are retired, not lost. See `holdfast.sessions.forks.rewind_session`."""
+        """Go back to the end of a turn: take all later messages off the live path. See `holdfast.sessions.forks.rewind_session`."""
         return (await rewind_session(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:
-        """Check the log's order, totals and digest chain; return the number of entries. Raises `StoreCorrupt` if the log is damaged."""
+        """Check the log's order, totals and chain of digests; return its number of entries. Raises `StoreCorrupt` if it is damaged."""
         return await verify(self._engine.store, self.ref)

@@ -1,4 +1,4 @@
-"""Read a session's live path page by page."""
+"""Read a session's messages page by page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def read_history(store: Store, ref: SessionRef, convert: Callable[[Sequence[Entry]], list[T]]) -> list[T]:
-    """Return a session's live path at one moment, converted to another form.
+    """Return a session's current messages, all as of one moment, converted to another form.
 
     The log is read and converted page by page, so that a long log is not held in memory as entries.
 

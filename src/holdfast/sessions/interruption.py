@@ -27,17 +27,17 @@ from holdfast.stores.log import Append, Appended
 from holdfast.turns.interruptions import LastReply, find_cut, find_last_reply
 
 TRIES: Final = 8
-"""Attempts to read or write a session that other writers change meanwhile."""
+"""Maximum number of attempts to read or write a session while other writers change it."""
 Writer = Callable[[Append], Awaitable[Appended]]
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an interruption."""
+    """The session and its last reply after an interruption."""
 
     session: Session
     """The session after the interruption."""
     entry: Entry | None
-    """The reply, or the part of it that was heard. None if nothing of it was heard, or if there is no reply."""
+    """The reply, or the part of the reply that was heard. None if nothing was heard, or if there is no reply."""
     interrupted: bool
     """False if the whole reply was heard."""
     stopped: bool
@@ -47,14 +47,14 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -> Interruption:
     """Stop a running turn of the session, and keep only the part of the last reply that was heard.
 
-    The reply is retired. A marked entry with the part that was heard replaces it, with the whole generated text in its
-    metadata, and later messages are written again after it. If nothing of the reply was heard, nothing replaces it.
-    Repeated interruptions can only shorten the reply.
+    The reply in the log is replaced by a new entry with the part that was heard. This entry is marked as interrupted, and its metadata has
+    the whole generated text. Later messages are written again after the new entry. If nothing was heard, the reply is removed without a
+    replacement. Repeated interruptions can only shorten the reply.
 
     Args:
         engine: the tenant's engine.
         ref: the session.
-        heard: how much of the reply was heard. If it names a `turn_id`, a later turn that is running is not stopped.
+        heard: the part of the reply that was heard. If `heard` names a `turn_id`, a running later turn is not stopped.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -75,7 +75,7 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -
 
 
 async def _mask_heard(engine: Engine, heard: HeardReport) -> HeardReport:
-    """Return the report with secrets in its text masked, so that the text matches the log."""
+    """Return the report with the secrets in its text masked, so that the text matches the masked text in the log."""
     if heard.content is None or engine.guard is None:
         return heard
     (masked,) = await mask_messages(engine.guard, [Message(role="assistant", content=heard.content)])
@@ -117,7 +117,7 @@ async def _record_interruption(
 
 
 def _check_turn(session: Session, last_reply: LastReply, heard: HeardReport, *, stopped: bool) -> None:
-    """Raise an error unless the last reply is the one to interrupt.
+    """Check that the last reply is the one to interrupt.
 
     Raises:
         NoReply: there is no reply, or it belongs to another turn.
@@ -141,8 +141,8 @@ def _check_turn(session: Session, last_reply: LastReply, heard: HeardReport, *, 
 async def _check_heard(store: Store, session: Session, last_reply: LastReply, heard: HeardReport) -> None:
     """Raise `NoReply` if the reply that the client means was already deleted because nothing of it was heard.
 
-    A client that repeats an interruption, because it did not receive the response, still means the same reply. Without this check,
-    the repetition would change an earlier reply. This reads the entries after the last remaining reply.
+    A client that did not receive the response repeats the interruption and still means the same reply. Without this check, the repetition
+    would shorten an earlier reply. The entries after the last remaining reply are read for this check.
     """
     turns = {entry.turn_id for entry in last_reply.later}
     if not last_reply.rounds or not turns or heard.turn_id is not None:

@@ -19,13 +19,13 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append, Appended
 
 TRIES: Final = 64
-"""Attempts of a write that needs the session's current version, while other writers are faster."""
+"""Maximum number of attempts at a write that needs the session's current version, while other writers change the session."""
 _NEVER: Final = 2**53 - 1
 """A version that no session reaches."""
 
 
 async def append_to_log(engine: Engine, ref: SessionRef, write: Append, *, log_marker: str | None = None) -> Appended:
-    """Write to a log, and bring the cached views up to date, so that the next context reads only what is new.
+    """Append to a session's log, and update the cached state from which prompts are built, so that the next prompt reads only new entries.
 
     Args:
         engine: the tenant's engine.
@@ -55,7 +55,9 @@ async def append_to_log(engine: Engine, ref: SessionRef, write: Append, *, log_m
 
 
 async def pop_entry(engine: Engine, ref: SessionRef) -> Entry | None:
-    """Retire the newest entry of the live path and return it, or None if there is none. Concurrent calls get different entries.
+    """Take the newest message out of the conversation and return it, or None if there is none. It stays in the log.
+
+    Concurrent calls get different messages.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -77,7 +79,7 @@ async def pop_entry(engine: Engine, ref: SessionRef) -> Entry | None:
 
 
 async def clear_log(engine: Engine, ref: SessionRef) -> Session:
-    """Retire all entries of the live path. The session keeps its fields and its state, and the log keeps the entries.
+    """Take all messages out of the conversation. They stay in the log, and the session keeps its fields and its state.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -90,10 +92,10 @@ async def clear_log(engine: Engine, ref: SessionRef) -> Session:
 async def replace_entry(
     engine: Engine, ref: SessionRef, seq: int, message: Message, fields: Mapping[str, Any], *, erase: bool
 ) -> Entry:
-    """Replace a message of the live path and return its new entry. Everything after it is appended again, in the same turns.
+    """Replace a message of the conversation, and return its new entry. Later messages are appended again after it, in the same turns.
 
-    The copies of later entries keep their origin, so an erasure of one of them finds every copy. The new entry has the turn, the
-    agent and the pin of the old one, unless `fields` says otherwise.
+    The new copies of later messages remain linked to the old ones, so erasing one of them erases every copy. The new entry has the turn,
+    the agent and the pin of the old one, unless `fields` says otherwise.
 
     Args:
         engine: the tenant's engine.
@@ -101,10 +103,10 @@ async def replace_entry(
         seq: the message to replace.
         message: the new message.
         fields: Holdfast's own fields of the new message, as arguments of `NewEntry`.
-        erase: True to erase the old content afterwards, here and in sessions that share it.
+        erase: True to erase the old content afterwards, in this session and in sessions that have a copy.
 
     Raises:
-        EntryNotFound: the live path has no such message.
+        EntryNotFound: the session has no such message, or it was already replaced.
         InvalidMessage: tool calls would be left without results, or results without calls.
         SessionNotFound: there is no such session.
         InvalidRequest: a turn of the session is open in this task.
@@ -147,7 +149,7 @@ def _check_replacement(old: Entry, message: Message) -> None:
     """Check that every tool call keeps its result, and every result its call.
 
     Raises:
-        InvalidMessage: they do not.
+        InvalidMessage: a call would lose its result, or a result its call.
     """
     before = old.message
     if before.role == "tool" and (message.role, message.tool_call_id) != ("tool", before.tool_call_id):

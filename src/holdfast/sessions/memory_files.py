@@ -1,7 +1,7 @@
 """Files that an agent keeps as its memory, with the commands of Anthropic's memory tool (`memory_20250818`).
 
-The answers are those of the SDK's own implementation, word for word, because models are trained on them. Files are records: each
-change gets a version, and a change that another writer made in between is not lost but retried.
+The answers are those of the SDK's own implementation, word for word, because models are trained on them. Files are stored as records with
+versions. If another writer changes a file at the same time, the command is tried again with the new content, so no change is lost.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from holdfast.sessions.records import Records
 
 ROOT: Final = "/memories"
 _LINES: Final = 999_999
-"""Longest file, in lines, that is shown."""
+"""Maximum number of lines of a file that can be shown."""
 _WIDTH: Final = 6
 """Width of line numbers."""
 _FOLDER_SIZE: Final = 4096
-"""Bytes that are shown for a folder, as on most disks."""
+"""Size in bytes that is reported for a folder, as on most disks."""
 _AROUND: Final = 2
-"""Lines before and after a change that are shown with it."""
+"""Number of lines that are shown before and after a change."""
 _TRIES: Final = 16
-"""Attempts of a change, while other writers change the same file."""
+"""Maximum number of attempts at a change while other writers change the same file."""
 
 
 class MemoryFiles:
-    """The memory files of one owner. Errors are `InvalidRequest`, with a message for the model.
+    """Reads and changes the memory files of one owner. Every error is an `InvalidRequest` with a message for the model.
 
     Args:
         records: where the files are stored: `hf.records("memory_files", user_id=…)`.
@@ -121,7 +121,7 @@ class MemoryFiles:
         return f"Successfully deleted {path}"
 
     async def rename(self, old_path: str, new_path: str) -> str:
-        """Rename or move a file or a folder. Up to 50 files are moved in one transaction, more of them one group after the other."""
+        """Rename or move a file or a folder. A folder with more than 50 files is moved in several transactions, 50 files at a time."""
         old, new = _parse_path(old_path), _parse_path(new_path)
         if not old:
             raise InvalidRequest("Cannot rename the /memories directory itself")
@@ -159,7 +159,7 @@ class MemoryFiles:
         await self._records.put(key, content, expect=expect)
 
     async def _edit(self, path: str, edit: Callable[[str], str]) -> None:
-        """Change the content of a file, again from the start if another writer has changed it in between."""
+        """Change the content of a file. If another writer has changed the file in between, apply `edit` again to the new content."""
         key = _parse_path(path)
         for _ in range(_TRIES):
             record = await self._records.get(key) if key else None
@@ -189,7 +189,7 @@ class MemoryFiles:
         return bool((await self._records.list(f"{key}/", limit=1, values=False)).records)
 
     async def _find_file_above(self, key: str) -> str | None:
-        """Return the first part of a path that is a file, and so cannot be a folder; None if there is none."""
+        """Return the first parent of a path that is a file and therefore cannot be a folder; None if there is no such parent."""
         parts = key.split("/")
         above = ["/".join(parts[:number]) for number in range(1, len(parts))]
         return next(iter(await self._records.get_many(above)), None) if above else None
@@ -239,7 +239,7 @@ def _number(lines: Sequence[str], first: int) -> str:
 
 
 def _find_lines(content: str, text: str) -> list[int]:
-    """Return the line numbers of all occurrences of a text, overlapping ones too."""
+    """Return the line numbers of all occurrences of a text, including overlapping ones."""
     found: list[int] = []
     at = content.find(text)
     while at >= 0:

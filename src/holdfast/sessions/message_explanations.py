@@ -1,4 +1,4 @@
-"""Explain messages of a session: if and where a prompt contains them, why, when they left it, and what would bring them back."""
+"""Explain messages of a session: whether and where a prompt contains them, why, when they left it, and what would bring them back."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from holdfast.wire.sendable import check_text
 MATCHES: Final = 10
 """Default number of messages to explain."""
 _PAGE: Final = 200
-"""Messages that are read at a time in a search for text."""
+"""Number of messages that are read at a time in a search for text."""
 _REDACTED: Final = "[REDACTED:"
 _GONE: Final = frozenset({"erased", "retired", "note"})
-"""Decisions about a message that no setting can change."""
+"""Reasons for leaving a message out of the prompt that no setting can change."""
 
 
 class ExplainedSession:
-    """The methods of a session handle that explain messages."""
+    """Adds the method `explain` to `SessionHandle`: why a prompt contains messages or leaves them out."""
 
     @property
     def _engine(self) -> Engine:
@@ -63,10 +63,10 @@ class ExplainedSession:
         before: int | None = None,
         limit: int = MATCHES,
     ) -> Explanation:
-        """Explain if messages are in the prompt whole, in part or not at all.
+        """Explain whether messages are in the prompt completely, in part or not at all, and why.
 
-        The result says where they are and why, when they left the prompt, and what would bring them back. Without `seq` and
-        `text`, it says which messages the prompt contains, as ranges with the reason. Print the result to read it.
+        The result also says where in the prompt the messages are, when they left it, and what would bring them back. Without `seq` and
+        `text`, the result lists which messages the prompt contains, as ranges with the reason. Print the result to read it.
 
         Args:
             seq: the message.
@@ -143,7 +143,10 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
 
 
 def _count_budgets(session: Session, wanted: ExplainQuery) -> int:
-    """Return the number of messages for which a budget may be searched, so that all searches together take no longer than one."""
+    """Return the number of messages for which a sufficient budget may be searched.
+
+    The number is limited so that all searches together take no longer than one search in the longest session that is allowed.
+    """
     count = 1 if wanted.text is None else EXPLAIN_BUDGETED_MATCHES
     is_short = session.messages * count <= EXPLAIN_BUDGETED and session.tokens * count <= EXPLAIN_BUDGETED_TOKENS
     return count if is_short else 0
@@ -188,7 +191,7 @@ def _fold(text: str) -> str:
 
 
 def quote_match(text: str, words: str) -> str:
-    """Return the part of a text around the words that it contains, on one line.
+    """Return the part of `text` around the first occurrence of `words`, on one line.
 
     >>> quote_match("A long preface. " * 20 + "I must not eat nuts. " + "And so on. " * 20, "NOT  eat")
     '…A long preface. A long preface. I must not eat nuts. And so on. And so on. And so on. And so…'
@@ -227,9 +230,9 @@ def _build_explanation(
         ref: the session.
         responder: the responder of the session.
         found: the prompt.
-        entries: the messages to explain; if there are none and no `words`, the decisions on all messages are listed.
+        entries: the messages to explain. Without entries and `words`, the decisions on all messages are listed.
         words: the text for which the messages were selected.
-        budgets: number of messages for which a budget that would keep them is searched.
+        budgets: maximum number of messages for which to search a budget that would keep them.
     """
     call, built = found.call, found.built
     contents = PromptContents(built, _find_recalled(found.record, ref))
@@ -278,7 +281,7 @@ def _explain_message(
 def _measure_overhead(found: Preview) -> dict[str, int]:
     """Return the tokens that a prompt has in addition to the conversation.
 
-    The tools of a past call are not recorded. Their tokens are what is left of its recorded overhead.
+    The tools of a past call are not recorded. Their tokens are the recorded overhead of the call minus its other parts.
     """
     overhead, record = found.built.overhead, found.record
     if record is None:
@@ -360,7 +363,10 @@ def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
 async def _add_departures(
     engine: Engine, ref: SessionRef, key: str, wanted: ExplainQuery, explained: Sequence[MessageExplanation]
 ) -> Sequence[MessageExplanation]:
-    """Add departures that rebuilt prompts do not show. They are computed from the frontiers that were recorded with the calls."""
+    """Add the times at which messages left the prompt, if rebuilt prompts do not show them.
+
+    These times are computed from the recorded position of each call before which messages were no longer sent verbatim.
+    """
     open_ = [one for one in explained if _is_departure_unknown(one)]
     if not open_:
         return explained
@@ -390,17 +396,17 @@ def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> li
 async def _search_turns(
     engine: Engine, ref: SessionRef, key: str, one: MessageExplanation, known: Departure | None
 ) -> Departure | None:
-    """Find by bisection when a message left the prompt, if that was before the calls that were read.
+    """Find, by bisection over the turns, when a message left the prompt, if that was before the model calls that were read.
 
     Args:
         engine: the tenant's engine.
         ref: the session.
         key: key of the view.
         one: the message.
-        known: the earliest known departure; None: the message has not left the prompt.
+        known: the earliest known time at which the message had left the prompt; None: the message has not left it.
 
     Returns:
-        The departure at the first turn whose prompts began after the message.
+        The first turn whose prompts no longer contained the message, because they began after it.
     """
     low = one.turn_id
     while known is not None and known.turn_id - low > 1:

@@ -1,7 +1,7 @@
 """Move a session to another user or to another id.
 
-First a copy is written under the new user and id, then the original is deleted. If the process dies in between, both exist,
-and repeating the move finishes it. The copy is recognised because it has the session's identity and no changes of its own.
+First a copy is written under the new user and id, then the original is deleted. If the process dies in between, both exist, and
+repeating the move completes it. The copy is recognised by the session's identity, and by having no changes of its own.
 """
 
 from __future__ import annotations
@@ -38,16 +38,19 @@ async def move_session(
 ) -> Session:
     """Give a session another user, another agent or another id, and return it.
 
-    The following is moved: the log with retired messages, system messages, the session's own state, metadata, usage, model
-    calls, live compactions, media, artifacts with their versions, records, times, identity, and the sessions of agents that were called
-    in the session. State that the user's sessions share (`user:`) stays with the old user. Idempotency keys are forgotten. The
-    cost grows with the size of the session, except if only the agent changes.
+    Everything that belongs to the session is moved:
+
+    - the log including messages that edits replaced, system messages, the session's own state, and metadata;
+    - usage, model calls, current summaries, media, artifacts with their versions, records, times and identity;
+    - the sessions of agents that were called in the session. State that the user's sessions share (`user:`) stays with the old user.
+      Idempotency keys are forgotten. The cost
+    grows with the size of the session, except if only the agent changes.
 
     Args:
         engine: the tenant's engine.
         ref: the session.
-        target: its new user and id.
-        agent: its new agent; None: no agent; UNSET: unchanged.
+        target: the new user and id of the session.
+        agent: the new agent of the session; None: no agent; UNSET: unchanged.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -69,7 +72,7 @@ async def move_session(
 
 @asynccontextmanager
 async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
-    """Block turns of the session on all servers during the block, and yield the holder name of the claim that does so.
+    """Context manager that keeps turns of the session from starting, on all servers. It yields the name under which the session is claimed.
 
     Raises:
         SessionBusy: a turn of the session is running.
@@ -216,7 +219,7 @@ async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> N
 
 
 async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
-    """Store the new id of the calling session in the session of an agent that it called."""
+    """Store the new id of a session in the session of an agent that was called from it."""
     session = await engine.store.get(child)
     link: Any = session.metadata.get(PARENT)
     if isinstance(link, dict) and link.get("session_id") != parent.id:
@@ -225,7 +228,7 @@ async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) 
 
 
 async def _move_endings(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
-    """Move records of ended sessions that hooks have not processed yet, so that hooks find the session under its new name."""
+    """Move the not yet processed records of a session's end, so that hooks find the session under its new name."""
     store, after = engine.life.store, ""
     while found := await store.endings_of(ref.user_id, after=after):
         after = found[-1].id

@@ -28,13 +28,13 @@ from holdfast.stores.record_checks import check_owner
 from holdfast.wire.sendable import check_text
 
 _ITERATED = 100
-"""Number of records that `Records.iterate` reads at once."""
+"""Number of records that `Records.iterate` reads at a time."""
 
 
 class Records:
-    """The records of one owner in a namespace. It caches nothing: every method reads or writes the store.
+    """Reads and writes the records of one owner in a namespace. Every method uses the store; nothing is cached.
 
-    A value is bytes or JSON; None is stored as null. Each write gives the record a new version, which `expect` compares.
+    A value is bytes or JSON; None is stored as null. Each write gives the record a new version, which `expect` is compared with.
 
     Attributes:
         owner: the owner: a `SessionRef`, `UserRef` or `TenantRef`.
@@ -60,7 +60,11 @@ class Records:
         return (await self._engine.store.records(self.owner, [self._name(key)], now=self._engine.clock()))[0]
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Record]:
-        """Return those records that exist, by key, all as of one moment. Raises `TooLarge` for more than 100 keys."""
+        """Return the records with these keys by key, all as of one moment. Missing records are left out.
+
+        Raises:
+            TooLarge: there are more than 100 keys.
+        """
         names = [self._name(key) for key in dict.fromkeys(keys)]
         found = await self._engine.store.records(self.owner, names, now=self._engine.clock())
         return {one.key: one for one in found if one is not None}
@@ -75,15 +79,15 @@ class Records:
         descending: bool = False,
         values: bool = True,
     ) -> RecordPage:
-        """Return a page of records in order of namespace and key, by their bytes.
+        """Return a page of records, sorted by the bytes of namespace and key.
 
         Args:
             prefix: only keys that begin with this text.
             nested: also include records of namespaces below this one; not together with `prefix`.
             after: the last record of the previous page, or its key.
             limit: maximum number of records, 1 to 1,000. A page ends early if its values are large: see `has_more`.
-            descending: True: the last record first.
-            values: False: leave out the values, which costs less.
+            descending: True returns the last record first.
+            values: False leaves out the values, which costs less.
         """
         last = self._name(after) if isinstance(after, str) else after.name if isinstance(after, Record) else after
         return await self._engine.store.list_records(
@@ -99,7 +103,7 @@ class Records:
         )
 
     async def iterate(self, prefix: str = "", *, nested: bool = False) -> AsyncIterator[Record]:
-        """Yield all records in order, page by page. Writes in the meantime may or may not be included."""
+        """Yield all records in order. They are read page by page, so writes in the meantime may or may not be included."""
         after: RecordName | None = None
         while True:
             page = await self.list(prefix, nested=nested, after=after, limit=_ITERATED)
@@ -113,10 +117,10 @@ class Records:
     async def namespaces(
         self, *, depth: int | None = None, after: Namespace | None = None, limit: int = 100
     ) -> tuple[Namespace, ...]:
-        """Return this namespace and those below it, as far as they have records, in order.
+        """Return those namespaces that have records, in order: this namespace and the ones below it.
 
         Args:
-            depth: cut namespaces to this number of labels, and return each result once; None: do not cut.
+            depth: shorten each namespace to its first labels, at most this many, and return each shortened one once; None: do not shorten.
             after: the last namespace of the previous page.
             limit: maximum number of namespaces, 1 to 1,000.
         """
@@ -144,7 +148,10 @@ class Records:
         return (await self.change([self.make_put(key, value, expect=expect, ttl=ttl)])).version
 
     async def put_many(self, values: Mapping[str, Any], *, ttl: str | float | None = None) -> int:
-        """Put at most 100 records, all or none, and return the new version that all of them get. Raises the errors of `put`."""
+        """Create or replace at most 100 records, either all or none, and return the version that all of them get.
+
+        Raises the errors of `put`.
+        """
         return (await self.change([self.make_put(key, value, ttl=ttl) for key, value in values.items()])).version
 
     async def delete(self, key: str, *, expect: int | None = None) -> bool:
@@ -152,9 +159,9 @@ class Records:
         return (await self.change([self.make_delete(key, expect=expect)])).existed[0]
 
     async def clear(self, *, nested: bool = False) -> int:
-        """Delete all records of the namespace, and with `nested` those of namespaces below it. Return their number.
+        """Delete all records of the namespace, and with `nested` also of the namespaces below it. Return the number of deleted records.
 
-        The records are deleted a page at a time, so a crash in between leaves the rest.
+        The records are deleted page by page. After a crash in between, the remaining records still exist.
         """
         number = 0
         while True:
@@ -166,14 +173,14 @@ class Records:
                 return number
 
     async def drop(self) -> int:
-        """Delete all records of the owner, in all namespaces, in one transaction. Return their number."""
+        """Delete all records of the owner, in all namespaces, in one transaction. Return the number of deleted records."""
         return await self._engine.store.drop_records(self.owner)
 
     async def change(self, changes: Sequence[RecordChange]) -> ChangedRecords:
-        """Put and delete up to 100 records of the owner, all or none. The changes may have other namespaces than this one.
+        """Put and delete up to 100 records of the owner, either all or none. The records may be in other namespaces than this one.
 
         Args:
-            changes: the changes, from `make_put` and `make_delete`, each of another record.
+            changes: results of `make_put` and `make_delete`, at most one for each record.
 
         Raises:
             StaleRecord: a record is not at the expected version.
@@ -183,7 +190,7 @@ class Records:
         return await self._engine.store.change_records(self.owner, changes, timestamp=self._engine.clock())
 
     def make_put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> PutRecord:
-        """Return a change that puts a record, for `change` or `SessionHandle.append`. The time of `ttl` begins now."""
+        """Return a change that creates or replaces a record, for `change` or `SessionHandle.append`. The time of `ttl` begins now."""
         ends = None if ttl is None else self._engine.clock() + max(1, parse_milliseconds(ttl, "ttl"))
         return PutRecord(name=self._name(key), value=value, expect=expect, expires_at=ends)
 
@@ -196,7 +203,11 @@ class Records:
 
 
 def parse_namespace(namespace: str | Sequence[str]) -> Namespace:
-    """Return the labels of a namespace, which can be given as one label or as several. Raises `InvalidRequest` if it is not valid."""
+    """Return the labels of a namespace, which can be given as one label or as several.
+
+    Raises:
+        InvalidRequest: the labels are not valid.
+    """
     if not isinstance(namespace, str | list | tuple):
         raise InvalidRequest(
             f"namespace must be a string or a tuple of strings, not {type(namespace).__name__}", param="namespace"
@@ -207,7 +218,7 @@ def parse_namespace(namespace: str | Sequence[str]) -> Namespace:
 
 
 def resolve_owner(user_id: str | None, session: SessionRef | None) -> RecordOwner:
-    """Return the owner of records: the session, else the user, else the tenant. Raises `InvalidRequest` if both are given."""
+    """Return the owner of records: the session or the user that is given, or else the tenant. Raises `InvalidRequest` if both are given."""
     if session is not None:
         if user_id not in {None, session.user_id}:
             raise InvalidRequest("the session belongs to another user: leave out user_id", param="user_id")

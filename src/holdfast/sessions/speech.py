@@ -41,7 +41,11 @@ _ALL: Final = HeardReport()
 
 
 class Speech(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that the agent says outside of a turn. Raises `InvalidRequest` for invalid values."""
+    """A message that the agent says outside of a turn.
+
+    Raises:
+        InvalidRequest: a value is invalid.
+    """
 
     text: str | None = None
     """The text to say; None: the agent's configured text, if `source` is `greeting` or `silence`."""
@@ -64,7 +68,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("text is missing: send the words to say", param="text")
 
     def get_words(self, agent: Agent | None) -> str:
-        """Return the text to say. Raises `InvalidRequest` if neither the speech nor the agent has one."""
+        """Return the text to say. Raises `InvalidRequest` if neither the speech nor the agent has a text."""
         if self.text is not None:
             return self.text
         own = agent and (agent.greeting if self.source == "greeting" else agent.silence_message)
@@ -82,7 +86,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpeechResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a speech."""
+    """The session and the message that was said."""
 
     session: Session
     """The session after the speech."""
@@ -98,8 +102,8 @@ async def deliver_speech(engine: Engine, ref: SessionRef, responder: Responder, 
     Args:
         engine: the tenant's engine.
         ref: the session.
-        responder: the agent that says it.
-        speech: the text, and the effect of a running turn: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
+        responder: the agent that says the text.
+        speech: the text, and what to do if a turn is running: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
 
     Raises:
         SessionNotFound: there is no such session.
@@ -196,7 +200,7 @@ async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | N
 
 
 async def _create_with_entry(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
-    """Create a session with its first entry, then write its shared state. If the state is refused, delete the session again."""
+    """Create a session with its first entry, then write the shared state. If the state is refused, delete the session again."""
     own = {key: value for key, value in new.state.items() if get_scope(key) not in SHARED}
     session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session
     if len(own) == len(new.state):

@@ -1,4 +1,4 @@
-"""Session state for users of the library: all scopes of a session, or one scope that several sessions share."""
+"""Session state for users of the library: keys with JSON values, of one session, of a user, or of the tenant."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ class StateHandle(ABC):
 
 
 class SessionState(StateHandle):
-    """The state of a session: its own, and the shared state of its user (`user:`) and of the tenant (`app:`).
+    """The state that a session sees: its own keys, and the shared keys of its user (`user:`) and of the tenant (`app:`).
 
-    There are no `temp:` keys outside of a turn; writes to them are dropped.
+    `temp:` keys exist only during a turn. Writes to them here are ignored.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef) -> None:
@@ -134,7 +134,7 @@ class SessionState(StateHandle):
 
 
 class SharedState(StateHandle):
-    """State that several sessions share: those of a user (keys begin with `user:`), or all of the tenant (`app:`)."""
+    """State that several sessions share: all sessions of a user (`user:` keys), or all sessions of the tenant (`app:` keys)."""
 
     def __init__(self, engine: Engine, user_id: str | None) -> None:
         self._engine = engine
@@ -145,11 +145,11 @@ class SharedState(StateHandle):
         return "<state of all sessions>" if self._user_id is None else f"<state of user {self._user_id!r}>"
 
     async def version(self) -> int:
-        """Return the number of changes so far."""
+        """Return the state's version: the number of changes so far."""
         return (await self._engine.scopes.read(self._user_id)).version
 
     async def clear(self) -> int:
-        """Delete all keys, and return how many there were."""
+        """Delete all keys, and return the number of deleted keys."""
         return await self._engine.scopes.drop(self._user_id)
 
     async def _read(self, key: str) -> Any:
@@ -167,6 +167,6 @@ class SharedState(StateHandle):
 def _get_new_value(values: Mapping[str, Any], key: str, alone: Any) -> Any:
     """Return the new value of a changed key, or `alone` if `values` does not have the key.
 
-    That happens if the key itself contained a secret and was stored under another name.
+    The key is missing if its name contained a secret, because the value was then stored under a masked name.
     """
     return values.get(key, alone)

@@ -31,7 +31,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, build_export, is_same, parse_export
 
 TRIES: Final = 8
-"""Attempts to read or write a session that other writers change meanwhile."""
+"""Maximum number of attempts to read or write a session while other writers change it."""
 
 
 async def export_session(
@@ -44,12 +44,12 @@ async def export_session(
     records: bool = True,
     now: int = 0,
 ) -> dict[str, Any]:
-    """Return a whole session at one moment; see `holdfast.wire.exports`.
+    """Return a whole session as JSON data, as of one moment; see `holdfast.wire.exports`.
 
     Args:
         store: the store.
         ref: the session.
-        retired: include messages that are no longer on the live path.
+        retired: include messages that an edit, an interruption or a rewind took out of the conversation.
         calls: include the session's model calls. They refer to messages by position, so `retired` must be True too.
         digests: include the digests of erased content. Someone who has a digest can check a guess of the content. Without
             the digests, an imported copy does not recognise an erased message that a client sends again.
@@ -59,7 +59,7 @@ async def export_session(
     Raises:
         SessionNotFound: there is no such session.
         TooLarge: the records have more than `RECORD_PAGE_BYTES` bytes together. An export without them is possible.
-        InvalidRequest: `calls` without `retired`.
+        InvalidRequest: `calls` is True and `retired` is False.
         Conflict: the session is changed so often that no consistent state could be read.
     """
     if calls and not retired:
@@ -79,7 +79,7 @@ async def export_session(
 
 
 async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
-    """Return a session and its log at one moment. Notes are included; retired messages and notes only with `retired`."""
+    """Return a session and its log, as of one moment. Notes are included. Retired messages and notes are included only with `retired`."""
     if not retired:
         rows = await store.window(ref, None)
         if rows.session.tail.next_seq == rows.session.messages:  # there are no notes
@@ -118,7 +118,7 @@ async def _list_artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
 
 
 class ImportResult(NamedTuple):
-    """The result of an import."""
+    """The imported session, and what the import changed."""
 
     session: Session
     changed: bool
@@ -134,7 +134,7 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: i
         store: the store.
         ref: user and id of the session.
         read: the import.
-        now: milliseconds since the epoch; stored records that have expired by then do not count.
+        now: milliseconds since the epoch; stored records that have expired by then are not compared.
     """
     try:
         session = await store.get(ref)
@@ -149,7 +149,7 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: i
 
 
 def check_import(ref: SessionRef, read: Imported) -> None:
-    """Check an import before anything is written. Raises `InvalidRequest`, whose message names the place of the mistake."""
+    """Check an import before anything is written. Raises an `InvalidRequest` that names the place of the mistake."""
     check_new_session(_make_new_session(ref, read, 0), past=True)
     messages = take_out_data(read.messages, {})
     pairs = zip(messages, read.fields, strict=True)
@@ -160,9 +160,9 @@ def check_import(ref: SessionRef, read: Imported) -> None:
 
 
 async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> ImportResult:
-    """Install a session from an export or a recording, in place of a session with the same user and id. The write is atomic.
+    """Create a session from an export or a recording. A session with the same user and id is replaced. The write is atomic.
 
-    If an identical session exists, it stays unchanged, with its version, views and artifacts.
+    If an identical session exists, that session stays unchanged, including its version and artifacts.
 
     Args:
         engine: the tenant's engine.
