@@ -74,7 +74,7 @@ commands = RootGroup(
 
 
 def main() -> Any:
-    """Run the command in the process's arguments, and end the process.
+    """Run the command that the arguments of the process (`sys.argv`) name, and exit the process.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
     """

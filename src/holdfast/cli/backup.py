@@ -48,8 +48,9 @@ def backup(file: str, store: str | None, config: str | None, *, force: bool, as_
 def restore(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
     """Replace an SQLite database with a backup.
 
-    FILE is a copy that `backup` made. No process may use the database. The old database is kept next to it under a name that ends with .before-restore. Data that was deleted or erased after the
-    backup exists again. The search index no longer matches, so its file is deleted; the next server builds a new one.
+    FILE is a copy that `backup` made. No process may use the database. The old database is kept next to it under a name that ends with
+    .before-restore. Data that was deleted or erased after the backup exists again. The search index no longer matches, so its file is
+    deleted; the next server builds a new one.
     """
     from holdfast.stores.backup import restore
 
@@ -74,7 +75,7 @@ def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
     """Delete the file of the search index, because the index does not match the restored database.
 
     Returns:
-        A message about what the user still has to do; None: nothing.
+        A message with the next step for the user; None if there is nothing to do.
     """
     from holdfast.config.build import build_index_settings
     from holdfast.indexes.settings import get_index_file, is_lasting, resolve_index_url

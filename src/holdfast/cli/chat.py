@@ -102,7 +102,7 @@ async def _find_session(
 
 
 def _warn_about_gateway(llm: LLMSettings) -> None:
-    """Warn if the model's address is that of a Holdfast server. That server would store the conversation a second time, as another session.
+    """Warn if the model's address belongs to a Holdfast server, because that server would store the conversation a second time.
 
     This happens in a shell that is set up for a client: its variables `OPENAI_BASE_URL` and `ANTHROPIC_BASE_URL` name a Holdfast server.
     """

@@ -19,7 +19,7 @@ FAILED, USAGE, QUIT = 1, 2, 130
 
 
 class Failure(click.ClickException):
-    """Raised if a command fails. `message` says what happened and how to fix it. It is printed to stderr, without a traceback."""
+    """Raised if a command fails. `message` says what happened and how to fix the problem. Only the message is printed, to stderr."""
 
     exit_code = FAILED
 
@@ -76,7 +76,7 @@ def to_failure(error: HoldfastError) -> Failure:
 
 
 def name_interpreter(message: str) -> str:
-    """Return a message about a missing extra with the interpreter that needs it: `pip` in the user's shell may belong to another."""
+    """Rewrite `pip install` in a message to use the running Python. The `pip` in the user's shell may belong to another one."""
     return message.replace("pip install", f"{shlex.quote(sys.executable or 'python')} -m pip install")
 
 

@@ -48,7 +48,6 @@ def _parse_numbers(ctx: click.Context, param: click.Parameter, given: str) -> li
 
 
 def _parse_pair(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[Mode, Mode] | None:
-    """Parse the two modes of `--compare`."""
     if given is None:
         return None
     names = [word.strip() for word in given.split(",")]
@@ -169,7 +168,7 @@ def recall(
 
 
 class _Plan(NamedTuple):
-    """The figures to compute, as the options of the command request them."""
+    """The figures that the options of the command request."""
 
     modes: Sequence[Mode]
     ks: Sequence[int]
@@ -240,9 +239,9 @@ async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> R
 
 
 async def _build_prompts(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> list[PromptFigures]:
-    """Build the prompt of each question, and return figures about the evidence in these prompts.
+    """Build a prompt for each question, and return figures about the evidence in these prompts.
 
-    This is done with keyword search if that mode was requested, and with the local embedding model if a mode needs it.
+    Prompts are built with keyword search if the mode `keyword` was requested, and with the local embedding model if a mode needs vectors.
     """
     from holdfast.evaluation import measure_prompts
 
@@ -561,7 +560,7 @@ def _check_output(output: Path, files: Sequence[Path]) -> None:
 def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
     """Return a run for each spec and budget, without duplicates and sorted by budget.
 
-    If a spec has a budget of its own, that is used in place of `budgets`.
+    A spec with its own budget gets a single run with that budget.
     """
     from holdfast.context.settings import ContextSettings
     from holdfast.evaluation.statements import Run

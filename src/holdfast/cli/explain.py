@@ -70,7 +70,7 @@ def explain(
 def _make_commands(
     session_id: str, user: str | None, store: str | None, config: str | None
 ) -> Mapping[RemedyKind, str]:
-    """Return commands that bring a message back into prompts, without its number. They name the session as this command does."""
+    """Return the command for each kind of remedy that brings a message back into prompts. The caller appends the number of the message."""
     if store is not None and not store.startswith("sqlite:"):
         store = "URL"  # the URL of a server may contain a password
     options = [("--user", user), ("--store", store), ("--config", config)]

@@ -143,7 +143,7 @@ def get_local_model(name: str) -> str:
 
 
 def _get_package(model: str) -> Any:
-    """Return the module that knows the package of a local embedding model, and verifies its files."""
+    """Return the module that finds and verifies the installed files of a local embedding model."""
     from holdfast.embedders import e5_package, weights
     from holdfast.embedders.settings import E5_MODEL
 

@@ -37,9 +37,9 @@ class SessionRecord(NamedTuple):
 
 
 class ImportFile:
-    """A file with sessions to import. It can be read several times, because an import first checks it.
+    """A file with sessions to import. The file can be read several times: first to check the sessions, then to import them.
 
-    A pipe is copied to a temporary file for that.
+    The content of a pipe is copied to a temporary file.
 
     Args:
         name: path of the file; `-` is standard input.
@@ -97,9 +97,9 @@ def _open_rereadable(name: str) -> IO[bytes]:
 
 
 def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[SessionRecord]:
-    """Yield the sessions of a file. Sessions that consist of single messages come at the end.
+    """Yield the sessions of a file, in order. Lines with single messages are grouped by session id, and these sessions come last.
 
-    If a session has no id, its location in the file becomes its id. So an import of the same file finds the session again.
+    A session without an id gets its location in the file as id. So another import of the same file finds the session again.
 
     Args:
         file: the file with JSON lines.
@@ -146,7 +146,7 @@ def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _decode_line(line: bytes) -> dict[str, Any]:
-    """Return the JSON object in a line. A list is treated as the messages of one session."""
+    """Decode a line to a JSON object. A list becomes an object with the messages of one session."""
     data = decode_json(line, what="the line", values=IMPORT_VALUES)
     if isinstance(data, list):
         return {"messages": data}
@@ -166,7 +166,7 @@ def _make_record(data: dict[str, Any], place: str, now: int) -> SessionRecord:
 
 
 def _parse_message(data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return session id and message of a line. The message is checked here, so that an error names the line."""
+    """Return the session id and the message in a line. The message is checked here, so that an error names the line."""
     if "role" not in data or data.get("session_id") is None:
         raise InvalidMessage("the object needs messages, or a role and a session_id")
     message = {key: value for key, value in data.items() if key != "session_id"}

@@ -52,7 +52,7 @@ def mcp(user: str, agent: str | None, store: str | None, config: str | None, *, 
 
 
 async def _complete_index(hf: Holdfast) -> None:
-    """Index what other processes have written and not indexed, so that searches find it. Clients do not wait for it."""
+    """Index the messages that other processes wrote but did not index. Clients do not wait for this task."""
     if hf.index is None:
         return
     try:

@@ -37,7 +37,7 @@ _SETTLE_SECONDS: Final = 10.0
 NAME_CHARACTERS: Final = 100
 """Maximum characters of a name that are printed."""
 _MAX_AGENTS: Final = 10
-"""Maximum number of agents that are listed if none has a name similar to the given one."""
+"""Maximum number of agents that are listed if no name is similar to the value of `--agent`."""
 
 
 def owner_options(command: F) -> F:
@@ -91,7 +91,7 @@ def warn_unknown_agent(agent: str | None, config: str | None) -> None:
 
 
 async def wait_for_vectors(hf: Holdfast) -> None:
-    """Wait until all texts have their vectors, at most `_SETTLE_SECONDS`. There may be no server that creates them later."""
+    """Wait at most `_SETTLE_SECONDS` until all indexed texts have vectors. Without a server, no process would create the vectors later."""
     import anyio
 
     if hf.index is not None and hf.index.embedder is not None:

@@ -45,7 +45,7 @@ def parse_command(text: str) -> tuple[str, str] | None:
 
 
 class ChatSession:
-    """The session of a chat, and its last prompt.
+    """The session of a chat, and the last prompt that was sent.
 
     Attributes:
         handle: the current session. `/new` replaces it.
@@ -203,19 +203,19 @@ def _format_message(message: dict[str, Any]) -> str:
 WIDTH = 20
 """Number of characters inside the bar."""
 REMOVAL_WORDS = {"compacted": "condensed", "evicted": "left out", "cut": "cut short", "cleared": "cleared"}
-"""Words for the decisions after which a message is no longer sent completely, by name of the decision."""
+"""Words that the chat prints for each decision after which a message is no longer sent completely."""
 MAX_RANGES = 3
 """Maximum number of ranges of removed messages that are listed after a reply."""
 
 
 class Removal(NamedTuple):
-    """A range of messages that have been removed from the prompt, or shortened, since the prompt before."""
+    """A range of messages that were removed from the prompt, or shortened, since the previous prompt."""
 
     decision: str
     first: int
     last: int
     summarized: bool = False
-    """True if a summary by a model replaces the messages; False: the digest, or nothing."""
+    """True if a model's summary replaces the messages; False if the digest or nothing replaces them."""
 
     def __str__(self) -> str:
         one = self.first == self.last
@@ -224,13 +224,13 @@ class Removal(NamedTuple):
 
 
 class BudgetGauge:
-    """Shows how full the budget is, and which messages left the prompt, by comparing consecutive working sets of a session."""
+    """Formats how full the budget is, and which messages left the prompt since the previous turn."""
 
     def __init__(self) -> None:
         self._before: Sequence[Run] = ()
 
     def read(self, built: WorkingSet) -> str:
-        """Return the bar for a working set, and the messages that left the prompt since the last call."""
+        """Return a text with the bar for a working set, and the messages that left the prompt since the last call."""
         runs = built.list_decisions()
         left, self._before = list(find_new_removals(self._before, runs)), runs
         lines = [format_bar(built.tokens, built.budget)]
@@ -252,11 +252,11 @@ def format_bar(tokens: int, budget: int) -> str:
 
 
 def find_new_removals(before: Sequence[Run], now: Sequence[Run]) -> Iterator[Removal]:
-    """Yield the ranges of messages that are removed or shortened in one prompt, but were not in the prompt before it.
+    """Yield the ranges of messages that a prompt removes or shortens, but the previous prompt did not.
 
     Args:
-        before: decisions about the messages of the earlier prompt.
-        now: decisions about the messages of the later prompt.
+        before: decisions about the messages of the previous prompt.
+        now: decisions about the messages of the new prompt.
     """
     from holdfast.context.explain import SUMMARIZED
 

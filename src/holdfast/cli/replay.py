@@ -37,7 +37,6 @@ def _list_strategies() -> list[str]:
 
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
-    """Parse the strategies of `--strategy`."""
     from holdfast.replay import parse_specs
 
     found = _parse_option(param, lambda: parse_specs(given))
@@ -53,7 +52,7 @@ def _complete_strategies(ctx: click.Context, param: click.Parameter, incomplete:
 
 
 def _parse_option(param: click.Parameter, read: Callable[[], T]) -> T:
-    """Call `read` and return its result. If it raises `InvalidRequest`, report that as an error of the option."""
+    """Call `read` and return the result. Report an `InvalidRequest` that `read` raises as an error of the option."""
     try:
         return read()
     except InvalidRequest as exc:
@@ -72,7 +71,6 @@ def _parse_budgets(ctx: click.Context, param: click.Parameter, given: Sequence[s
 
 
 def _parse_pair(ctx: click.Context, param: click.Parameter, given: tuple[str, str] | None) -> list[Spec] | None:
-    """Parse the two strategies of `--compare`."""
     from holdfast.replay import parse_spec
 
     return _parse_option(param, lambda: [parse_spec(text) for text in given]) if given else None
@@ -253,9 +251,9 @@ Run = tuple[str, int]
 
 
 def _plan_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
-    """Return a run for each spec and budget, without duplicates and sorted by budget, with its spec.
+    """Return the runs to replay, each with its spec: every spec with every budget, without duplicates and sorted by budget.
 
-    If a spec has a budget of its own, that is used in place of `budgets`.
+    A spec with its own budget gets a single run with that budget.
     """
     pairs = [(spec, spec.budget or budget) for budget in budgets for spec in specs]
     runs = {(spec.label, budget): spec for spec, budget in pairs}
@@ -281,7 +279,7 @@ Pair = tuple["PlayResult", "PlayResult", "Comparison"]
 
 
 def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, PlayResult]) -> Iterator[Pair]:
-    """Compare two specs at each budget. If both have a budget of their own, yield a single comparison."""
+    """Yield a comparison of two specs for each budget, or a single comparison if both specs have their own budgets."""
     from holdfast.replay import compare
 
     at = [tuple((spec.label, spec.budget or budget) for spec in pair) for budget in budgets]
@@ -295,9 +293,9 @@ def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run,
 
 @contextmanager
 def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) -> Iterator[dict[str, SummaryWriter]]:
-    """Open the models that write the summaries, and yield them by label of the spec.
+    """Open the models that write summaries for the duration of the block, and yield them by label of the spec.
 
-    A spec uses the model that it names; if it names none, the model `summarizer`. Specs without summaries are left out.
+    A spec that names no model uses the model `summarizer`. Specs without summaries are left out.
     """
     from holdfast.replay import NOBODY, SummaryWriter
 
@@ -332,7 +330,7 @@ def _find_llm(name: str, config: str | None) -> Llm:
 def _collect_summarized(
     runs: dict[Run, Spec], played: dict[Run, PlayResult], writers: Mapping[str, SummaryWriter]
 ) -> Iterator[tuple[Result, str | None]]:
-    """Yield the result of each run with summaries, and the name of the model that wrote them; None: the digest was used."""
+    """Yield the result of each run with summaries, and the name of the model that wrote the summaries; None: the digest was used."""
     for run, spec in runs.items():
         if spec.has_summaries:
             writer = writers.get(spec.label)
@@ -381,7 +379,7 @@ def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool
 
 
 def _to_row(played: PlayResult, *, per_session: bool) -> dict[str, Any]:
-    """Return a result as a JSON object, which contains the results of single sessions if `per_session` is set."""
+    """Convert a result to a JSON object. If `per_session` is set, the object includes the results of single sessions."""
     import msgspec
 
     row = msgspec.structs.asdict(played.result)

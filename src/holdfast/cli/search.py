@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NAME = 60
 """Maximum characters of a name that are printed."""
 _WALK_SECONDS = 10.0
-"""Maximum seconds in which the command indexes messages that no server has indexed yet, before it searches."""
+"""Maximum seconds for indexing messages that no server has indexed yet. The command does this before the search."""
 
 
 @click.command
@@ -105,7 +105,7 @@ async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchRe
 
 
 def _describe_range(found: SearchResults, zone: str) -> Iterator[str]:
-    """Describe the time range of the search, if there was one. So the user can check how a word such as "yesterday" was understood."""
+    """Yield a line with the time range of the search, if there was one. It shows the user how a word such as "yesterday" was understood."""
     from zoneinfo import ZoneInfo
 
     ends = zip(("from", "until"), found.range, strict=True)

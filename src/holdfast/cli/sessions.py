@@ -171,9 +171,9 @@ def format_transcript(
 
     Args:
         session: the session.
-        entries: the live entries of the session's log that are shown.
+        entries: the entries to show, without those that an edit replaced.
         full: show long texts, calls and results completely.
-        compactions: compactions of the log, also failed ones, which are listed at the end.
+        compactions: summaries and digests of the session, including failed ones. They are listed at the end.
     """
     yield from _format_heading(session)
     for message in session.system_messages:
@@ -193,7 +193,7 @@ def format_transcript(
 
 
 def _format_compaction(one: StoredCompaction, *, full: bool) -> Iterator[str]:
-    """Yield the lines that show a compaction, with its text if it is live, or its error if it failed."""
+    """Yield the lines that show a summary or digest: its text if its status is `live`, or its error if it failed."""
     status = click.style(one.status, bold=one.status == "live")
     by = f" by {format_line(one.model, 60)}" if one.model else ""
     size = f", {format_count(one.tokens, 'token')} of {one.source_tokens:,}" if one.error is None else ""
@@ -252,7 +252,7 @@ def format_message(message: Message, *, full: bool, tools: dict[str, str] | None
     Args:
         message: the message.
         full: show long texts, calls and results completely.
-        tools: names of the called tools by id of the call. It is updated, and later messages with results use it.
+        tools: names of called tools, by call id. The calls of this message are added, so that later messages with results can use them.
     """
     tools = {} if tools is None else tools
     if message.role == "tool":
@@ -522,7 +522,12 @@ def _delete_user(user: str, store: str | None, config: str | None, *, yes: bool,
 
 
 def _confirm(descriptions: Sequence[str], what: str) -> None:
-    """Ask the user to confirm a deletion. Raise if the user does not. The store is not open while the user decides."""
+    """Ask the user to confirm a deletion. The store is not open while the user decides.
+
+    Raises:
+        click.UsageError: standard input is not a terminal.
+        Failure: the user did not confirm.
+    """
     if not is_interactive():
         raise click.UsageError("Standard input is not a terminal: confirm with --yes.")
     for description in descriptions:
@@ -615,7 +620,7 @@ def _to_row(session: Session, receipt: Receipt) -> dict[str, Any]:
 
 
 def _format_receipts(receipts: Sequence[Receipt]) -> str:
-    """Format the total amount of deleted data. Sessions and messages are always listed, other data only if some was deleted."""
+    """Format the total amount of deleted data. Sessions and messages are always listed, other data only if there was any."""
     from holdfast.lifecycle.removal import Receipt
 
     total = sum(receipts, start=Receipt())

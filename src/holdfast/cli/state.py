@@ -32,7 +32,11 @@ class _StateTarget(NamedTuple):
     config: str | None
 
     def do(self, what: Callable[[StateHandle], Awaitable[T]], *, writes: bool = True) -> T:
-        """Open the store, call `what` with the state, and return its result. Raise `Misuse` if the options do not name exactly one owner."""
+        """Open the store, call `what` with the state, and return the result of `what`.
+
+        Raises:
+            Misuse: the options do not name exactly one owner.
+        """
         if self.app + (self.session is not None or self.user is not None) != 1:
             raise Misuse("name one owner: --session ID, --user ID or --app")
 

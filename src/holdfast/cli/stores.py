@@ -72,10 +72,10 @@ def run_with_store(
         do: the function to call.
         store: value of `--store`; None: the store that environment or configuration file name.
         config: value of `--config`; None: the default file.
-        create: True: create the database if it does not exist. False: raise an error then.
+        create: True: create the database if it does not exist. False: raise an error if the database does not exist.
         writes: True: the command changes data, so hooks run and transcripts are updated.
         keep_sessions: True: no session expires or is evicted meanwhile.
-        with_models: True: the model that merges memories may be called, if one is configured.
+        with_models: True: a configured model may be called to merge memories.
         index_read_only: True: the index is not changed, and its file is not created.
         with_agents: True: load agents and models of the configuration, for commands that build prompts.
     """
@@ -117,7 +117,7 @@ def _build_overrides(
     index_read_only: bool,
     with_agents: bool,
 ) -> dict[str, Any]:
-    """Return the settings that differ from the configuration, because a command runs no turns and starts no tools."""
+    """Return the settings that replace those of the configuration, because a command runs no turns and starts no tools."""
     import msgspec
 
     from holdfast.config.build import build_index_settings, build_life_settings
@@ -176,6 +176,6 @@ async def find_session(hf: Holdfast, session_id: str, user: str | None) -> Sessi
 
 
 async def find_sessions(hf: Holdfast, ids: Sequence[str], user: str | None) -> list[Session]:
-    """Return the sessions with these ids in order, without duplicates. If one does not exist, raise the error of `find_session`."""
+    """Return the sessions with these ids in order, without duplicates. Raise the errors of `find_session`."""
     sessions = [await find_session(hf, session_id, user) for session_id in ids]
     return list({session.ref: session for session in sessions}.values())

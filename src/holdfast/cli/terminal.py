@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Width in characters that a table may always have, even on a narrower terminal."""
 UNBOUNDED = 10_000
-"""Width of a table that is piped to a program such as `grep`. It is so large that no cell is folded."""
+"""Width in characters of a table that is piped to a program such as `grep`. With this width, no cell is folded."""
 
 # C0 without tab and line feed, DEL and C1; invisible characters and direction overrides; lone surrogates. The
 # joiners U+200C and U+200D are allowed: scripts and emoji need them.
@@ -97,7 +97,7 @@ class Column(NamedTuple):
     """A column of a table."""
 
     head: str
-    """Heading of the column. A line break in it makes a second line."""
+    """Heading of the column. It may contain line breaks."""
     number: bool = False
     """True: the column contains numbers, which are aligned to the right and never folded."""
 
@@ -141,7 +141,7 @@ def _has_spare_width(columns: Sequence[Column], rows: Sequence[Sequence[str]], r
 
 
 class ProgressBar:
-    """A progress bar. This class shows nothing; a subclass shows the progress on a terminal."""
+    """A progress bar that shows nothing. A subclass shows the progress on a terminal."""
 
     def describe(self, text: str) -> None:
         """Set the label of the bar, which names the item in progress."""

@@ -21,15 +21,15 @@ class TranscriptEntry(NamedTuple):
     """One entry of a transcript."""
 
     at: int
-    """`seq` of the entry. If the line contains none, it is that of the entry before plus 1."""
+    """Position (`seq`) of the entry in the session's log. If the line contains no `seq`: the previous entry's position plus 1."""
     data: Mapping[str, Any]
     """The decoded line of the file."""
     retired: bool
-    """True if the entry no longer belongs to the live log, for example because it was edited."""
+    """True if the entry is no longer part of the conversation, for example because an edit replaced it."""
 
     @property
     def time(self) -> Any:
-        """Timestamp of the entry, exactly as in the file; None: the line contains none."""
+        """Timestamp of the entry, exactly as in the file; None if the line contains no timestamp."""
         return self.data.get("timestamp")
 
     @property
@@ -57,7 +57,7 @@ def read_entries(path: Path, *, retired: bool = False) -> Iterator[TranscriptEnt
 
     Args:
         path: the transcript file.
-        retired: also yield entries that no longer belong to the live log.
+        retired: also yield entries that are no longer part of the conversation.
     """
     firsts, ends = _read_retired_ranges(path)
     with path.open("rb") as file:
@@ -75,7 +75,7 @@ def read_entries(path: Path, *, retired: bool = False) -> Iterator[TranscriptEnt
 
 
 def _read_retired_ranges(path: Path) -> tuple[list[int], list[int]]:
-    """Return the ranges of entries that no longer belong to the live log. Ranges that overlap or touch are merged.
+    """Return the ranges of entries that are no longer part of the conversation. Ranges that overlap or touch are merged.
 
     Returns:
         The first `seq` of each range, and the `seq` after the last one of each range; both are sorted.
@@ -132,7 +132,7 @@ def find_text(path: Path, needle: TextQuery, *, retired: bool = False) -> Iterat
     Args:
         path: the transcript file.
         needle: the text to search for.
-        retired: also search entries that no longer belong to the live log.
+        retired: also search entries that are no longer part of the conversation.
     """
     for entry in read_entries(path, retired=retired):
         snippet = needle.find(entry.content)

@@ -103,7 +103,7 @@ def export(
 
 
 async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **options: bool) -> bool:
-    """Write one session to the file. Return False if the session was deleted after it was listed."""
+    """Write one session to the file. Return False if the session was deleted meanwhile."""
     from holdfast.limits import IMPORT_LINE_BYTES
 
     try:
@@ -118,7 +118,7 @@ async def _write_session(hf: Holdfast, ref: SessionRef, file: IO[bytes], **optio
 
 
 async def iterate_sessions(hf: Holdfast, user: str | None, status: str | None = None) -> AsyncIterator[Session]:
-    """Yield each session once, least recently used first. This is true even if sessions are used meanwhile.
+    """Yield each session once, least recently used first, even if sessions are used meanwhile.
 
     Only one page of sessions is loaded at a time.
 
@@ -265,7 +265,7 @@ class ImportPlan:
     unchanged: set[int] = field(default_factory=set)
     """Positions, in the files, of sessions that are already stored and identical."""
     taken: dict[SessionRef, None] = field(default_factory=dict)
-    """Sessions that are already stored but differ, in the order of the files."""
+    """Sessions that are stored already with other data, in the order of the files."""
 
 
 async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str | None) -> ImportPlan:
@@ -418,7 +418,7 @@ class VerifyResult(NamedTuple):
     entries: int
     """Number of entries that were verified; 0 if there was an error."""
     error: str | None
-    """The first difference that was found, and its location; None: there is none."""
+    """The first difference that was found, and its location; None if the session is correct."""
 
 
 async def _verify_sessions(hf: Holdfast, sessions: Sequence[Session]) -> list[VerifyResult]:

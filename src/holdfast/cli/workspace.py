@@ -41,7 +41,11 @@ def _add_options(command: F) -> F:
 
 
 def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, config: str | None) -> T:
-    """Call `what` with the workspace of an agent, and return its result. Raise `WorkspaceNotFound` if the agent is unknown and has none."""
+    """Call `what` with the workspace of an agent, and return the result of `what`.
+
+    Raises:
+        WorkspaceNotFound: the agent is unknown and has no workspace.
+    """
     import anyio
 
     from holdfast.config import load_settings

@@ -65,7 +65,7 @@ def _summarize(found: Sequence[Finding]) -> str:
 
 
 def run_checks(flags: Mapping[str, Any], env: Mapping[str, str]) -> Iterator[Finding]:
-    """Run all checks, and yield their findings in order. Without a valid configuration, run only the checks that need none.
+    """Run all checks, and yield their findings in order. If the configuration is not valid, run only the checks that need no configuration.
 
     Args:
         flags: values of the options `store` and `config`.

@@ -17,7 +17,7 @@ CHECK = "config"
 
 
 def check_file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the configuration file. Yield one finding for each error and each warning, or a single one if there are none."""
+    """Check the configuration file. Yield a finding for each error and each warning, or a single `ok` finding if the file is valid."""
     from holdfast.cli.serve import prepare_server
     from holdfast.config import check_config
 
@@ -36,7 +36,7 @@ def check_file(flag: str | None, env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def report_unusable(error: ConfigError) -> Finding:
-    """Report that checks were skipped, because file, flags and environment together are not a valid configuration."""
+    """Return a finding that checks were skipped, because file, flags and environment together are not a valid configuration."""
     return fail(CHECK, f"store, limits and models were not checked: {error.problems[0]}", "correct it first")
 
 

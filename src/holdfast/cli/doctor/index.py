@@ -23,7 +23,7 @@ _REBUILD = "`holdfast index rebuild` indexes them now, while searches keep worki
 
 
 def check_index(config: Config, url: str) -> Iterator[Finding]:
-    """Check the search index of the store at `url`. If the store does not exist, there is nothing to check."""
+    """Check the search index of the store at `url`. Yield nothing if the store does not exist or is only in memory."""
     import anyio
 
     from holdfast.config.build import build_index_settings
@@ -54,7 +54,7 @@ def check_index(config: Config, url: str) -> Iterator[Finding]:
 
 
 async def _inspect(settings: IndexSettings, url: str) -> IndexReport:
-    """Return the status of the index. The embedder is disabled meanwhile, so no vectors are created."""
+    """Open the index with its embedder disabled, so that no vectors are created, and return the status of the index."""
     import anyio
 
     from holdfast.holdfast import Holdfast

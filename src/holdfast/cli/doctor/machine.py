@@ -21,7 +21,7 @@ from holdfast.tools.python.settings import PythonSettings
 MIN_OPEN_FILES = 1024
 """Limit of open files below which a warning is given. Each client needs one open file, and a second one while its model is called."""
 EARLIEST, LATEST = 1_735_689_600, 4_102_444_800
-"""First and last plausible time of the clock: the beginnings of 2025 and 2100, in seconds since the epoch."""
+"""First and last plausible time of the clock, in seconds since the epoch: the beginnings of 2025 and of 2100."""
 PROBES = {"o200k_base": ("gpt-4o", "Hold fast!", 3), "cl100k_base": ("gpt-4", "Hold fast!", 3)}
 """For each vocabulary: a model that uses it, a text, and the correct number of tokens in the text."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)(;.*)?")

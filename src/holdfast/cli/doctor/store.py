@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 5.0
 """Maximum seconds to wait for the database, which another program may have locked."""
 FULL, NEARLY_FULL = 32 << 20, 1 << 30
-"""Bytes of free disk space. Less than the first number is a failure, less than the second a warning."""
+"""Bytes of free disk space. A check fails below the first number, and warns below the second."""
 MAX_AHEAD_MS = 300_000
-"""Milliseconds by which the last change of a session may be later than the clock's time."""
+"""A session may have been changed at most this many milliseconds after the current time of the clock."""
 NETWORK = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
 )
@@ -33,7 +33,7 @@ NETWORK |= {"ocfs2", "smb3", "smbfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 MOUNTS = Path("/proc/self/mounts")
 SESSIONS, OWNERS, NAMED = 10_000, 1_000, 5
-"""Maximum number of sessions that are checked, of owners whose memories are checked, and of damaged items that are named."""
+"""Maximum numbers: sessions to check, owners (of memories) to check, and damaged items to name."""
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 _DAMAGED = "restore a backup; `holdfast sessions export` saves what can still be read"
 _HELD = "stop the program that locks it, or name another database with --store"
@@ -133,7 +133,6 @@ def _check_server(url: str, shown: str) -> Iterator[Finding]:
 
 
 def _report_damage(damaged: Sequence[str]) -> Iterator[Finding]:
-    """Report sessions and memories that cannot be decoded."""
     if damaged:
         more = f" and {len(damaged) - NAMED} more" if len(damaged) > NAMED else ""
         yield warn(
@@ -144,7 +143,7 @@ def _report_damage(damaged: Sequence[str]) -> Iterator[Finding]:
 
 
 async def _inspect(url: str) -> tuple[Session | None, list[str]]:
-    """Open the store, which upgrades its schema. Return the most recently used session, and descriptions of damaged data."""
+    """Return the most recently used session, and descriptions of damaged data. Opening the store upgrades its schema."""
     import anyio
 
     from holdfast.holdfast import Holdfast
@@ -161,7 +160,7 @@ async def _inspect(url: str) -> tuple[Session | None, list[str]]:
 
 
 async def _find_damaged(hf: Holdfast) -> list[str]:
-    """Return a description of each session, and of each owner's memories, with rows that cannot be decoded.
+    """Return a description of each session with data that cannot be decoded, and of each owner with such memories.
 
     Only the `SESSIONS` most recently used sessions and `OWNERS` owners are checked.
     """
@@ -196,7 +195,10 @@ def _suggest_remedy(path: Path) -> str:
 
 
 def check_durability(path: Path) -> Finding:
-    """Check the durability settings of SQLite. They are read from a connection that is opened as the store opens it."""
+    """Check the durability settings of SQLite.
+
+    The settings are read from a connection that is opened in the same way as the store's connections.
+    """
     from holdfast.stores.sqlite import read_durability
 
     try:
@@ -264,7 +266,7 @@ def _read_mounts(rows: list[list[str]]) -> Iterator[tuple[Path, str]]:
 
 REDIS_SCHEMES = ("redis:", "rediss:", "redis+cluster:", "rediss+cluster:")
 NEARLY_FULL_MEMORY = 0.9
-"""Fraction of the memory limit. If Redis uses more than that, a warning is given."""
+"""A warning is given if Redis uses more than this fraction of its memory limit."""
 _SURE = ("always", "everysec")
 
 

@@ -52,9 +52,9 @@ def check_upstreams(config: Config) -> Iterator[Finding]:
 
 
 def _list_endpoints(config: Config) -> list[tuple[list[str], LLMSettings]]:
-    """Return each combination of endpoint and key once.
+    """Return all configured endpoints, each with the names of the models that use the endpoint.
 
-    Each comes with the names of its models. For a model that is a fallback, the name says for which models.
+    Models with the same URL, key and headers share an entry. For a fallback, the name includes the models that it replaces.
     """
     from holdfast.config import resolve_llm
 
@@ -133,7 +133,7 @@ def _judge_status(status: int, where: str, *, has_key: bool) -> Finding:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Does not follow redirects, so that the key is sent only to the configured host."""
+    """Handles redirects by not following them, so that the key is sent only to the configured host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         """Return None, so that the redirect itself is the result of the request."""
@@ -142,7 +142,7 @@ class _NoRedirect(HTTPRedirectHandler):
 def is_holdfast_server(base_url: str) -> bool:
     """Return True if the home page at an address says that it is a Holdfast server. Wait at most a second for the answer.
 
-    If the address is that of OpenAI or Anthropic, nothing is requested.
+    No request is sent to the addresses of OpenAI and Anthropic.
     """
     from holdfast.config.resolve import ANTHROPIC_URL, OPENAI_URL
 
