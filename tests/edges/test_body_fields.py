@@ -80,11 +80,12 @@ async def test_unknown_field_is_passed_on_with_a_warning() -> None:
 async def test_field_that_names_a_session_elsewhere_suggests_session_id(name: str) -> None:
     """It is passed on, because a provider may have it. A request that does name its session needs no suggestion."""
     async with gateway(lambda _: "ok") as (served, upstream):
-        answer = await post(served, PATHS[0], **{name: "t"})
+        named: dict[str, Any] = {name: "t"}
+        answer = await post(served, PATHS[0], **named)
         (warning,) = answer["session"]["warnings"]
         assert "did you mean 'session_id'? The request names no session" in warning["message"]
         assert upstream.requests[0].body[name] == "t"
-        answer = await post(served, PATHS[0], session_id="s", **{name: "t"})
+        answer = await post(served, PATHS[0], session_id="s", **named)
         (warning,) = answer["session"]["warnings"]
         assert "did you mean" not in warning["message"]
 

@@ -207,7 +207,7 @@ async def test_a_saved_context_reads_only_what_is_new() -> None:
             read.append(len(rows.entries))
             return rows
 
-        store.window = watch  # type: ignore[method-assign]  # counts the reads
+        store.window = watch  # type: ignore[method-assign, assignment]  # counts the reads
         await session.append(make_round(100))
         await session.context(save=True)
         assert read == []
