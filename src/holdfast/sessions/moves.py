@@ -38,13 +38,14 @@ async def move_session(
 ) -> Session:
     """Give a session another user, another agent or another id, and return it.
 
-    Everything that belongs to the session is moved:
+    The following is moved:
 
     - the log including messages that edits replaced, system messages, the session's own state, and metadata;
     - usage, model calls, current summaries, media, artifacts with their versions, records, times and identity;
-    - the sessions of agents that were called in the session. State that the user's sessions share (`user:`) stays with the old user.
-      Idempotency keys are forgotten. The cost
-    grows with the size of the session, except if only the agent changes.
+    - the sessions of agents that were called in the session.
+
+    State that the user's sessions share (`user:`) stays with the old user. Idempotency keys are forgotten. The cost grows with the size of
+    the session, except if only the agent changes.
 
     Args:
         engine: the tenant's engine.

@@ -1,4 +1,4 @@
-"""Formats of other systems, converted in both directions; one module per format.
+"""Conversions between Holdfast's own data and the formats of other systems; one module per format.
 
 openai              Chat Completions messages, the form used inside Holdfast
 anthropic           messages and tools of Anthropic's Messages API

@@ -87,13 +87,13 @@ def add_cache_marks(
 
 
 def count_stable(conversation: Sequence[Message]) -> int:
-    """Return how many of the messages the next prompt will also begin with, as long as no older messages leave the prompt.
+    """Return the number of messages with which the next prompt will begin too, as long as no older messages leave the prompt.
 
     If the assistant spoke last, a dialect adds a user text at the end. This text is not counted, because the next
     prompt has the user's message instead. All other messages are counted.
 
-    That includes recalled memories, which belong to one turn. A call after a round of tools begins with them, but the
-    next turn does not. So `_list_best_blocks` gives the message before them a mark of its own.
+    Recalled memories, which belong to one turn, are counted too. A call after a round of tools has them in the same place, but the next
+    turn does not. So `_list_best_blocks` gives the message before them a mark of its own.
     """
     closed = bool(conversation) and conversation[-1].role == "user" and conversation[-1].content == CLOSING
     return len(conversation) - closed
@@ -102,7 +102,7 @@ def count_stable(conversation: Sequence[Message]) -> int:
 def _list_best_blocks(
     front: Sequence[Block], conversation: Sequence[Message], written: Sequence[list[Block]], newest: int
 ) -> Iterator[Block]:
-    """Yield the blocks on which a mark is most useful, in decreasing order of use."""
+    """Yield the blocks on which a mark is useful, the most useful ones first."""
     yield from _find_last(block for group in written[: count_stable(conversation)] for block in group)
     yield from _find_last(block for group in written[: _find_recalled(conversation)] for block in group)
     yield from _find_last(block for group in written[: max(0, newest - 1)] for block in group)
@@ -111,7 +111,7 @@ def _list_best_blocks(
 
 
 def _find_recalled(conversation: Sequence[Message]) -> int:
-    """Return the index of the memories recalled for this turn; 0 if there are none."""
+    """Return the index of the message with the memories recalled for this turn; 0 if there is no such message."""
     return next((at for at in range(len(conversation) - 1, -1, -1) if is_recalled(conversation[at])), 0)
 
 
@@ -122,7 +122,7 @@ def _find_end_of_reply(conversation: Sequence[Message]) -> int:
 
 
 def _find_last(blocks: Iterator[Block] | Sequence[Block]) -> list[Block]:
-    """Return a list with the last block that may have a mark; an empty list if no block may have one."""
+    """Return a list with only the last block that may have a mark, or an empty list if no block may have a mark."""
     return [block for block in blocks if block.get("type") not in THINKING and not block.get("defer_loading")][-1:]
 
 
@@ -135,7 +135,7 @@ def _list_nested(block: Block) -> list[Block]:
 
 
 def _extend_marks(blocks: Sequence[Block]) -> None:
-    """Change a mark of five minutes to one hour if a mark of one hour follows it, because the API requires that order."""
+    """Change marks of five minutes to one hour if a later mark has one hour, because the API requires the longer marks to be first."""
     long = False
     for block in reversed(_list_marked(blocks)):
         long = long or block["cache_control"].get("ttl") == _LONG
@@ -199,7 +199,7 @@ def build_request(
 
 
 def map_blocks(messages: Sequence[Message]) -> list[list[int]]:
-    """Return the source of each block of a request.
+    """Return the message from which each block of a request comes.
 
     Returns:
         For each message of the request, a list with one number per block: the index in `messages` of its source.
@@ -248,7 +248,7 @@ def _convert_tool(tool: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def to_tool_name(name: str) -> str:
-    """Return a name of a tool that Anthropic accepts: other characters are replaced by `_`, and the name is shortened."""
+    """Convert the name of a tool to one that Anthropic accepts: invalid characters are replaced by `_`, and a long name is shortened."""
     return _NAME.sub("_", name)[:NAME_LENGTH] or "tool"
 
 
@@ -321,7 +321,7 @@ def _convert_native_block(block: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _get_pair_id(block: Block) -> str | None:
-    """Return the id that the call of a server tool and its result have in common; None for other blocks."""
+    """Return the id that links the call of a server tool to its result; None for other blocks."""
     found = block.get("id") if block["type"].endswith("tool_use") else block.get("tool_use_id")
     return None if found is None else str(found)
 

@@ -180,7 +180,7 @@ def _build_output_config(body: Body) -> dict[str, Any]:
 
 
 def _parse_format(given: Any) -> Mapping[str, Any] | None:
-    """Return the JSON schema for the answer; None if the answer is to be text."""
+    """Return the JSON schema that the answer must match; None if the answer is text."""
     kind = given.get("type") if isinstance(given, Mapping) else given
     if kind in (None, "text"):
         return None
@@ -285,7 +285,7 @@ def _set_thinking(request: dict[str, Any], effort: str, reply: int) -> None:
 
 
 def _can_think(messages: Sequence[Body]) -> bool:
-    """Return True if reasoning may be enabled. Anthropic rejects it in a tool round that began without reasoning."""
+    """Return True if reasoning may be enabled. Anthropic rejects reasoning in a tool round that began without reasoning."""
     if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
         return True
     return messages[-2]["content"][0]["type"] in THINKING
@@ -305,7 +305,7 @@ _FUNCTION: Final = {"name": "name", "description": "description", "input_schema"
 
 
 def parse_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the fields of an Anthropic request to those of Chat Completions, except for `system` and `messages`.
+    """Convert the fields of an Anthropic request to fields of Chat Completions, except for `system` and `messages`.
 
     Raises:
         InvalidRequest: A field that is converted has an invalid value. The error names the field.
@@ -373,7 +373,7 @@ def _parse_choice(given: Any) -> dict[str, Any]:
 
 
 def _parse_user(given: Any) -> dict[str, Any]:
-    """Return a field `user` with the value of `metadata.user_id`; no field if there is none. `metadata` itself is kept."""
+    """Return a dict with the field `user` from `metadata.user_id`, empty if there is no user id. `metadata` itself is kept."""
     if not isinstance(given, Mapping):
         raise InvalidRequest("metadata must be an object", param="metadata")
     user = given.get("user_id")
@@ -408,7 +408,8 @@ _ELSEWHERE: Final = frozenset(
 )
 """Fields that have the same meaning in all Chat Completions APIs."""
 _REASONS: Final = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-[5-9])")
-"""OpenAI's reasoning models. They accept an effort, and have another name for the field that limits the reply."""
+"""Matches the names of OpenAI's reasoning models. These models accept an effort, and have another name for the field that limits the
+reply."""
 _OPENAI_EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
 _LOW_BUDGET, _MEDIUM_BUDGET = 4096, 16_384
 """Highest reasoning budgets in tokens for a low effort and for a medium effort."""
@@ -523,11 +524,11 @@ def _drop_call_fields(call: ToolCall) -> ToolCall:
 
 
 def convert_fields(fields: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Convert the fields of a request for Anthropic to those that a Chat Completions upstream accepts.
+    """Convert the fields of an Anthropic request to fields that a Chat Completions upstream accepts.
 
     Args:
         fields: Fields of the request, as returned by `parse_fields`.
-        model: Name of the model at the upstream. It matters because some models have another name for a field.
+        model: Name of the model at the upstream. Some models have another name for a field.
     """
     converted = {name: value for name, value in fields.items() if name in _ELSEWHERE}
     if "tools" in converted:

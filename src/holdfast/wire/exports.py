@@ -47,7 +47,7 @@ _OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_
 
 
 def export_entry(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
-    """Return an entry in the form of an export.
+    """Convert an entry of the log to the JSON object that exports contain.
 
     Args:
         entry: The entry: live, retired or erased.
@@ -58,7 +58,7 @@ def export_entry(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
 
 
 def export_call(call: ModelCall) -> dict[str, Any]:
-    """Return a model call in the form of an export. The record of how its prompt was built is opaque, in base64."""
+    """Convert a model call to the JSON object that exports contain. The record of how the prompt was built is opaque, in base64."""
     data: dict[str, Any] = {"model": call.model, **{name: getattr(call, name) for name in _OF_A_CALL}}
     data |= {"through": call.through, "view": call.view}
     return {**data, "hash": call.hash.hex(), "build": base64.b64encode(call.build).decode()}
@@ -104,7 +104,7 @@ def _pick_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, A
 
 
 def parse_past(data: Mapping[str, Any], now: int, *, latest: int = LATEST_TIME) -> Past | None:
-    """Return the past that an export describes; None if it describes none.
+    """Return the history of a session (its past) from an export; None if the export has no history.
 
     Args:
         data: The export.
@@ -112,7 +112,7 @@ def parse_past(data: Mapping[str, Any], now: int, *, latest: int = LATEST_TIME) 
         latest: The latest time that is accepted.
 
     Raises:
-        InvalidRequest: A field is invalid. The error names it.
+        InvalidRequest: A field is invalid. The error names the field.
     """
     updated_at = _parse_time(data, "updated_at", now, latest)
     ended_at = _parse_time(data, "ended_at", updated_at, latest)
@@ -147,7 +147,7 @@ def parse_origins(data: Mapping[str, Any]) -> tuple[Origin, ...]:
 
 
 def parse_old_fields(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields of an exported message that describe its past, as arguments of `OldEntry`.
+    """Return the fields of an exported message that describe the message's history, as arguments of `OldEntry`.
 
     Numbers that an import assigns again, such as `seq`, are only checked.
 
@@ -304,13 +304,13 @@ def build_export(
     origins: Sequence[Origin] = (),
     records: Sequence[Record] = (),
 ) -> dict[str, Any]:
-    """Return a complete session, as `PUT /v1/sessions/{id}` and `sessions import` accept it.
+    """Return a complete session as JSON data, which `PUT /v1/sessions/{id}` and `sessions import` accept.
 
     Args:
         session: The session.
-        entries: Its live entries, or its whole log.
+        entries: The session's entries without retired ones, or its whole log.
         artifacts: The newest version of each artifact, without contents.
-        calls: Its model calls, oldest first. None leaves them out.
+        calls: The session's model calls, oldest first. None leaves them out.
         digests: True to include digests of erased messages, as described in `export_entry`.
         referring: The same entries without the data of their media, to create the media lists faster. Default:
             `entries`.
@@ -343,8 +343,7 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
         own: True for Holdfast's own log. Its voice fields were checked before.
 
     Raises:
-        InvalidRequest: `messages` is missing, a field is invalid, or a later release wrote the export. The message says
-            which.
+        InvalidRequest: `messages` is missing, a field is invalid, or a later release wrote the export. The message names the reason.
     """
     if not isinstance(data, Mapping):
         raise InvalidRequest(f"a session must be an object with messages, not {type(data).__name__}")
@@ -422,7 +421,7 @@ def is_same(new: Imported, old: Imported) -> bool:
 
 
 def _list_contents(records: Sequence[PutRecord]) -> list[tuple[Any, ...]]:
-    """Return what an import compares of records, in the order of their names."""
+    """Return name, value and expiry time of each record, sorted by name, to compare the records of two imports."""
     ordered = sorted(records, key=lambda record: record.name)
     return [(record.name, encode_record_value(record.value), record.expires_at) for record in ordered]
 
@@ -462,12 +461,12 @@ def _is_export(data: Mapping[str, Any]) -> bool:
 
 
 def _erase_content(message: Message, own: dict[str, Any]) -> Message:
-    """Return the message; without its content if it was erased."""
+    """Return the message, without its content if the message was erased."""
     return erased_message(message) if "stands_for" in own else message
 
 
 def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
-    """Reject a log with retired messages if it is not complete."""
+    """Reject a log with retired messages if the numbers (`seq`) of its messages are not complete."""
     for at, item in enumerate(raw):
         if item.get("seq", at) != at:
             place = f"messages[{at}].seq"
@@ -507,7 +506,7 @@ def parse_own_fields(data: Mapping[str, Any], where: str = "", *, voice: bool = 
     Args:
         data: The message.
         where: Position of the message, for errors.
-        voice: True to check the metadata as those of a voice record.
+        voice: True to check the metadata by the rules for voice records.
 
     Raises:
         InvalidMessage: A field is invalid. For fields of a voice record, the error is its subclass `InvalidMetadata`.

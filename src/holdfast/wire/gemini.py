@@ -84,7 +84,7 @@ def convert_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def to_function_name(name: str) -> str:
-    """Return a name of a function that Gemini accepts: other characters are replaced by `_`, and the name is shortened."""
+    """Convert the name of a function to one that Gemini accepts: invalid characters are replaced by `_`, and a long name is shortened."""
     plain = "".join(sign if sign.isascii() and (sign.isalnum() or sign in _NAME_SIGNS) else "_" for sign in name)
     starts = plain[:1].isalpha() or plain[:1] == "_"
     return (plain if starts else f"_{plain}")[:NAME_LENGTH]
@@ -109,7 +109,7 @@ def _make_declaration(function: Any, where: str) -> Block:
 
 
 def _add_parts(contents: list[Block], role: str, parts: list[Block]) -> None:
-    """Append the parts to the last turn if it has this role and is not a turn of function results, else add a turn."""
+    """Append the parts to the last turn. Add a new turn if the last one has another role or contains function results."""
     last = contents[-1] if contents else None
     if last and parts and last["role"] == role and "functionResponse" not in last["parts"][0]:
         last["parts"] += parts

@@ -50,7 +50,7 @@ class MemoryObject(Answer, kw_only=True):
     """Importance given when the memory was created; 0.5 by default."""
     origin: MemoryOrigin
     trust: Share
-    """Trust in the memory: that of its least trusted source."""
+    """Trust in the memory: the trust in its least trusted source."""
     status: Status
     """`quarantined`: awaits a review. `superseded`: replaced by another memory."""
     sources: Annotated[list[MemorySourceObject], json_schema(description=f"at most {MEMORY_SOURCES}")]
@@ -61,7 +61,7 @@ class MemoryObject(Answer, kw_only=True):
     valid_until: Count | None
     """Time until which the memory is valid, in milliseconds since the epoch."""
     supersedes: list[MemoryId]
-    """Ids of the memories that it replaces."""
+    """Ids of the memories that this memory replaces."""
     superseded_by: MemoryId | None
     promoted_at: Time | None
     reviewed_at: Time | None
@@ -72,14 +72,6 @@ class MemoryObject(Answer, kw_only=True):
 
     @classmethod
     def from_memory(cls, memory: Memory, *, reader: str | None = None, **more: Any) -> Self:
-        """Create the object for a memory.
-
-        Args:
-            memory: The memory.
-            reader: The user who reads the memory. Sources in sessions of other users are left out. None: all sources
-                are included.
-            more: Additional fields of a subclass.
-        """
         owner = memory.owner
         sources = [MemorySourceObject.from_fields(one) for one in memory.sources if reader in (None, one.user_id)]
         return cls.from_fields(
@@ -93,10 +85,10 @@ class MemoryObject(Answer, kw_only=True):
 
 
 class RememberedMemory(MemoryObject, kw_only=True):
-    """The result of a request to remember something."""
+    """A memory after a request to remember it, with the outcome and similar memories."""
 
     outcome: Literal["new", "merged", "superseded"]
-    """`new`: it was stored. `merged`: it was known already. `superseded`: it replaces other memories."""
+    """`new`: the memory was stored. `merged`: it was known already. `superseded`: it replaces other memories."""
     similar: list[MemoryObject]
     """Similar memories. They stay unchanged."""
 

@@ -32,7 +32,7 @@ DEPRECATED: Final = json_schema(deprecated=True)
 
 
 class Answer(msgspec.Struct, forbid_unknown_fields=True):
-    """An object in a response. All fields are present, except those whose default is UNSET."""
+    """An object in a response. Fields with the default UNSET may be missing; all others are present."""
 
     @classmethod
     def from_fields(cls, source: msgspec.Struct, **more: Any) -> Self:
@@ -51,7 +51,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OpenObject(msgspec.Struct):
-    """An object that may have additional fields, which are kept. The class only describes it; code handles it as a dict."""
+    """An object that may have additional fields, which are kept. The class only describes the object; code handles the object as a dict."""
 
 
 Id = Annotated[str, json_schema(description="1 to 512 bytes of any Unicode", minLength=1)]

@@ -34,11 +34,11 @@ _AUDIO_FORMATS: Final = {
     "audio/mp3": "mp3",
     "audio/mpeg": "mp3",
 }
-"""Formats in Chat Completions for the audio types that they accept."""
+"""Name of the format in Chat Completions for each media type of audio that Chat Completions accept."""
 _NATIVE: Final = frozenset({"text", "refusal", "image_url", "input_audio", "file", "video_url"})
-"""Types of parts that Chat Completions have."""
+"""Types of message parts that exist in Chat Completions."""
 _KEPT: Final = ("cache_control",)
-"""Fields of parts in other dialects that gateways to those models also read in Chat Completions."""
+"""Fields of parts from other APIs. Gateways to models of these APIs also read the fields in Chat Completions."""
 
 
 def read_medium(part: Part) -> Media | None:
@@ -47,7 +47,7 @@ def read_medium(part: Part) -> Media | None:
 
 
 def convert_parts(message: Message) -> Message:
-    """Convert the parts of other dialects to Chat Completions, if these can express them.
+    """Convert the parts of other APIs to Chat Completions parts, if equivalent parts exist.
 
     This applies to Anthropic's images and documents, and to the parts of OpenAI's Responses API. A message without such
     parts is returned as the same object.
@@ -79,9 +79,9 @@ def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]
 
 
 def list_moved_media(sent: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Return for each sent message which messages it comes from, by their index before `move_media_after_results`.
+    """Return the sources of each sent message: the indexes of messages as they were before `move_media_after_results`.
 
-    A message that only contains moved media comes from the results that had them; any other message from itself.
+    The sources of a message with moved media are the tool results that had them. Any other message has one source, itself.
     """
     sources: list[list[int]] = []
     moved: dict[str, int] = {}
@@ -118,7 +118,7 @@ def _convert_part(part: Part) -> Part:
 
 
 def _make_part(found: Media, extra: dict[str, Any]) -> tuple[str, dict[str, Any] | None] | None:
-    """Return type and fields of an equivalent part; None if there is none. For a text part, the fields are None."""
+    """Return the type and the fields of an equivalent part; None if no equivalent exists. For a text part, the fields are None."""
     match found.kind:
         case "image":
             url = found.url if found.url is not None else _make_data_url(found)
@@ -207,9 +207,9 @@ def parse_message(data: Any, where: str = "message") -> Message:
 
 
 def parse_log_message(data: Any, where: str = "message") -> Message:
-    """Parse a message that is written to a log by its owner: it may also have an `origin`, and it may be a note.
+    """Parse a message that the owner of a log writes. Such a message may have an `origin`, and it may be a note.
 
-    Chat requests are parsed with `parse_message`, so their clients can set neither.
+    Chat requests are parsed with `parse_message`, so they can contain neither origins nor notes.
 
     Raises:
         InvalidMessage: The object is not a valid message or note. The error names the field and what is allowed.
@@ -282,7 +282,7 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
 def to_chat_message(message: Message) -> dict[str, Any]:
     """Return a message in Chat Completions format: role and content first, unknown fields last.
 
-    A description replaces media data that are stored separately. Callers that need the data restore them before
+    Media data that are stored separately are replaced by a description. A caller that needs the data must restore them first
     (`holdfast.media.outgoing`).
     """
     content, calls, result_of = message.content, message.tool_calls, message.tool_call_id

@@ -45,7 +45,7 @@ class RecordObject(Answer, kw_only=True):
 
     object: Literal["record"] = "record"
     id: RecordPath
-    """Identifies the record among those of its owner: its namespace and key as a path."""
+    """Namespace and key of the record as a path. It identifies the record among all records of the owner."""
     namespace: Namespace
     key: RecordKey
     version: RecordVersion
@@ -61,7 +61,6 @@ class RecordObject(Answer, kw_only=True):
 
     @classmethod
     def from_record(cls, record: RecordInfo) -> Self:
-        """Create the object of a record, with its value if it has one."""
         more: dict[str, Any] = {}
         if isinstance(record, Record):
             encoding, value = encode_value(record.value)
@@ -71,7 +70,7 @@ class RecordObject(Answer, kw_only=True):
 
 
 def format_path(parts: Sequence[str]) -> str:
-    """Return labels, and possibly a key, as one path. `parse_path` reads it.
+    """Join labels, and possibly a key, into one path. `parse_path` splits the path again.
 
     >>> format_path(("agents", "a/b", "~"))
     'agents/a~1b/~0'
@@ -80,7 +79,7 @@ def format_path(parts: Sequence[str]) -> str:
 
 
 def parse_path(path: str) -> tuple[str, ...]:
-    """Return the parts of a path; none for an empty one.
+    """Split a path into its parts. An empty path has no parts.
 
     >>> parse_path("agents/a~1b/~0"), parse_path("")
     (('agents', 'a/b', '~'), ())
@@ -89,14 +88,14 @@ def parse_path(path: str) -> tuple[str, ...]:
 
 
 def encode_value(value: Any) -> tuple[Literal["json", "base64"], Any]:
-    """Return a value in a form that JSON can contain, after the name of its encoding."""
+    """Return the name of an encoding, and the value in this encoding, which JSON can contain."""
     if isinstance(value, bytes):
         return "base64", base64.b64encode(value).decode()
     return "json", value
 
 
 def decode_value(encoding: str, value: Any, where: str = "value") -> Any:
-    """Return the value that was encoded. Raises `InvalidRequest` if it is not valid base64.
+    """Decode a value from JSON. Raises `InvalidRequest` if it is not valid base64.
 
     Args:
         encoding: `json` or `base64`.
@@ -114,13 +113,13 @@ def decode_value(encoding: str, value: Any, where: str = "value") -> Any:
 
 
 def export_record(record: Record) -> dict[str, Any]:
-    """Return a record in the form of an export."""
+    """Convert a record to the JSON object that exports contain."""
     exported: dict[str, Any] = msgspec.to_builtins(RecordObject.from_record(record))
     return exported
 
 
 def parse_exported_record(data: Any, where: str) -> PutRecord:
-    """Return the record of an export. Its name is checked when it is stored.
+    """Parse a record in an export. The record's name is checked when the record is stored.
 
     Args:
         data: the decoded JSON.

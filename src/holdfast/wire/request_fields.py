@@ -182,9 +182,9 @@ NEAR_LETTERS: Final = 7
 
 
 def find_misspelt_name(name: str, ours: Iterable[str]) -> str | None:
-    """Return the known name that a field probably means; None if there is none.
+    """Return the known name that a field probably means, or None.
 
-    That is the known name one edit away from the field's name, ignoring case.
+    This is the known name that differs from the field's name by one edit, ignoring case.
 
     Args:
         name: Name of the field. It is neither a known name nor a provider's.

@@ -17,7 +17,7 @@ Sendable = str | Mapping[str, Any] | Message | Any
 
 
 def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:
-    """Convert the given messages to `Message`. They are validated like those of a request."""
+    """Convert messages in any accepted form to `Message`. They are validated like messages of a request."""
     if type(given) is str:
         return [to_message(given, "message", text_role="user")]
     given, where = _unwrap(given)
@@ -41,7 +41,7 @@ class ParsedMessages(NamedTuple):
 
 
 def parse_sendable(given: Sendable | Sequence[Sendable] | ParsedMessages) -> ParsedMessages:
-    """Convert the given messages to `Message`, with Holdfast's own fields of each. They are validated like those of a request."""
+    """Convert messages in any accepted form to `Message`, with the fields that only Holdfast knows, such as `pinned`."""
     if isinstance(given, ParsedMessages):
         return given
     return ParsedMessages(to_messages(given), get_own_fields(given))
@@ -61,7 +61,7 @@ def get_own_fields(given: Sendable | Sequence[Sendable]) -> list[dict[str, Any]]
 
 
 def _unwrap(given: Any) -> tuple[Any, str]:
-    """Return the list in `{"contents": […]}`, or anything else unchanged; and the name of the list, for errors."""
+    """Return the list of messages, and its name for errors. The list may be in `{"contents": […]}`; anything else is returned unchanged."""
     if not isinstance(given, Mapping) or "role" in given or "contents" not in given:
         return given, "messages"
     records, where = find_records(given)

@@ -147,7 +147,7 @@ class Entry(Message, kw_only=True):
 class Copy(Answer):
     """A copy of the message in another session: a fork, or the session it was forked from.
 
-    It is in the same session if the message was repeated there, after a replacement of one before it.
+    A copy can also be in the same session, because replacing a message writes all later messages again.
     """
 
     session_id: str
@@ -201,10 +201,10 @@ class SessionObject(Answer, kw_only=True):
     """The agent that answers; null for the default agent."""
     status: Literal["active", "closed"]
     version: Count
-    """Number that grows with every write to the session."""
+    """Version of the session. It grows with every write."""
     log_marker: str | UnsetType = UNSET
-    """Text that changes with every change of the log, and with no other write. It is the value of `expect_log` of an append. Exports leave
-    it out."""
+    """Text that changes with every change of the log, and only then. Pass it as `expect_log` of an append, to write only if the log is
+    unchanged. Exports leave it out."""
     created_at: Time
     updated_at: Time
     ended_at: Time | None
@@ -214,9 +214,9 @@ class SessionObject(Answer, kw_only=True):
     turns: Count
     """Number of turns so far."""
     message_count: Count
-    """Number of live messages."""
+    """Number of messages, without retired ones."""
     tokens: Count
-    """Tokens of the live messages, counted with o200k."""
+    """Tokens of the messages without retired ones, counted with o200k."""
     bytes: Count
     """Size of all messages in bytes, including retired ones."""
     usage: SessionUsage
@@ -228,12 +228,6 @@ class SessionObject(Answer, kw_only=True):
 
     @classmethod
     def from_session(cls, session: Session, **more: Any) -> Self:
-        """Create the object for a session.
-
-        Args:
-            session: The session.
-            more: Additional fields of a subclass.
-        """
         return cls.from_fields(
             session,
             message_count=session.messages,
@@ -248,7 +242,7 @@ class SessionObject(Answer, kw_only=True):
 
 
 class Medium(Answer, kw_only=True):
-    """A medium in a message. The message contains its data."""
+    """Position and properties of an image, video or other medium in a message. The message contains the data."""
 
     seq: Count
     """`seq` of the message in the log."""
@@ -288,7 +282,7 @@ class ExportedCall(Answer, kw_only=True):
     through: Annotated[int, json_schema(minimum=-1)]
     """`seq` of the last message from which the prompt was built; -1: none."""
     view: str
-    """Key of the view from which the prompt was built."""
+    """Key of the cached state (the view) from which the prompt was built."""
     hash: str
     """Hash of the messages that were sent, hexadecimal."""
     build: str
@@ -324,7 +318,7 @@ ImportedMedium = Annotated[
 class SessionImport(OpenObject, kw_only=True):
     """An export, a recording, or bare messages. Unknown fields are ignored.
 
-    Leading system messages become those of the session, unless `system_messages` is given.
+    Leading system messages become the session's system messages, unless `system_messages` is given.
     """
 
     schema: SchemaVersion | None = None

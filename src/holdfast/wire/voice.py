@@ -1,6 +1,6 @@
 """Agora's short-term memory records: the history of a session in the format of voice agents.
 
-A record has an entry's text, time, turn and source, and where the reply was interrupted, if it was. Metadata that
+A record has the text, time, turn and source of an entry and, for an interrupted reply, details of the interruption. Metadata that
 Holdfast uses itself are left out.
 """
 
@@ -27,12 +27,12 @@ _OF_A_CUT: Final = frozenset({"interrupted", "interrupt_timestamp", "original"})
 
 
 def make_records(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Return the records of what the user and the assistant said, without system messages and tools."""
+    """Return a record for each text of the user and the assistant. System messages and tool messages are left out."""
     return [_make_record(entry) for entry in entries if _is_spoken(entry)]
 
 
 def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[dict[str, Any]]:
-    """Return the records of `make_records`, each with its agent's name unless that is the session's own agent.
+    """Return records like `make_records`. Records of other agents than the session's own have the agent's name.
 
     Args:
         entries: The entries.
@@ -45,7 +45,7 @@ def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[d
 
 
 def make_plain_records(entries: Sequence[Entry]) -> list[dict[str, str]]:
-    """Return only the role and text of what the user and the assistant said."""
+    """Return the role and the text of each message of the user and the assistant."""
     return [{"role": entry.message.role, "content": entry.message.text} for entry in entries if _is_spoken(entry)]
 
 
