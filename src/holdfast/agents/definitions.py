@@ -32,7 +32,7 @@ DEFAULT = "default"
 OFFLINE = "offline"
 """Name of the built-in model, which is always available."""
 _REQUESTS: Final = 16
-"""Maximum number of requests that a responder caches. There is one per calibration of its model and per `max_tokens`."""
+"""Maximum number of requests that a responder caches. Each calibration of its model and each `max_tokens` has a request of its own."""
 
 
 class Llm(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     """True: send `prompt_cache_key`. Some providers refuse unknown fields."""
 
     count: PromptCounter | None = None
-    """Asks the provider for its token count (`count: provider`); None: Holdfast alone counts tokens."""
+    """Client that asks the provider for token counts (`count: provider`); None: Holdfast alone counts tokens."""
     dialect: Dialect = "openai"
     """The API whose rules the model's prompts follow."""
     records: bool = False
@@ -74,7 +74,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     def compute_budget(
         self, max_reply_tokens: int | None = None, *, tools: bool = True, learned: Learned | None = None
     ) -> Budget:
-        """Return the division of the model's context window between prompt and reply.
+        """Return the token limits for prompt and reply, which divide the model's context window.
 
         Args:
             max_reply_tokens: the reply length that the request asks for.
@@ -115,7 +115,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.count is None else await self.count.count_prompt(body)
 
     def measure(self, learned: Learned) -> Measure:
-        """Return the measured difference between Holdfast's token counts for this model and those of its provider."""
+        """Return the measured difference between the token counts of Holdfast and of the provider for this model."""
         return learned.calibration.measure(exact=self.counter.exact)
 
 
@@ -123,7 +123,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 def _compute_budget(
     model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
 ) -> Budget:
-    """Compute a budget. The results are cached, because every turn needs the same budget several times."""
+    """Compute a budget. Results are cached, because every turn needs the same budget several times."""
     return Budget.for_model(
         model,
         context_window=context_window,
@@ -159,7 +159,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     """The agent's purpose, shown to clients and to agents that can transfer the conversation to it."""
     session_mode: Mode | None = None
-    """Default mode for chat requests that name a session but no mode of reading their messages; None: the server's setting."""
+    """Default for chat requests that name a session but no session mode, which says how their messages are read; None: the server's
+    setting."""
     context: ContextSettings = ContextSettings()
     tools: tuple[str, ...] | None = None
     """Names of the tools that the agent has; None: all tools."""
@@ -200,7 +201,7 @@ class Instruction(msgspec.Struct, frozen=True):
     agent: str
     """Name of the agent that defines the template."""
     what: str
-    """Field of that agent that contains the template."""
+    """Name of the agent's field that contains the template."""
     text: str
 
 
@@ -219,7 +220,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     team: Team[Agent] | None = None
     """The agents that share the session; None if the agent has the session to itself."""
     unknown: tuple[str, ...] = ()
-    """Names that the agent refers to, but that no agent has. If there are any, the request is refused."""
+    """Names of agents to which the agent refers, but which do not exist. If there are any, the request is refused."""
     above: tuple[Agent, ...] = ()
     """The agents above the responder's agent, beginning with the root. Their `global_instruction`s apply to this agent too."""
     steps: tuple[Responder, ...] = ()
@@ -241,7 +242,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def loads(self) -> bool:
-        """True if the model can load tool results again that its prompt contains only in part; see `holdfast.tools.artifacts`."""
+        """True if the model has a tool to load the rest of shortened tool results; see `holdfast.tools.artifacts`."""
         return LOADER in self.tools.tools
 
     @cached_property
@@ -256,10 +257,10 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def strategy(self) -> Strategy:
-        """The strategy of the context settings, with a digest in place of summaries if these are not possible.
+        """The strategy of the context settings, with a digest in place of summaries if summaries are not possible.
 
-        Summaries need a summarizer. They are also not used if `history` limits what the strategy sees: a summary would reveal messages
-        that the strategy must not see.
+        Summaries need a summarizer. They are not used if `history` limits the messages that the strategy may see, because a summary would
+        reveal other messages.
         """
         made = make_strategy(self.context)
         if made.summarizer is not None and (self.summarizer is None or self.history):
@@ -272,7 +273,10 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def perspective(self) -> Perspective | None:
-        """The agent's perspective on the session. None without an agent: then messages stay unchanged."""
+        """Settings that show the session as the agent sees it, for example with other agents' replies quoted.
+
+        None: messages stay unchanged, because there is no agent.
+        """
         if self.agent is None:
             return None
         return Perspective(agent=self.agent.name, branch=self.branch, count=STORED.message)
@@ -283,7 +287,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
 
     def make_request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
-        """Return the part of a context request that is the same for all sessions and turns.
+        """Return the settings for building a prompt that are the same for all sessions and turns.
 
         Args:
             learned: calibration of the model from its provider's answers.
@@ -319,10 +323,11 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def view_key(self) -> str:
-        """Key of the responder's view of sessions. Compactions and scores belong to one view, and are not used for another.
+        """Key under which the saved state of this responder's prompts is stored for each session.
 
-        The key does not depend on the free part of the context window, which varies with a request's `max_tokens` and tools. A view
-        adapts to that part when it must change anyway. So the log is not read again when a client asks for a longer reply.
+        Summaries, digests and scores stored under one key are not used with another. The key does not depend on the free part of the
+        context window, which varies with a request's `max_tokens` and tools. The saved state adapts to that part when it must change
+        anyway. So the log is not read again when a client asks for a longer reply.
         """
         window = self.llm.compute_budget().context_window
         identity: list[Any] = [

@@ -129,7 +129,7 @@ class Roster:
     def with_request(
         self, responder: Responder, strategy: str | None, budget: int | None, *, recall: str | bool | None = None
     ) -> Responder:
-        """Return the responder with the context settings of one turn. None leaves a setting unchanged.
+        """Return a copy of the responder with the context settings of one turn. None leaves a setting unchanged.
 
         Raises:
             InvalidRequest: a setting is not valid.
@@ -141,14 +141,14 @@ class Roster:
         return self.with_context(responder, parse(changed, where="", base=responder.context)) if changed else responder
 
     def with_context(self, responder: Responder, context: ContextSettings) -> Responder:
-        """Return the responder with other context settings, and with the summarizer that these need."""
+        """Return a copy of the responder with other context settings, and with the summarizer that these settings need."""
         if context is responder.context:
             return responder
         writer = None if responder.history else self.find_summarizer(make_strategy(context).summarizer, responder.llm)
         return msgspec.structs.replace(responder, context=context, summarizer=writer)
 
     def make_member(self, team: Team[Agent], name: str) -> Responder:
-        """Return the responder for an agent of a team, with the agent's own model, tools and view.
+        """Return the responder for an agent of a team, with the agent's own model, tools and context settings.
 
         Raises `KeyError` if the agent is not in the team.
         """
@@ -262,13 +262,13 @@ class Roster:
         return msgspec.structs.replace(default, name=name, model=name, context_window=None, max_tokens=None, params={})
 
     def copy(self) -> Roster:
-        """Return a copy of the roster as it is now. Each turn has one, so that `replace_agents` does not affect it."""
+        """Return a copy of the roster. Each turn uses a copy, so that `replace_agents` does not affect running turns."""
         made = object.__new__(Roster)
         made.__dict__.update(self.__dict__)
         return made
 
     def replace_agents(self, other: Roster) -> list[Model | PromptCounter]:
-        """Use the agents and models of another roster. Functions, tools, and health records of upstreams that stay in use are kept.
+        """Replace the agents and models by those of another roster. Functions, tools, and health records of upstreams in use are kept.
 
         Args:
             other: the other roster. It may share clients with this one.

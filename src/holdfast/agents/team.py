@@ -24,7 +24,7 @@ _DESCRIPTION: Final = (
     "Do so where that agent is the better one for what is asked; else answer yourself. Agents:\n{agents}"
 )
 _DESCRIPTION_CHARS: Final = 1000
-"""Characters of an agent's description that other agents see; a longer one is cut."""
+"""Maximum characters of an agent's description that other agents see. A longer description is cut."""
 
 
 class AgentRelations(Protocol):
@@ -228,14 +228,14 @@ class Team(Generic[A]):
         return tuple(self._agents[one] for one in found if one in self._parents)
 
     def resolve_handover(self, name: str) -> str:
-        """Return the agent that answers after a transfer to `name`. It is the named agent if `name` cannot answer in this team."""
+        """Return the agent that answers after a transfer to `name`: `name` itself, or `named` if `name` cannot answer in this team."""
         return name if self._is_under_named(name) and name not in self._steps else self.named
 
     def resolve_interrupted(self, name: str) -> str:
         """Return the agent that continues after a turn was broken off, or stopped to wait for its client, while `name` was answering.
 
-        This is `name` itself, even if it could not keep the conversation for the next turn. If `name` is part of a
-        workflow, it is the workflow.
+        This is `name` itself, even if `name` could not keep the conversation for the next turn. If `name` is part of a workflow, the
+        workflow continues.
         """
         current: str | None = name if name in self._parents else None
         while current is not None and current in self._steps:
@@ -245,8 +245,8 @@ class Team(Generic[A]):
     def resolve_next(self, name: str) -> str:
         """Return the agent that answers the turn after one that `name` answered.
 
-        This is `name` if it can transfer the conversation back to the named agent; otherwise it is the named agent. A workflow cannot
-        transfer back, nor can an agent that may not transfer to its parent: such an agent would keep the conversation forever.
+        This is `name` if that agent can transfer the conversation back to `named`; otherwise it is `named`. A workflow cannot transfer
+        back, nor can an agent that may not transfer to its parent. Such an agent would keep the conversation forever.
         """
         if name == self.named or not self._is_under_named(name) or name in self._steps or self._agents[name].workflow:
             return self.named

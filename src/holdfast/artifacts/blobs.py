@@ -1,9 +1,9 @@
 """Store the contents of artifacts: the interface of all backends, and two of them, a database and a folder.
 
-The database is that of the sessions. In it, a content is stored in parts that fit into memory.
+The database also contains the sessions. It stores each content in parts that fit into memory.
 
-In a folder, each content is a file. It is written under a temporary name, synced and renamed, so that it exists completely or not at all.
-Folders are opened by descriptor, and links are never followed. So an attacker gains nothing by placing a link there.
+In a folder, each content is a file. The file is written under a temporary name, synced and renamed, so that it exists completely or not at
+all. Folders are opened by descriptor, and links are never followed. So an attacker gains nothing by placing a link there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from holdfast.stores.tenants import FOREVER
 CHUNK: Final = 256 * 1024
 """Approximate bytes per read or write."""
 IDENTITY: Final = "holdfast.artifacts"
-"""Key of the id from which the name of a tenant's folder is derived. The store of the tenant keeps the id as a learned value."""
+"""Key under which a tenant's store keeps a random id. The name of the tenant's folder is derived from this id."""
 
 
 class Blobs(Protocol):
@@ -45,8 +45,8 @@ class Blobs(Protocol):
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
         """Store a content under a key.
 
-        When this method returns, the content is complete and durable. If it raises or is cancelled, nothing is stored. Exceptions of `chunks`
-        are passed on. Only a few chunks or parts are in memory at a time.
+        When this method returns, the content is complete and durable. If it raises or is cancelled, nothing is stored. Exceptions of
+        `chunks` are passed on. Only a few chunks or parts are in memory at a time.
 
         If the process dies, parts may remain, which `list_old` finds. Parts of an unfinished upload to S3 must be removed by a rule of
         the bucket.
@@ -68,9 +68,10 @@ class Blobs(Protocol):
         ...
 
     def list_old(self, before: int) -> AsyncGenerator[str, None]:
-        """Yield the keys of contents that were last written before a time, which is in milliseconds since the epoch.
+        """Yield the keys of contents that were last written before a time, including unfinished contents.
 
-        Unfinished contents are included.
+        Args:
+            before: the time, in milliseconds since the epoch.
         """
         ...
 
@@ -97,9 +98,9 @@ def make_folder_name(tenant: str, identity: bytes) -> str:
 class TenantFolder:
     """The name of the folder (or the prefix in a bucket) in which the contents of a tenant are stored.
 
-    The name is derived from an id, which is created with the first content and stored in the tenant's database. So each database has its own
-    names, even if several share a folder or bucket. A sweep for contents without an artifact never finds those of another database. A copy
-    of a database has the same id.
+    The name is derived from an id, which is created with the first content and stored in the tenant's database. So each database has its
+    own names, even if several share a folder or bucket. A sweep for contents without an artifact never finds the contents of another
+    database. But a copy of a database has the same id.
 
     Args:
         store: store of the tenant.
@@ -197,7 +198,7 @@ class DatabaseBlobs:
         return DatabaseBlobs(store, self._clock)
 
     async def _remove_parts(self, key: str) -> None:
-        """Delete the parts of an unfinished content. If that fails, `list_old` finds them later."""
+        """Delete the parts of an unfinished content. If this fails, `list_old` finds the parts later."""
         with anyio.move_on_after(_CLEANUP_SECONDS, shield=True):
             try:
                 await self._store.delete_blobs([key])
@@ -214,7 +215,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FRESH: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags for opening a file without waiting. If there is a pipe in place of the file, opening it must not block the reader."""
+"""Flags for opening a file without following a link, and without waiting if there is a pipe in place of the file."""
 
 
 class DiskBlobs:
@@ -421,7 +422,9 @@ def _get_write_time(entry: os.DirEntry[str]) -> float:
 
 
 async def _run_in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread and return its result. If the caller is cancelled, wait for the thread, so that the files it opened can be closed.
+    """Run `work` in a thread and return the result of `work`.
+
+    If the caller is cancelled, wait for the thread, so that the files that it opened can be closed.
 
     Raises:
         StoreUnavailable: `work` raised an `OSError`.

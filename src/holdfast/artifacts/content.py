@@ -69,8 +69,8 @@ def check_type(value: Any) -> str:
 def detect_type(name: str, head: bytes, declared: str | None) -> str:
     """Return the media type of a content.
 
-    If a type is declared, return it. Otherwise, return the type that belongs to the extension of the name. If that is unknown, or the first
-    bytes contradict it, return the type whose signature they contain, or `application/octet-stream`.
+    If a type is declared, return it. Otherwise, return the type of the name's extension. If the extension is unknown, or the first bytes
+    contradict its type, return the type whose signature the first bytes contain, or `application/octet-stream`.
 
     Args:
         name: name of the artifact.
@@ -115,7 +115,10 @@ def is_contradiction(found: str | None, declared: str) -> bool:
 
 
 def check_allowed(mime_type: str, types: Sequence[str]) -> None:
-    """Raise `UnsupportedType` if a media type matches none of the patterns in `types`, such as `image/*`. An empty list allows all types."""
+    """Raise `UnsupportedType` if a media type matches none of the patterns in `types`, such as `image/*`.
+
+    An empty list allows all types.
+    """
     if types and not any(fnmatchcase(_strip_parameters(mime_type), allowed.lower()) for allowed in types):
         message = (
             f"artifacts of type {_strip_parameters(mime_type)} are not accepted; accepted types: {', '.join(types)}"
@@ -136,7 +139,7 @@ def decode_text(data: bytes, mime_type: str) -> str | None:
     A content of unknown type (`application/octet-stream`) is text if it is valid UTF-8 without control characters.
 
     Args:
-        data: the content, or a part of it that begins and ends between two characters.
+        data: the content, or a part of the content that begins and ends between two characters.
         mime_type: media type of the content. It may name a `charset`; the default is UTF-8.
     """
     bare = _strip_parameters(mime_type)
@@ -168,7 +171,7 @@ def get_charset(mime_type: str) -> str:
 
 
 def _decodes_to_text(charset: str) -> bool:
-    """Return True if a Python codec decodes bytes to text. Some codecs, which are no charsets, do not."""
+    """Return True if a Python codec decodes bytes to text. Codecs such as `base64` do not."""
     try:
         return isinstance(b"a ".decode(charset, "replace"), str)
     except (LookupError, ValueError):
@@ -200,7 +203,7 @@ class MeasuredStream:
         return self._hash.digest()
 
     async def read_head(self) -> bytes:
-        """Return the first `HEAD_BYTES` bytes of the content. They are still passed on when the stream is iterated.
+        """Return the first `HEAD_BYTES` bytes of the content. Iterating over the stream still yields these bytes.
 
         Raises:
             TooLarge: the content is too large. Exceptions of the chunks are passed on.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Config
 
 PART_BYTES: Final = 5 << 20
-"""Bytes of each part of an upload, which is the minimum of S3. A smaller content is sent in one request."""
+"""Bytes of each part of an upload, which is the smallest size that S3 allows. A smaller content is sent in one request."""
 CONCURRENT_PARTS: Final = 2
 """Number of parts that are sent at the same time. An upload needs memory for these parts and for the part that is being collected."""
 REQUEST_TIMEOUT: Final = timedelta(seconds=60)
@@ -136,7 +136,7 @@ class _UploadStopped(Exception):  # a result, not an error
 class _ChunkSource:
     """Provides the chunks of a content to the library.
 
-    It keeps an exception that the chunks raise, because the library passes on only the message.
+    An exception that the chunks raise is kept, because the library passes on only its message.
     """
 
     def __init__(self, chunks: AsyncIterable[bytes]) -> None:
@@ -145,7 +145,7 @@ class _ChunkSource:
         self.error: BaseException | None = None
 
     def stop(self) -> None:
-        """Make the next chunk raise `_UploadStopped`, even if the library is waiting for it already."""
+        """Make the next chunk raise `_UploadStopped`, even if the library is already waiting for the chunk."""
         if not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -179,8 +179,8 @@ def _translate_errors(key: str | None) -> Iterator[None]:
     """Translate errors of the library, which contain addresses but never access keys.
 
     Args:
-        key: key of the content that is read. If S3 does not find it, `StoreCorrupt` is raised. None: the request is no read, so a missing
-            bucket is reported by `StoreUnavailable`.
+        key: key of the content that is read. If S3 does not find it, `StoreCorrupt` is raised. None: no content is read, so if the bucket
+            is missing, `StoreUnavailable` is raised.
     """
     try:
         yield

@@ -35,26 +35,27 @@ from holdfast.wire.sendable import check_text
 Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]
 """A content to save: bytes, a text (stored as UTF-8), the path of a file, or an async iterable of chunks."""
 ORPHAN_AGE: Final = 3_600_000
-"""Milliseconds after its last write when a content without an artifact is considered unused. A new content gets its artifact much sooner."""
+"""Milliseconds since its last write after which a content without an artifact is considered unused. A new content gets its artifact much
+sooner."""
 _log = logging.getLogger("holdfast.artifacts")
 
 
 class LoadedArtifact(msgspec.Struct, frozen=True):
-    """An artifact, with all of its content or a part of it."""
+    """An artifact, and its content or a part of the content."""
 
     artifact: Artifact
     data: bytes
 
 
 class OpenedArtifact(msgspec.Struct, frozen=True):
-    """An artifact, with all of its content or a part of it in chunks, which can be read only once."""
+    """An artifact, and its content (or a part) in chunks, which can be read only once."""
 
     artifact: Artifact
     chunks: AsyncIterator[bytes]
 
 
 class DeletedArtifacts(msgspec.Struct, frozen=True):
-    """The amount of data that was deleted permanently, for a receipt."""
+    """The number of artifact versions and bytes that were deleted permanently, for a receipt."""
 
     artifacts: int = 0
     """Number of deleted versions of artifacts."""
@@ -154,7 +155,9 @@ class ArtifactService:
         return saved
 
     async def copy(self, artifact: Artifact, ref: SessionRef) -> Artifact:
-        """Copy a version of an artifact, with its metadata, to the session `ref`. It becomes the next version of the same name there.
+        """Copy a version of an artifact, with its metadata, to the session `ref`.
+
+        The copy becomes the next version of the artifact with the same name in that session.
 
         Raises:
             StoreCorrupt: the content is missing, or differs from the saved content.
@@ -255,7 +258,7 @@ class ArtifactService:
         return await self._store.artifact_versions(get_scope(ref, name), name, limit=limit, after=after)
 
     async def delete(self, ref: Scope, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """Delete an artifact of the session `ref`, or only one version, and return what was deleted.
+        """Delete an artifact of the session `ref`, or only one version, and return the deleted versions.
 
         Raises:
             ArtifactNotFound: there is no such artifact or version.
@@ -300,7 +303,10 @@ class ArtifactService:
         return found
 
     async def discard(self, deleted: Iterable[Artifact]) -> None:
-        """Delete the contents of artifacts that were deleted with their session. Contents that cannot be deleted now are left to the sweep."""
+        """Delete the contents of artifacts that were deleted with their session.
+
+        Contents that cannot be deleted now are left to the sweep.
+        """
         await self._remove([one.blob for one in deleted])
 
     async def forget(self, scope: Scope) -> DeletedArtifacts:
@@ -357,8 +363,8 @@ class SessionArtifacts:
     Args:
         service: artifacts of the tenant.
         ref: the session, or the user.
-        identity: `Session.identity` of the session. If another session has the same id now, saving raises `SessionNotFound`. None: artifacts
-            are saved in any case.
+        identity: `Session.identity` of the session. If another session has the same id now, saving raises `SessionNotFound`. None:
+            artifacts are saved in any case.
         saved: function that is called with each saved artifact; None: no function.
     """
 
@@ -392,8 +398,8 @@ class SessionArtifacts:
             mime_type: media type of the content; None: derived from the name, or from the first bytes if they contradict the name.
             metadata: JSON values by name; at most `ARTIFACT_METADATA_BYTES`.
             author: identifier of the author.
-            expect: version that must be the newest one now; -1: there must be no version. Otherwise, `StaleArtifact` is raised. If a save with
-                the same value is repeated, the result of the first save is returned. None: nothing is required.
+            expect: required number of the newest version; -1: no version may exist; None: no requirement. If the requirement is not met,
+                `StaleArtifact` is raised. If a save with the same `expect` is repeated, the result of the first save is returned.
 
         Raises:
             InvalidRequest: the name or a field is not valid.
@@ -465,7 +471,7 @@ class SessionArtifacts:
         return (await self._service.versions(self._ref, name)).artifacts
 
     async def delete(self, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """Delete an artifact, or one version of it, and return what was deleted.
+        """Delete an artifact, or only one version, and return the deleted versions.
 
         Raises:
             ArtifactNotFound: there is no such artifact or version.

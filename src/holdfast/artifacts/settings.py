@@ -49,7 +49,10 @@ class ArtifactSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Backend | None:
-        """Backend that is set, or that follows from other settings. None: the backend depends on the database of the sessions."""
+        """The backend that the settings choose, directly or by `bucket` or `path`.
+
+        None: the backend depends on the database of the sessions.
+        """
         return self.backend or ("s3" if self.bucket else "disk" if self.path else None)
 
     def find_mistakes(self) -> list[Mistake]:
@@ -105,7 +108,7 @@ def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock:
 
 
 def _get_folder_of_database(url: str | None) -> str | None:
-    """Return the path of the default folder for contents, next to the SQLite file. Return None if the sessions are not in an SQLite file."""
+    """Return the path of the default folder for contents, next to the SQLite file, or None if the sessions are not in an SQLite file."""
     if url is None or not url.startswith("sqlite:"):
         return None
     from holdfast.stores.sql.address import MEMORY, parse_path

@@ -1,4 +1,4 @@
-"""Manage workspaces: a folder per agent with a git repository, for files that the agent keeps across sessions.
+"""Manage workspaces. A workspace is an agent's folder with a git repository, for files that the agent keeps across sessions.
 
 - `workspace`: the workspaces of a Holdfast, and their operations: commit, list commits, write files, purge
 - `files`: reads and writes files by name, and selects the files to commit

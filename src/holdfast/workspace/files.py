@@ -1,7 +1,7 @@
 """Read and write files of a workspace by name, and prepare the changes of a commit, without following links. Nothing here is async.
 
-For a commit, each file is read only once. The same bytes are searched for secrets, compared with the last commit, and written to the new one.
-So no file can change between the check and the commit.
+For a commit, each file is read only once. The same bytes are searched for secrets, compared with the last commit, and written to the new
+one. So no file can change between the check and the commit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Hit
 
 PER_USER_FILES: Final = ("MEMORY.md", "DREAMS.md")
-"""Files of which each user may have a separate version, which other users do not see."""
+"""Names of files that each user may have in a separate version, which other users do not see."""
 PART_SUFFIX: Final = ".holdfast-part"
 """Suffix of the temporary file to which a file is first written."""
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
@@ -31,13 +31,13 @@ _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
 _CLOSE_ON_EXEC: Final = getattr(os, "O_CLOEXEC", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 READ: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
-"""Flags for opening a file without waiting. The path may be something else than a file, such as a pipe."""
+"""Flags for opening a path without waiting, because the path may lead to a pipe."""
 FOLDER: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | _CLOSE_ON_EXEC
 
 
 def check_file(name: str) -> None:
-    """Raise `InvalidRequest` if a file name is not valid in a workspace, for example if it leads out of the folder or into the repository."""
+    """Raise `InvalidRequest` if a file name is not valid in a workspace, for example if the path leads out of the folder or into `.git`."""
     taken = name.lower().startswith(".git") or name in {".", ".."} or name.endswith(PART_SUFFIX)
     if not _NAME.fullmatch(name) or taken or len(name.encode("utf-8", "replace")) > 200:
         raise InvalidRequest(
@@ -122,8 +122,8 @@ IGNORED: Final = "transcripts/\nmedia/\n*.tmp\n*.swp\n.DS_Store\n"
 ATTRIBUTES: Final = "*.md text eol=lf\n*.yaml text eol=lf\n*.yml text eol=lf\n*.json text eol=lf\n"
 """Content of `.gitattributes` in a new repository."""
 _TEXTS: Final = (b".md", b".yaml", b".yml", b".json")
-"""Extensions of files whose line ends are converted, as `ATTRIBUTES` says. The `.gitattributes` of the workspace is not used, because it could
-make git run a program.
+"""Extensions of files whose line ends are converted, as `ATTRIBUTES` says. The `.gitattributes` of the workspace is not used, because it
+could make git run a program.
 """
 LINK: Final = b"120000"
 _FILE: Final = b"100644"
@@ -150,20 +150,20 @@ class Tracked(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A file of which the commit does not contain the current version, and the reason."""
+    """A file whose current version is not in the commit, and the reason."""
 
     name: str
     why: str
 
 
 class Draft(NamedTuple):
-    """The changes of a commit."""
+    """The prepared changes of a commit that was not made yet, the secrets in it, and the files that are left out."""
 
     changes: tuple[bytes, ...]
     """Commands for `git fast-import`. They must be written after the file contents, which are already written."""
     left_out: tuple[LeftOut, ...]
     secrets: tuple[tuple[str, str], ...]
-    """Rule and place of each secret in the committed files. Always empty unless `CommitRules.action` is `warn`."""
+    """The rule and the place (file and line) of each secret in the committed files. Always empty unless `CommitRules.action` is `warn`."""
 
 
 class CommitRules(NamedTuple):
@@ -172,8 +172,8 @@ class CommitRules(NamedTuple):
     find: Find | None
     """The function that finds secrets; None: files are not searched for secrets."""
     action: Literal["block", "warn", "leave"] = "block"
-    """Action for a file with a secret. `block`: reject the commit. `warn`: commit the file and log a warning. `leave`: leave the file out, and
-    name it in the commit message."""
+    """Action for a file with a secret. `block`: reject the commit. `warn`: commit the file and log a warning. `leave`: leave the file out,
+    and name it in the commit message."""
 
 
 class _FileContent(NamedTuple):
@@ -239,7 +239,7 @@ class DraftBuilder:
     def _leave_out(self, path: bytes, why: str) -> None:
         """Record a file that is left out of the commit.
 
-        The commit message contains the file's name. If the name itself contains a secret, it is replaced.
+        The commit message contains the file's name. If the name contains a secret, it is replaced, unless secrets only cause warnings.
         """
         find = self._rules.find
         hides = find is not None and self._rules.action != "warn" and find(os.fsdecode(path))
@@ -277,7 +277,7 @@ class DraftBuilder:
         self._changes.append(b"M %b :%d %b" % (read.mode, self._mark_count, _quote(path)))
 
     def _find_secrets(self, path: bytes, data: bytes) -> list[tuple[str, str]]:
-        """Return rule and place of each secret in a file or in its name."""
+        """Return each secret in a file or in its name, as the rule that matched and the place (file and line)."""
         find = self._rules.find
         if find is None or len(self._secrets) >= _MAX_SECRETS:
             return []
@@ -290,7 +290,7 @@ class DraftBuilder:
 
 
 def find_secrets(text: str, place: str, find: Find | None) -> list[tuple[str, str]]:
-    """Return rule and place of each secret in a text. `place` names the text; the line is added to it."""
+    """Return each secret in a text, as the rule that matched and the place: `place`, the name of the text, with the line."""
     return [(hit.rule, f"{place}, line {count_line(text, hit.start)}") for hit in find(text)] if find else []
 
 
@@ -309,7 +309,7 @@ def hash_blob(data: bytes) -> str:
 
 
 def decode_text(data: bytes) -> str:
-    """Decode the content of a file for the search for secrets. Bytes that are not text must not hide a secret next to them."""
+    """Decode the content of a file for the search for secrets, so that bytes that are not text do not hide a secret next to them."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     try:
@@ -354,13 +354,13 @@ def format_path(path: bytes) -> str:
 
 
 def _read_path(folder: bytes, path: bytes) -> _FileContent | int | None:
-    """Read a file. Of a link, read only the path that it contains.
+    """Read a file. If the path is a link, return only the target of the link.
 
     Each folder on the path is opened relative to its parent without following links. So nothing outside the workspace can be reached, even
     while files are being moved.
 
     Returns:
-        The content; or the size, if the file is too large; or None, if the path is neither a file nor a link.
+        The content; the size, if the file is too large; None, if the path is neither a file nor a link.
 
     Raises:
         OSError: the path does not exist or cannot be read.

@@ -1,14 +1,14 @@
 """Read and write the repository of a workspace with the git program, without running any program that the repository names.
 
-Git gets environment variables of its own, not the `GIT_*` variables of this process. They disable the configuration of the system and of the
-user, prompts, pagers and editors. No shell is involved.
+Git gets environment variables of its own, not the `GIT_*` variables of this process. They disable the configuration of the system and of
+the user, prompts, pagers and editors. No shell is involved.
 
 A process in the workspace can write to `.git`. A configuration there could name programs for git to run: filters, hooks, monitors, diff and
 signing programs. So each operation gives git another folder in place of `.git`. It contains Holdfast's configuration, and links to the
 branches of the repository. An environment variable names the folder of the repository's objects.
 
-Attributes and index of the workspace are not used either. File contents are passed to `git fast-import`, which writes all of them or none, and
-moves the branch last. If git is killed before that, the branch is unchanged and nothing is staged.
+Attributes and index of the workspace are not used either. File contents are passed to `git fast-import`, which writes all of them or none,
+and moves the branch last. If git is killed before that, the branch is unchanged and nothing is staged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WORDS_BYTES: Final = 16 * 1024
 """Maximum bytes of git's standard error that are kept."""
 _WORDS_CHARS: Final = 600
 _DRAINED_BYTES: Final = 64 * MIB
-"""Bytes beyond the requested output after which git is killed. Until then, these bytes are counted and dropped."""
+"""Git is killed after this many bytes beyond the requested output. The bytes are counted and dropped."""
 _CHUNK: Final = 64 * 1024
 _ENVIRONMENT: Final[Mapping[str, str]] = {
     "LC_ALL": "C",
@@ -276,7 +276,7 @@ class Repository:
         return ran.out.decode().strip() or None
 
     async def list_tracked(self, tip: str | None) -> dict[bytes, Tracked]:
-        """Return the files of the commit `tip`, by path. None has no files."""
+        """Return the files of the commit `tip`, by path. If `tip` is None, return no files."""
         if tip is None:
             return {}
         ran = await self._run_checked("ls-tree", "-r", "-z", "--full-tree", tip, most=_LIST_BYTES)
@@ -472,7 +472,7 @@ async def open_repository(git: Git, folder: Path, *, fresh: bool = False) -> Asy
 def get_scratch_folder(folder: Path) -> Path:
     """Return the path of the temporary folder for operations on a workspace.
 
-    It is always the same for a workspace, so that files of a killed process are found and removed.
+    The path is always the same for a workspace, so that files of a killed process are found and removed.
     """
     digest = hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=16).hexdigest()
     return Path(tempfile.gettempdir()) / f"holdfast-git-{digest}"
@@ -506,13 +506,13 @@ def recover(folder: Path) -> bool:
 
 
 def check_own(folder: Path) -> None:
-    """Raise `WorkspaceUnusable` if the repository is outside the workspace, because it must not be replaced then."""
+    """Raise `WorkspaceUnusable` if the repository is outside the workspace. Such a repository must not be replaced."""
     if not _is_folder(folder / GIT_FOLDER):
         raise _make_elsewhere_error(folder / GIT_FOLDER)
 
 
 def install_new(folder: Path) -> None:
-    """Replace the repository by the new one, and delete the old one. The old one's configuration and hooks are kept.
+    """Replace the repository by the new one, and delete the old one. The new one gets the configuration and hooks of the old one.
 
     Raises:
         OSError: a file or folder cannot be moved or deleted.
@@ -551,7 +551,7 @@ def _list_special_files(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _create_repository(git_folder: Path) -> None:
-    """Create an empty repository in place of what is at this path."""
+    """Delete everything at a path, and create an empty repository there."""
     _remove(git_folder)
     for name in ("objects", "refs/heads", "refs/tags"):
         (git_folder / name).mkdir(mode=0o700, parents=True)
@@ -589,7 +589,7 @@ def _read_branch(folder: Path, git_folder: Path) -> str:
 def _check_objects(objects: Path) -> None:
     """Raise `WorkspaceUnusable` if the repository uses objects of another repository.
 
-    These could belong to another agent, and git could read them, or pack and remove them.
+    Such objects could belong to another agent. Git could read them, or pack and remove them.
     """
     with os.scandir(objects) as found:
         links = [one.path for one in found if one.is_symlink()]
@@ -635,7 +635,7 @@ async def _check_format(git: Git, folder: Path, scratch: Path) -> None:
 def _list_visible_paths(user_id: str | None) -> list[Sequence[str]]:
     """Return git pathspecs of the files that a user may see. If `user_id` is None, all files are included.
 
-    The pathspecs are in two lists, for two runs of git, because git cannot include a path again that the same list excludes.
+    Each list is for a separate run of git, because git cannot include a path that the same list excludes.
     """
     if user_id is None:
         return [()]

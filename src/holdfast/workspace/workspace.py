@@ -1,7 +1,7 @@
 """Use the workspaces of agents: commit their files, list commits, delete old commits, and read and write single files.
 
-Each agent of a tenant has a workspace, which is a folder. A lock allows only one commit, write or similar operation in it at a time, across all
-processes.
+Each agent of a tenant has a workspace, which is a folder. A lock allows only one commit, write or similar operation in it at a time, across
+all processes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from holdfast.workspace.repository import (
 
 _log = logging.getLogger("holdfast.workspace")
 DEFAULT_NOTE: Final = "manual"
-"""Note that a checkpoint gets if the caller gives none."""
+"""Default note of a checkpoint."""
 _ATTEMPTS: Final = 5
 """Maximum number of attempts to commit if other git processes move the branch first."""
 _PAUSE: Final = 0.05
@@ -87,7 +87,7 @@ class CommitOutcome(NamedTuple):
     commit: Commit | None
     """The new commit; None: there was nothing to commit."""
     left_out: tuple[LeftOut, ...] = ()
-    """Files of which the commit does not contain the current version, each with the reason."""
+    """Files whose current version is not in the commit, each with the reason."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -99,7 +99,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkspaceResources(NamedTuple):
-    """Resources that all workspaces of a Holdfast share."""
+    """The clock, git, the rules for secrets and the time limit, which all workspaces of a `Holdfast` share."""
 
     git: Git
     clock: Callable[[], int]
@@ -159,7 +159,7 @@ class Workspace:
         return (await self.attempt(subject, body)).commit
 
     async def attempt(self, subject: str, body: str = "") -> CommitOutcome:
-        """Commit as `commit` does. Also return the files that were left out, even if there was nothing to commit."""
+        """Commit all changes like `commit`, and also return the files that were left out, even if there was nothing to commit."""
         subject = to_one_line(subject)[:WORKSPACE_SUBJECT_CHARS].rstrip()
         if not subject:
             raise InvalidRequest("a commit needs a subject: one line that describes it", param="subject")
@@ -181,7 +181,7 @@ class Workspace:
     async def checkpoint(
         self, note: str | None = None, *, session_id: str | None = None, user_id: str | None = None
     ) -> CommitOutcome:
-        """Commit all changes because a person or an agent asked for it. Raise the same errors as `commit`.
+        """Commit all changes at the request of a person or an agent. Raise the same errors as `commit`.
 
         Args:
             note: reason for the commit, in one line; None or empty: `manual`.
@@ -225,9 +225,9 @@ class Workspace:
     async def purge(self) -> CommitOutcome:
         """Replace the repository by a new one with a single commit of the current files.
 
-        Earlier commits, other branches, tags, stashes and unreachable objects are deleted from the disk. Configuration and hooks are kept. If
-        secrets block commits, a file that contains a secret is left out and named. Copies in a backup and free blocks of the disk are not
-        erased.
+        Earlier commits, other branches, tags, stashes and unreachable objects are deleted from the disk. Configuration and hooks are kept.
+        If secrets block commits, a file that contains a secret is left out and named. Copies in a backup and free blocks of the disk are
+        not erased.
 
         Raises:
             WorkspaceUnavailable: the repository cannot be replaced, and has not changed. Subclasses of this error are raised too, as by
@@ -422,8 +422,8 @@ def format_fields(values: Mapping[str, str | None]) -> str:
 
 
 DEFAULT: Final = "default"
-"""Name of the workspace of sessions without an agent. It is also the name of the default tenant, whose workspaces are directly in the common
-folder. Each other tenant has a subfolder."""
+"""Name of the workspace of sessions without an agent. It is also the name of the default tenant, whose workspaces are directly in the
+common folder. Each other tenant has a subfolder."""
 
 
 class WorkspaceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -451,7 +451,7 @@ class Workspaces:
     Args:
         root: the folder, created when needed.
         clock: returns the time in milliseconds since the epoch.
-        guard: rules for secrets; None: only well-known credentials are found. These are found in any case.
+        guard: rules for secrets, in addition to well-known credentials, which are always found; None: no more rules.
         on_secret: action for a commit that contains a secret: reject it (`block`), or commit it and log a warning (`warn`).
         git: the git program; None: with the default time limit.
         wait: maximum seconds to wait for a workspace that another process is using.
@@ -482,7 +482,10 @@ class Workspaces:
     def from_settings(
         cls, settings: WorkspaceSettings, clock: Callable[[], int], guard: Guard | None = None
     ) -> Workspaces:
-        """Create the workspaces from their settings. Raise `MissingExtra` if the search for secrets needs an extra that is not installed."""
+        """Create the workspaces from their settings.
+
+        Raise `MissingExtra` if the search for secrets needs an extra that is not installed.
+        """
         return cls(settings.path, clock, guard, on_secret=settings.on_secret)
 
     def workspace(self, tenant: str, agent: str | None) -> Workspace:
@@ -510,7 +513,8 @@ class Workspaces:
     def list_workspaces(self, tenant: str) -> list[Workspace]:
         """Return the existing workspaces of a tenant.
 
-        Each is named after its folder. If an agent's name is not a safe file name, its folder has another name, which is shown instead.
+        `Workspace.agent` is the agent's name if this process has used the workspace. Otherwise it is the name of the folder, which differs
+        from the agent's name if that is not a safe file name.
         """
         above = self.workspace(tenant, DEFAULT).folder.parent
         try:
