@@ -47,7 +47,7 @@ async def test_entries_of_a_range() -> None:
         assert await list_texts(session, 1, stop=3) == ["b", "c"]
         for wrong in ({"start": -1}, {"limit": "2"}, {"stop": 1.5}):
             with pytest.raises(InvalidRequest, match=next(iter(wrong))):
-                await session.entries(**wrong)  # type: ignore[arg-type]  # a caller's mistake
+                await session.entries(**wrong)
 
 
 async def test_pop_takes_the_newest_message() -> None:
