@@ -1,4 +1,4 @@
-"""Anthropic's memory tool (`memory_20250818`) for programs that call Claude with the SDK: its files are records in Holdfast.
+"""Anthropic's memory tool (`memory_20250818`) for programs that call Claude with the SDK. Holdfast stores the tool's files as records.
 
 tool = HoldfastMemoryTool(hf, user_id="ada")
 runner = client.beta.messages.tool_runner(model=…, max_tokens=1024, messages=[…], tools=[tool])
@@ -25,8 +25,8 @@ class HoldfastMemoryTool(BetaAsyncAbstractMemoryTool):
 
     Args:
         hf: an open `Holdfast`, or a `holdfast.portal()` that several event loops share.
-        user_id: the user who owns the files. Deleting the user deletes them. None: the tenant owns them, for all users.
-        agent: name of the agent that has the files to itself; None: all agents of the owner share them.
+        user_id: the user who owns the files. Deleting the user deletes the files. None: all users of the tenant share the files.
+        agent: name of the agent that has the files to itself; None: all agents of the owner share the files.
     """
 
     def __init__(

@@ -1,11 +1,13 @@
-"""A middleware for agents of LangChain and LangGraph: the channel keeps everything, the model gets the working set.
+"""A middleware for agents of LangChain and LangGraph, whose state keeps all messages while the model gets fewer.
+
+A call of the model gets the *working set*: the prompt that Holdfast builds within a token budget.
 
     agent = create_agent(model, tools, middleware=[HoldfastMiddleware(hf)], checkpointer=saver)
     await agent.ainvoke({"messages": [...]}, {"configurable": {"thread_id": "trip-7", "user_id": "ada"}})
 
 Facts about LangChain 1.5 that this module relies on: `request.messages` has no system message; a middleware replaces messages for
-one call with `request.override(messages=…)`, which does not change the agent's state; `ModelResponse.result` may have a tool message
-after the reply, with structured output.
+one call with `request.override(messages=…)`, which does not change the agent's state; with structured output, `ModelResponse.result` may
+have a tool message after the reply.
 """
 
 from __future__ import annotations
@@ -29,27 +31,27 @@ __all__ = ["HoldfastMiddleware"]
 Json = dict[str, Any]
 Handled = TypeVar("Handled")
 STEP: Final = 0.7
-"""Share of the tokens that is tried next after a provider rejected a prompt as too long."""
+"""Fraction of the tokens to which a prompt is shortened after the provider rejected it as too long."""
 THINKING: Final = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """Types of content blocks that a prompt in Chat Completions format does not have."""
 STEPS: Final = 4
-"""Prompts that are tried in total."""
+"""Maximum number of prompts that are tried for one call."""
 
 
 class HoldfastMiddleware(AgentMiddleware):
     """Sends the model the working set of the conversation instead of all its messages, and stores the conversation.
 
-    The agent's own `messages` stay complete. Kept messages are sent as the agent's own objects, so thinking signatures and ids
-    stay as they are. If the provider rejects a prompt as too long, smaller ones are tried.
+    The agent's own `messages` stay complete. Messages that are sent in full are the agent's own objects, so ids and signatures of thinking
+    do not change. If the provider rejects a prompt as too long, smaller ones are tried.
 
     Args:
-        hf: an open `Holdfast`, or a `holdfast.portal()` if the agent is called without `await` or from several event loops. None:
-            nothing is stored; the messages are fitted into the budget at each call.
-        strategy: name of the strategy; None: that of `hf`, or `digest`.
-        budget: tokens of the conversation; None: that of `hf`, or as many as the model's context window allows.
+        hf: an open `Holdfast`, or a `holdfast.portal()` if the agent is called without `await` or from several event loops. None: nothing
+            is stored, and each call fits the messages into the budget.
+        strategy: name of the strategy; None: the strategy of `hf`, or `digest`.
+        budget: maximum tokens of the conversation; None: the budget of `hf`, or as many tokens as the model's context window allows.
         session_id: the session, or a function that returns it for a request; None: the run's `thread_id`.
         user_id: the user, or a function that returns it; None: the run's `user_id` if it has one, otherwise `default`.
-        model: the model's name, for its tokenizer and its window, if `hf` is None; None: the name that the chat model has.
+        model: name of the model, to choose tokenizer and context window if `hf` is None; None: the name that the chat model has.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ async def _run_here(function: Callable[..., Awaitable[Handled]], *args: Any, **k
 
 
 def _iter_prompts(messages: Sequence[Json], request: ModelRequest[Any]) -> Iterator[ModelRequest[Any]]:
-    """Yield the request with the working set; then, each time the provider rejected it as too long, with a smaller one."""
+    """Yield the requests to try in turn: one with the working set, then smaller ones for a provider that rejects the prompt as too long."""
     yield _override(request, messages)
     budget = float(holdfast.fit(messages, budget=2**31).conversation_tokens)
     for _ in range(STEPS - 1):
@@ -173,7 +175,7 @@ async def _step_down(
 def _step_down_sync(
     messages: Sequence[Json], request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Handled]
 ) -> Handled:
-    """Do the same as `_step_down` without an event loop."""
+    """Call the model like `_step_down`, in synchronous code."""
     error: ContextOverflowError | None = None
     for smaller in _iter_prompts(messages, request):
         try:
@@ -200,20 +202,23 @@ def _to_transcript(request: ModelRequest[Any]) -> list[Json]:
 
 
 def _to_dict(message: BaseMessage) -> Json:
-    """Convert a message to Chat Completions format. Content blocks that it does not have, such as thinking, are left out."""
+    """Convert a message to Chat Completions format. Content blocks that this format lacks, such as thinking, are left out."""
     converted = convert_to_openai_messages(message)
     assert isinstance(converted, dict), "one message is converted to one dict"
     return converted
 
 
 def _override(request: ModelRequest[Any], messages: Sequence[Json]) -> ModelRequest[Any]:
-    """Return the request with a working set, in which kept messages are the request's own objects."""
+    """Return the request with a working set as its messages. Messages that are sent in full are the request's own objects."""
     leading = next((at for at, message in enumerate(messages) if message["role"] not in ("system", "developer")), 0)
     return request.override(messages=_restore(messages[leading:], request.messages))
 
 
 def _restore(messages: Sequence[Json], own: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Replace messages by the equal ones of `own`. Both are in the same order, so the newest equal one before the last found is taken."""
+    """Replace each message by the equal message in `own`; if there is none, convert it.
+
+    Both lists have the same order. The search goes from the newest message to the oldest.
+    """
     restored: list[Any] = []
     keys = [_make_key(_to_dict(message)) for message in own]
     end = len(own)
@@ -229,7 +234,7 @@ def _restore(messages: Sequence[Json], own: Sequence[AnyMessage]) -> list[AnyMes
 
 
 def _make_key(message: Mapping[str, Any]) -> str:
-    """Return a text that is equal for a message and its form in a prompt, which has no thinking and no empty fields."""
+    """Return a key by which a message equals its copy in a prompt. The copy has no thinking and no empty fields."""
     content = message.get("content")
     if isinstance(content, list):
         content = [part for part in content if not (isinstance(part, dict) and part.get("type") in THINKING)]

@@ -54,13 +54,13 @@ T = TypeVar("T")
 CHECKPOINTS: Final = ("langgraph", "checkpoints")
 STORE: Final = ("langgraph", "store")
 AT_ONCE: Final = 100
-"""Records that are written in one transaction, or read in one page."""
+"""Maximum number of records that are written in one transaction, or read in one page."""
 _NEEDS_PORTAL: Final = "synchronous calls need holdfast.portal(…) in place of an open Holdfast"
 _FIRST_INDEX: Final = min(WRITES_IDX_MAP.values())
 
 
 class _Bridge:
-    """Runs functions of a `Holdfast` from where they are called: its own event loop, another one, or synchronous code.
+    """Calls functions with a `Holdfast` from its own event loop, from another event loop, or from synchronous code.
 
     Args:
         hf: an open `Holdfast`, or a portal.
@@ -72,19 +72,19 @@ class _Bridge:
         self.user_id = user_id
 
     async def run(self, function: Callable[[holdfast.Holdfast], Awaitable[T]]) -> T:
-        """Await `function` with the `Holdfast`."""
+        """Call `function` with the `Holdfast` in the event loop of the `Holdfast`, and return the result."""
         if isinstance(self._hf, holdfast.Portal):
             return await self._hf.run(function, self._hf.hf)
         return await function(self._hf)
 
     def call(self, function: Callable[[holdfast.Holdfast], Awaitable[T]]) -> T:
-        """Run `function` with the `Holdfast` and wait for its result."""
+        """Call `function` with the `Holdfast` from synchronous code, and wait for the result."""
         if not isinstance(self._hf, holdfast.Portal):
             raise TypeError(_NEEDS_PORTAL)
         return self._hf.call(function, self._hf.hf)
 
     def call_anywhere(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run a function that uses `run`, and wait for its result."""
+        """Call a function that itself uses `run` from synchronous code, and wait for the result."""
         if not isinstance(self._hf, holdfast.Portal):
             raise TypeError(_NEEDS_PORTAL)
         return self._hf.call(function)
@@ -95,7 +95,7 @@ class _Bridge:
 
 
 class _StoredCheckpoint(msgspec.Struct, array_like=True):
-    """A checkpoint as it is stored: what the serializer made of it and of its metadata."""
+    """The stored form of a checkpoint: the checkpoint and its metadata as the serializer encoded them."""
 
     kind: str
     data: bytes
@@ -105,7 +105,7 @@ class _StoredCheckpoint(msgspec.Struct, array_like=True):
 
 
 class _StoredWrite(msgspec.Struct, array_like=True):
-    """A pending write as it is stored."""
+    """The stored form of a pending write."""
 
     task_path: str
     task_id: str
@@ -116,7 +116,7 @@ class _StoredWrite(msgspec.Struct, array_like=True):
 
 
 class _Place(NamedTuple):
-    """A checkpoint: thread, namespace of the graph, and id."""
+    """The identity of a checkpoint: its thread, the namespace of its graph, and its id."""
 
     thread: str
     graph: str
@@ -158,7 +158,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     # -- reading -------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint with its pending writes; without an id, the newest; None if there is none."""
+        """Return the checkpoint that `config` names, or the newest of the thread if it names none, with its pending writes."""
         return await self._bridge.run(lambda hf: self._get_tuple(hf, _Place.from_config(config)))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -227,7 +227,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     async def _list_places(
         self, hf: holdfast.Holdfast, config: RunnableConfig | None, before: RunnableConfig | None
     ) -> Sequence[_Place]:
-        """Return the checkpoints that a list is about, newest first, without reading their contents."""
+        """Return the identities of the checkpoints that `alist` yields before it filters them, newest first."""
         wanted = _Place.from_config(config) if config else None
         end = get_checkpoint_id(before) if before else None
         if wanted is not None and wanted.id is not None and "checkpoint_ns" in config["configurable"]:  # type: ignore[index]
@@ -281,7 +281,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store the writes of a task that belong to a checkpoint."""
+        """Store writes of a task, which belong to a checkpoint."""
         await self._bridge.run(lambda hf: self._put_writes(hf, config, writes, task_id, task_path))
 
     def put_writes(
@@ -324,7 +324,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         self._bridge.call(lambda hf: self._bridge.open(hf, *CHECKPOINTS, str(thread_id)).clear(nested=True))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints and writes of runs. This reads all checkpoints of the owner."""
+        """Delete the checkpoints and writes of runs. This method reads all checkpoints of the owner."""
         async for one in self.alist(None):
             if one.metadata.get("run_id") in run_ids:
                 place = _Place.from_config(one.config)
@@ -357,9 +357,10 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
             await copied.put(record.name.key, record.value)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Delete the checkpoints of threads: all (`delete`), or all that the newest one does not need (`keep_latest`).
+        """Delete all checkpoints of threads (`delete`), or all except those that are still needed (`keep_latest`).
 
-        The newest checkpoint of each graph stays. If it has channels whose values are rebuilt from earlier writes, its ancestors stay too.
+        With `keep_latest`, the newest checkpoint of each graph is kept. If this checkpoint has channels whose values are rebuilt from
+        earlier writes, its ancestors are kept too.
         """
         for thread_id in thread_ids:
             if strategy == "delete":
@@ -396,7 +397,7 @@ def _decode(data: Any, kind: type[T]) -> T:
 
 
 def _split(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield parts of at most `AT_ONCE` items."""
+    """Split items into parts of at most `AT_ONCE` items."""
     for start in range(0, len(items), AT_ONCE):
         yield items[start : start + AT_ONCE]
 
@@ -447,7 +448,7 @@ class HoldfastStore(BaseStore):
         return self._bridge.call(lambda hf: self._batch(hf, list(ops)))
 
     async def _batch(self, hf: holdfast.Holdfast, ops: Sequence[Op]) -> list[Result]:
-        """Read first, then write, as LangGraph's own stores do. The last of several writes of a key counts."""
+        """Do all reads first, then all writes, as LangGraph's own stores do. Of several writes to a key, only the last is done."""
         results: list[Result] = []
         puts: dict[tuple[tuple[str, ...], str], PutOp] = {}
         for op in ops:
@@ -521,7 +522,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def _compare(value: Any, wanted: Any) -> bool:
-    """Return True if a field has the wanted value, or satisfies all wanted operators."""
+    """Return True if a field has the value `wanted`, or satisfies all operators in `wanted`."""
     if not isinstance(wanted, dict):
         return bool(value == wanted)
     if not any(name.startswith("$") for name in wanted):

@@ -1,4 +1,6 @@
-"""A session and an input filter for the OpenAI Agents SDK: the session keeps every item, the model gets the working set.
+"""A session and an input filter for the OpenAI Agents SDK: the session keeps every item, the model gets fewer.
+
+A call of the model gets the *working set*: the prompt that Holdfast builds within a token budget.
 
     session = HoldfastSession(hf, "trip-7", user_id="ada")
     config = RunConfig(call_model_input_filter=working_set_filter(session, budget=8000))
@@ -7,9 +9,10 @@
 Facts about openai-agents 0.24 that this module relies on:
 
 - The runner saves a reply together with the outputs of its calls, before the next call of the model.
-- It passes the filter a copy of all items.
-- To repeat a failed call, it compares the newest items of `get_items(limit=…)` and `pop_item`, so these are exactly the stored ones.
-- It passes `wrapper` only to sessions whose four methods all accept it.
+- The runner passes the filter a copy of all items.
+- To repeat a failed call, the runner compares the newest items of `get_items(limit=…)` and `pop_item`, so these methods return exactly the
+  stored items.
+- The runner passes `wrapper` only to sessions whose four methods all accept it.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ __all__ = ["HoldfastSession", "working_set_filter"]
 
 Json = dict[str, Any]
 CALL_IDS: Final = ("call_id", "approval_request_id", "id")
-"""Fields that name the call of an output, in the order in which they are tried."""
+"""Fields in which an output contains the id of its call, in the order in which they are tried."""
 TRIES: Final = 64
-"""Attempts to remove the newest item while other writers are faster."""
+"""Maximum number of attempts to remove the newest item while other processes change the session."""
 SEARCHED: Final = 64
-"""Newest items of a call that are searched for the end of the log. Items after it are not in the log yet."""
+"""Maximum number of a call's newest items that may not be stored in the session yet."""
 
 
 class HoldfastSession:
@@ -65,8 +68,8 @@ class HoldfastSession:
         """Return all items, or the newest ones, oldest first.
 
         Args:
-            limit: number of items; None: that of `session_settings`, or all.
-            wrapper: not used, as in the other methods. A class that overrides one of them gets it there.
+            limit: maximum number of items; None: the limit in `session_settings`, or all items.
+            wrapper: not used. The runner passes it only if all four methods accept it, so that subclasses can use it.
         """
         limit = self.session_settings.limit if limit is None else limit
         if limit is None:
@@ -80,12 +83,12 @@ class HoldfastSession:
         return items[-limit:] if limit > 0 else []
 
     async def add_items(self, items: Sequence[Any], wrapper: Any = None) -> None:
-        """Write items to the end of the log: all of them, or none if this fails or is cancelled."""
+        """Append items to the session: all of them, or none if this fails or is cancelled."""
         if items:
             await self.run("append", [message for message, _ in _to_messages(items)])
 
     async def pop_item(self, wrapper: Any = None) -> Any:
-        """Remove the newest item and return it; None if there is none. Concurrent calls return different items."""
+        """Remove and return the newest item, or return None if there are no items. Concurrent calls return different items."""
         for _ in range(TRIES):
             marker = (await self.run("info")).log_marker
             read = await self.run("entries", limit=1, descending=True)
@@ -103,7 +106,7 @@ class HoldfastSession:
         raise Conflict(f"session {self.session_id!r} is being written to constantly: try again")
 
     async def clear_session(self, wrapper: Any = None) -> None:
-        """Remove all items. The log keeps them as retired messages."""
+        """Remove all items. They stay in the session's log, but are no longer part of the conversation."""
         await self.run("clear")
 
     async def run(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -128,13 +131,14 @@ def working_set_filter(
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Return a filter for `RunConfig.call_model_input_filter` that replaces the items of a call by the working set.
 
-    Messages that are sent in whole are the call's own items. If a handoff or a `session_input_callback` has changed the newest
-    items, the filter fits the call's items into the budget instead, without the log.
+    Messages that are sent in full are the call's own items. If a handoff or a `session_input_callback` has changed the newest items, the
+    filter uses only the call's items, and fits them into the budget.
 
     Args:
         session: the session of the run.
-        strategy: name of the strategy; None: that of the `Holdfast`.
-        budget: tokens of the conversation; None: that of the `Holdfast`, or as many as the model's context window allows.
+        strategy: name of the strategy; None: the strategy of the `Holdfast`.
+        budget: maximum tokens of the conversation; None: the budget of the `Holdfast`, or as many tokens as the model's context window
+            allows.
         options: other arguments of `SessionHandle.context`, for example `model` or `tools`.
     """
     given = {"strategy": strategy, "budget": budget, **options}
@@ -191,7 +195,7 @@ def _find_role(item: Json) -> str:
 
 
 def _make_message(role: str, item: Json) -> Json:
-    """Return the message of one item that is not a reply's. Its origin has only what the message does not have."""
+    """Convert an item that is not part of a reply to a message. Fields that a message cannot have are stored in `origin`."""
     field = "output" if role == "tool" else "content"
     content = item.get(field)
     rest: Any = {name: value for name, value in item.items() if name not in ("role", field)}
@@ -216,7 +220,7 @@ def _is_content(content: Any) -> bool:
 
 
 def _make_reply(items: list[Any]) -> Json:
-    """Return the message of a reply, with its items next to it."""
+    """Convert the items of a reply to one message. The items are also stored in the message's `origin`."""
     texts, calls = [], []
     for item in items:
         kind, call_id = (
@@ -251,7 +255,7 @@ def _read_text(content: Any) -> str:
 
 
 def _to_items(entry: Any) -> list[Json]:
-    """Return the items of an entry; none for a note. Entries that another program wrote are converted."""
+    """Return the items of a log entry. A note has no items. Entries that another program wrote are converted."""
     message, stored = entry.message, entry.message.origin
     if entry.is_note:
         return []
@@ -274,11 +278,11 @@ def _to_items(entry: Any) -> list[Json]:
 
 
 def _convert(message: Json, own: Sequence[Json]) -> list[Json]:
-    """Convert a message of the working set that is not sent in whole.
+    """Convert a message that was shortened or generated for the prompt to items.
 
     Args:
         message: the message.
-        own: the items of its entry. Their calls stay calls of the same type, without ids, because an id needs its reasoning.
+        own: the items of the log entry. Their calls keep their types but lose their ids, because an id is only valid with its reasoning.
     """
     content = message.get("content") or ""
     if message["role"] == "tool":
@@ -317,7 +321,7 @@ def _convert_part(part: Json) -> Json:
 
 
 async def _read_sources(session: HoldfastSession, sources: Sequence[holdfast.MessageSource]) -> dict[int, list[Json]]:
-    """Return the items of the entries in a working set, by `seq`."""
+    """Read the log entries in a working set, and return their items by `seq` (position in the log)."""
     seqs = sorted({seq for source in sources if source.kind == "entry" for seq in source.seqs})
     stored: dict[int, list[Json]] = {}
     while seqs:
@@ -329,14 +333,19 @@ async def _read_sources(session: HoldfastSession, sources: Sequence[holdfast.Mes
 
 
 def _find_tail(sources: Sequence[holdfast.MessageSource]) -> list[int]:
-    """Return the `seq` of the newest entries of a working set, back to the first gap."""
+    """Return the positions (`seq`) of the newest entries in a working set, without a gap between them."""
     seqs = sorted({seq for source in sources if source.kind == "entry" for seq in source.seqs})
     gap = next((at for at in range(len(seqs) - 1, 0, -1) if seqs[at - 1] != seqs[at] - 1), 0)
     return seqs[gap:]
 
 
 def _align(tail: Sequence[Json], items: Sequence[Json]) -> int | None:
-    """Return the number of a call's items that are in the log; None if the call's items are not a continuation of it."""
+    """Return the number of a call's items that are stored already, or None if the call's items do not continue the stored ones.
+
+    Args:
+        tail: the newest stored items that the working set contains.
+        items: the items of the call.
+    """
     keys = [_make_key(item) for item in tail]
     given = [_make_key(item) for item in items[-len(tail) - SEARCHED :]]
     for unsaved in range(min(SEARCHED, len(given)) if keys else 0):
@@ -347,12 +356,12 @@ def _align(tail: Sequence[Json], items: Sequence[Json]) -> int | None:
 
 
 def _make_key(item: Json) -> str:
-    """Return a text that is equal for an item and its stored form, from which the runner removes fields of its own."""
+    """Return a key by which an item equals its stored copy, from which the runner removes its private fields."""
     return json.dumps({name: value for name, value in item.items() if name[:1] != "_"}, sort_keys=True, default=str)
 
 
 def _use_own(stored: dict[int, list[Json]], tail: Sequence[int], items: Sequence[Json]) -> None:
-    """Replace the newest stored items by the equal ones of a call."""
+    """Replace the newest items in `stored` by the call's own equal items."""
     end = len(items)
     for seq in reversed(tail):
         start = end - len(stored[seq])
@@ -377,7 +386,7 @@ def _assemble(context: holdfast.Context, stored: dict[int, list[Json]]) -> list[
 
 
 def _drop_dangling(items: Sequence[Json]) -> list[Json]:
-    """Drop reasoning that no other item of its reply follows, because the Responses API rejects it."""
+    """Drop reasoning that is not followed by another item of the same reply, because the Responses API rejects such reasoning."""
     kept: list[Json] = []
     follows = False
     for item in reversed(items):

@@ -1,4 +1,6 @@
-"""A capability for agents of Pydantic AI: the run keeps all messages, the model gets the working set.
+"""A capability for agents of Pydantic AI: the run keeps all messages, the model gets fewer.
+
+A call of the model gets the *working set*: the prompt that Holdfast builds within a token budget.
 
     agent = Agent("openai:gpt-5", capabilities=[HoldfastCapability(hf, user_id="ada")])
     history = await read_history(hf, "trip-7", user_id="ada")
@@ -47,18 +49,18 @@ __all__ = ["HoldfastCapability", "read_history"]
 
 Json = dict[str, Any]
 STEP: Final = 0.7
-"""Share of the tokens that is tried next after a provider rejected a prompt as too long."""
+"""Fraction of the tokens to which a prompt is shortened after the provider rejected it as too long."""
 STEPS: Final = 4
-"""Prompts that are tried in total."""
+"""Maximum number of prompts that are tried for one request."""
 
 
 @dataclasses.dataclass
 class _Unit:
-    """A message in Chat Completions format, with the part of a request or the response that it comes from."""
+    """A message in Chat Completions format, and its source: a part of a request, or a response."""
 
     message: Json
     at: int
-    """Index of the message of Pydantic AI."""
+    """Index of the source's message in the run's messages."""
     own: Any
     """The part of a `ModelRequest`, or the `ModelResponse`."""
     key: str = ""
@@ -74,13 +76,13 @@ _rejected: ContextVar[list[Exception]] = ContextVar("rejected")
 class HoldfastCapability(AbstractCapability[Any]):
     """Sends the model the working set of the conversation instead of all its messages, and stores the conversation.
 
-    The run's own messages stay complete. Kept messages are sent as the run's own objects, with signatures of thinking. If the
+    The run's own messages stay complete. Messages that are sent in full are the run's own objects, with signatures of thinking. If the
     provider rejects a prompt as too long, smaller ones are tried.
 
     Args:
         hf: an open `Holdfast`, or a `holdfast.portal()` if the agent is used without `await` or from several event loops.
-        strategy: name of the strategy; None: that of `hf`, or `digest`.
-        budget: tokens of the conversation; None: that of `hf`, or as many as the model's context window allows.
+        strategy: name of the strategy; None: the strategy of `hf`, or `digest`.
+        budget: maximum tokens of the conversation; None: the budget of `hf`, or as many tokens as the model's context window allows.
         session_id: the session, or a function that returns it for a run; None: the run's `conversation_id`.
         user_id: the user, or a function that returns it, for example `lambda ctx: ctx.deps.user_id`.
     """
@@ -106,7 +108,7 @@ class HoldfastCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
-        """Send the working set, and store the request's messages before it and the reply after it."""
+        """Store the request's new messages, send the working set, and store the reply."""
         messages = request_context.messages
         units = _split(messages)
         found = self._session_id(ctx) if callable(self._session_id) else self._session_id
@@ -139,7 +141,7 @@ class HoldfastCapability(AbstractCapability[Any]):
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Make the prompt smaller for each attempt that was rejected as too long."""
+        """Make the prompt smaller once for each attempt that the provider has rejected as too long."""
         if rejected := _rejected.get([]):
             units = _split(request_context.messages)
             whole = [unit.message for unit in units]
@@ -165,7 +167,7 @@ class HoldfastCapability(AbstractCapability[Any]):
 async def read_history(
     hf: holdfast.Holdfast | holdfast.Portal, session_id: str, *, user_id: str = "default"
 ) -> list[ModelMessage]:
-    """Return the messages of a session, for `message_history` of a run. A session that does not exist has none.
+    """Return the messages of a session, for `message_history` of a run. A session that does not exist has no messages.
 
     Args:
         hf: an open `Holdfast`, or a portal.
@@ -200,7 +202,7 @@ async def _run_here(function: Callable[..., Awaitable[Any]], *args: Any, **kwarg
 
 
 def find_runner(hf: Any) -> tuple[Callable[..., Awaitable[Any]], Any]:
-    """Return the open `Holdfast`, and a function that awaits functions in its event loop."""
+    """Return a function that runs functions in the event loop of a `Holdfast`, and the open `Holdfast`."""
     return (hf.run, hf.hf) if isinstance(hf, holdfast.Portal) else (_run_here, hf)
 
 
@@ -219,7 +221,7 @@ def _split(messages: Sequence[ModelMessage]) -> list[_Unit]:
 
 
 def _to_chat(part: Any) -> Json | None:
-    """Convert a part of a request; None if no model reads it as a message."""
+    """Convert a part of a request to Chat Completions format; None if the part is no message for the model."""
     if isinstance(part, SystemPromptPart):
         return {"role": "system", "content": part.content}
     if isinstance(part, UserPromptPart):
@@ -265,7 +267,7 @@ def _to_reply(response: ModelResponse) -> Json:
 
 
 def _add_origin(unit: _Unit, messages: Sequence[ModelMessage]) -> Json:
-    """Return the message of a unit with its own message or part as JSON, from which `read_history` makes it again."""
+    """Return the message of a unit, with the original message or part as JSON, from which `read_history` restores it."""
     message = messages[unit.at]
     if isinstance(message, ModelRequest):
         message = dataclasses.replace(message, parts=[unit.own])
@@ -291,7 +293,7 @@ def _load_message(message: holdfast.Message, names: dict[str, str]) -> ModelMess
 def _restore(
     working_set: Sequence[Json], units: Sequence[_Unit], messages: Sequence[ModelMessage]
 ) -> list[ModelMessage]:
-    """Return the messages of a working set. Those that are sent in whole are the own objects of the run."""
+    """Convert a working set to messages. Messages that are sent in full are the run's own objects."""
     groups: list[tuple[int | None, list[Any]]] = []  # parts of one request, with its index; or one response
     for message, unit in zip(working_set, _match(working_set, units), strict=True):
         part, at = (unit.own, unit.at) if unit else _make_part(message, units)
@@ -315,7 +317,10 @@ def _restore(
 
 
 def _match(working_set: Sequence[Json], units: Sequence[_Unit]) -> list[_Unit | None]:
-    """Return for each message the equal unit; None if there is none. Both are in the same order; the newest equal one is taken."""
+    """Return the equal unit for each message of a working set, or None if there is none.
+
+    Both lists have the same order. The search goes from the newest message to the oldest.
+    """
     found: list[_Unit | None] = []
     end = len(units)
     for message in reversed(working_set):
@@ -331,7 +336,10 @@ def _make_key(message: Json) -> str:
 
 
 def _make_part(message: Json, units: Sequence[_Unit]) -> tuple[Any, int | None]:
-    """Return a part or a response for a message that is not sent in whole, and the index of the request that it belongs to."""
+    """Convert a message that was shortened or generated for the prompt to a part or a response.
+
+    Also return the index of the request to which the part belongs; None if there is no such request.
+    """
     content = message.get("content") or ""
     text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
     if message["role"] == "assistant":

@@ -38,26 +38,26 @@ _ENTRY: Final = TypeAdapter(ConversationEntry)
 
 
 class HoldfastConversationStore(ConversationStore):
-    """Stores the conversations of one user. Deleting a conversation deletes the entries that no other conversation has.
+    """Stores the conversations of one user, or of all users. Deleting a conversation keeps entries that another conversation shares.
 
     Args:
         hf: an open `Holdfast`; or a `holdfast.portal()`, if agents are used without `await` or from several event loops.
-        user_id: the owner of the conversations; None: the tenant, for all users.
+        user_id: the owner of the conversations; None: all users of the tenant share them.
     """
 
     def __init__(self, hf: holdfast.Holdfast | holdfast.Portal, *, user_id: str | None = None) -> None:
         self._hf, self._user_id = hf, user_id
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the record of a conversation; None if there is none."""
+        """Return the record of a conversation, or None if it does not exist."""
         stored = await self._call(CONVERSATIONS, "get", conversation_id)
         return None if stored is None else _RECORD.validate_python(stored.value)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records, the one that was saved last first.
+        """Return the records of conversations, most recently saved first.
 
         Args:
-            scope: only those with this scope; None: all.
+            scope: return only records with this scope; None: all records.
             limit: maximum number of records; None: all.
         """
         records: list[ConversationRecord] = []
@@ -78,7 +78,7 @@ class HoldfastConversationStore(ConversationStore):
         new_entries: Sequence[ConversationEntry] = (),
         expected_revision: str | None,
     ) -> None:
-        """Store a record and its new entries: all of it, or nothing that can be read.
+        """Store a record and its new entries. If this fails, readers see neither.
 
         Raises:
             ConversationConflict: the stored record has another revision, or the record's head is not stored.
@@ -101,7 +101,7 @@ class HoldfastConversationStore(ConversationStore):
         await self._change(record, values, version)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Delete a record, and the entries that no other conversation of the owner has.
+        """Delete a record, and its entries except those that another conversation of the owner shares.
 
         Raises:
             ConversationConflict: the stored record has another revision.
@@ -117,15 +117,15 @@ class HoldfastConversationStore(ConversationStore):
             await self._call(ENTRIES, "delete", entry_id)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """Return an entry. Raises `LookupError` if there is none."""
+        """Return an entry. Raises `LookupError` if it does not exist."""
         return (await self.read_history(entry_id, limit=1))[0]
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        """Return the entries up to `head_id`, oldest first, with one query for 32 of them.
+        """Return the entries up to `head_id`, oldest first. A query reads 32 entries.
 
         Args:
             head_id: the last entry; None: an empty history.
-            limit: only the last entries, at most so many; None: all.
+            limit: maximum number of entries, counted back from the last; None: all.
 
         Raises:
             LookupError: an entry is missing.
@@ -165,7 +165,11 @@ class HoldfastConversationStore(ConversationStore):
             raise ConversationConflict(record.conversation_id) from None
 
     async def _check_revision(self, conversation_id: str, expected_revision: str | None) -> int:
-        """Return the version of a conversation's stored record, 0 if there is none."""
+        """Return the version of a conversation's stored record, or 0 if there is no record.
+
+        Raises:
+            ConversationConflict: the stored record has another revision than `expected_revision`.
+        """
         stored = await self._call(CONVERSATIONS, "get", conversation_id)
         if (None if stored is None else stored.value["revision"]) != expected_revision:
             raise ConversationConflict(conversation_id)

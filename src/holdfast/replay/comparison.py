@@ -1,4 +1,4 @@
-"""Compare two strategies over all sessions and session by session. The second comparison shows if a difference may be due to chance."""
+"""Compare two strategies over all sessions, and session by session, which shows if a difference may be due to chance."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _DIGITS = 4
 
 
 class PairedSessions(msgspec.Struct, frozen=True):
-    """Comparison of one measured value of two strategies in the sessions in which both strategies have a value."""
+    """Comparison of two strategies by one measured value, in the sessions for which both strategies have this value."""
 
     wins: int
     """Number of sessions in which the second strategy is better."""
     losses: int
     ties: int
     mean_difference: float | None
-    """Mean over these sessions of the second strategy's value minus the first strategy's value; None if there are no such sessions."""
+    """Mean difference: the second strategy's value minus the first strategy's value; None if there are no such sessions."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Comparison of a second strategy, `b`, with a first strategy, `a`."""
+    """The results of two strategies, `a` and `b`, and their differences."""
 
     a: Result
     b: Result
     difference: dict[str, float | None]
-    """Value of `b` minus value of `a`, by field of `Result`; None if one of the two is None."""
+    """For each field of `Result`: the value of `b` minus the value of `a`; None if one of them is None."""
     paired: dict[str, PairedSessions]
-    """Comparison session by session of `recall`, `bound` (for both, more is better) and `cost` (less is better)."""
+    """Comparisons session by session: of `recall` and `bound` (more is better), and of `cost` (less is better)."""
 
 
 def compare(a: PlayResult, b: PlayResult) -> Comparison:

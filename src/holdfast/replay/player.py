@@ -24,12 +24,12 @@ from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 
 CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
-"""Price of a prompt token that is read from the cache, price of any other prompt token, and minimum tokens of a prefix that is cached.
-Prices are multiples of the price of an input token.
+"""Assumptions about a provider's prompt cache: the price of a token that is read from the cache, the price of any other prompt token, and
+the minimum tokens of a prefix that is cached. Prices are multiples of the price of an input token.
 """
 SUMMARY_READ, SUMMARY_WRITTEN = 1.0, 5.0
-"""Price of a token that a summarizer reads, which is never cached, and price of a token that it writes. Prices are multiples of the price of
-an input token.
+"""Price of a token that a summarizer reads, which is never cached, and price of a token that it writes. Prices are multiples of the price
+of an input token.
 """
 UNLIMITED = 10**9
 """Size of the model's context window in tokens. It is so large that only the budget of the strategy limits a prompt."""
@@ -38,15 +38,15 @@ UNLIMITED = 10**9
 class Result(msgspec.Struct, frozen=True):
     """Results of one strategy with one budget, over all sessions. Fractions are from 0 to 1.
 
-    `recall` and `bound` are argument recall and bound recall, as `holdfast.replay` defines them. They are None if no call used a value from an
-    earlier message.
+    `recall` and `bound` are argument recall and bound recall, as `holdfast.replay` defines them. They are None if no call used a value from
+    an earlier message.
     """
 
     strategy: str
     budget: int
     calls: int
     refused: int
-    """Number of calls without a prompt, because the required messages do not fit the budget."""
+    """Number of calls for which no prompt was built, because the required messages do not fit the budget."""
     tokens_per_call: float
     recall: float | None
     bound: float | None
@@ -55,7 +55,7 @@ class Result(msgspec.Struct, frozen=True):
     cost_per_call: float
     """Mean cost of a call, including summaries, as a multiple of the price of an input token."""
     orphans: float
-    """Fraction of the prompts with a tool call without its result, or the reverse."""
+    """Fraction of the prompts that contain a tool call without its result, or a result without its call."""
     tasks_lost: float
     """Fraction of the prompts without the task, which is the first user message."""
     build_ms: float
@@ -81,7 +81,7 @@ class SessionResult(msgspec.Struct, frozen=True):
 
 
 class Tally:
-    """Totals over calls, from which results are computed."""
+    """Totals of the measured values over several calls, from which results are computed."""
 
     def __init__(self) -> None:
         self.calls = self.refused = self.orphans = self.tasks_lost = 0
@@ -104,7 +104,7 @@ class Tally:
         return self.calls - self.refused
 
     def make_result(self, name: str, budget: int) -> Result:
-        """Return the totals as fractions and means.
+        """Return the fractions and means that the totals give.
 
         Args:
             name: Name of the strategy.
@@ -138,7 +138,7 @@ class Tally:
         self.cost += SUMMARY_READ * summaries.spent.prompt_tokens + SUMMARY_WRITTEN * summaries.spent.completion_tokens
 
     def make_session_result(self, session_id: str) -> SessionResult:
-        """Return the totals as results of one session."""
+        """Return the fractions and means for one session."""
         return SessionResult(
             id=session_id,
             calls=self.calls,
@@ -197,13 +197,13 @@ def play(
 
 
 MARKER: Final = derive_marker(b"replay", "")
-"""Marker of generated blocks in all replayed sessions. It is constant, so that the same recordings give the same results. Here it need not be
-secret.
+"""Marker of generated blocks in all replayed sessions. The marker is constant, so that the same recordings give the same results. In a
+replay it need not be secret.
 """
 
 
 class Player:
-    """The log of a session as far as it has been replayed, and a view of it, in memory.
+    """Replays one session in memory: holds the messages so far, builds prompts from them, and makes summaries.
 
     Args:
         rule: The strategy that builds the prompts.
@@ -236,12 +236,12 @@ class Player:
         self.entries += entries
 
     def prepare(self) -> None:
-        """Make a summary before a call, if without one the call would evict messages into the digest."""
+        """Make a summary before a call if otherwise messages would leave the prompt and be replaced by the digest."""
         if self.summaries is not None and self._grown > self.summaries.full_at and self._would_move():
             self._summarize(self.summaries)
 
     def build(self) -> WorkingSet:
-        """Return the working set for the call after the messages so far.
+        """Return the prompt for a call that follows the messages so far.
 
         Raises:
             BudgetTooSmall: The messages that must be sent do not fit the budget.
@@ -263,7 +263,7 @@ class Player:
         return build(self.request, self.state, self._kept, self.entries[self._frontier :])
 
     def _would_move(self) -> bool:
-        """Return True if building the working set now would evict messages, which moves the frontier of the view."""
+        """Return True if building the prompt now would remove more messages from it."""
         try:
             return self._build().view.frontier != self._frontier
         except BudgetTooSmall:
@@ -320,7 +320,7 @@ def play_call(
         player: The session up to this call.
         recorded: The message with which the agent answered the call.
         task: The first user message of the session.
-        before: The prompt of the previous call, to find the prefix that both have in common.
+        before: The prompt of the previous call, to find the prefix that both prompts share.
         texts: The texts of the session up to this call.
         tally: The totals.
 
@@ -352,7 +352,7 @@ def play_call(
 
 
 def _count_cached(before: Sequence[Message], now: Sequence[Message], count: TokenCounter) -> int:
-    """Return the tokens of a prompt that a provider would read from its cache: the prefix in common with the previous prompt, if long enough."""
+    """Return the number of tokens in the prefix that a prompt shares with the previous one, or 0 if it is too short for a cache."""
     common = 0
     for old, new in zip(before, now, strict=False):
         if old is not new and old != new:

@@ -73,7 +73,7 @@ def draw_plot(results: Sequence[Result], form: str) -> bytes:
 
 
 def _count_columns(names: Sequence[str]) -> int:
-    """Return the number of names in a line of the legend, from 1 to 5. It is small if names are long."""
+    """Return the number of names in a line of the legend, from 1 to 5. Long names give a small number."""
     return max(1, min(5, _LEGEND // (max(map(len, names), default=0) + 6)))
 
 

@@ -13,7 +13,7 @@ from holdfast.domain.messages import SYSTEM_ROLES, Message, ToolCall
 
 
 class SessionTexts:
-    """The texts of a session as far as it has been replayed. They show which message contained a value first.
+    """Finds the first message that contained a value, among the messages replayed so far.
 
     System messages are ignored, because every prompt contains them.
     """
@@ -34,8 +34,8 @@ class SessionTexts:
     def find_origin(self, value: str) -> tuple[str, ...] | None:
         """Return the string arguments of the tool call whose result was the first message that contained `value`.
 
-        The result is empty if another message contained the value first, or if the call had no string arguments. It is None if no message
-        contained the value.
+        Return an empty tuple if the first message with the value was no tool result, or if the call had no string arguments. Return None if
+        no message contained the value.
         """
         return next((belongs for text, belongs in self._texts if value in text), None)
 
@@ -43,7 +43,7 @@ class SessionTexts:
 def list_blocks(built: WorkingSet, conversation: Sequence[Message]) -> list[str]:
     """Return the blocks of a prompt. Two values in the same block are regarded as being together.
 
-    A block is a unit of messages, such as a call with its results, or a single line of a digest or summary.
+    A block is a message, a tool call with its results, or a single line of a digest or summary.
     """
     compaction_texts = [one.text for one in (built.window.summary, built.window.compaction) if one is not None]
     blocks: list[str] = []
@@ -64,7 +64,10 @@ def is_bound(value: str, origin: tuple[str, ...], blocks: Sequence[str]) -> bool
 
 
 def list_values(message: Message) -> list[str]:
-    """Return the argument values in a message's tool calls, without duplicates. Shorter ones than 4 characters or digits are left out."""
+    """Return the argument values in a message's tool calls, without duplicates.
+
+    Values with fewer than 4 characters or digits are left out.
+    """
     found: dict[str, None] = {}
     for call in message.tool_calls:
         for value in _list_arguments(call):

@@ -1,9 +1,9 @@
 """Provide the summarizer `scripted`, which replaces a model in order to measure the cost of summaries, but not their quality.
 
-It gets the same task as a model, and its answers have about the same length, but it does not understand the text. Its summary consists of the
-beginnings of messages: first those of the user, then tool calls and their results, then texts of the assistant, the newest first in each
-group. It stops when half of its token limit is used. In the summary, the beginnings are in the order of the conversation. The same task
-always gets the same summary, byte for byte.
+The summarizer gets the same task as a model, and its summaries have about the same length, but it does not understand the text. A summary
+consists of the beginnings of messages, in the order of the conversation. They are selected in three groups, the newest first in each group:
+messages of the user, then tool calls and their results, then texts of the assistant. The selection stops when half of the token limit is
+used. The same task always gets the same summary, byte for byte.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCRIPTED: Final = "scripted"
 WINDOW: Final = 128_000
 """Size of the context window in tokens. Most models have this size."""
 FULL: Final = 0.5
-"""Fraction of the token limit that a summary uses. If a task allows "at most so many words", models stay well below. The number is an
+"""Fraction of the token limit that a summary uses. Models stay well below a limit such as "at most 200 words". The fraction is an
 assumption, not a measurement.
 """
 OF_SOURCE: Final = 1 / 3
@@ -89,7 +89,7 @@ def summarize(task: str) -> str:
 def _select_lines(lines: list[Line], tokens: int) -> list[str]:
     """Return the lines that fit into `tokens` tokens, in their original order.
 
-    They are selected by rank. Within a rank, the newest are selected first.
+    Lines are selected by rank, and the newest first within a rank.
     """
     order = sorted(range(len(lines)), key=lambda at: (_RANKS[lines[at].kind], -at))
     chosen = []

@@ -1,7 +1,7 @@
 """Parse strategies as written on a command line, for example `digest`, `digest@2048` or `token_window:preserve_recent=3,target=0.5`.
 
-Two strategies can be combined with `+`, in the order in which they are applied. `clear_tool_results:keep=2+token_window` clears tool results,
-and then applies `token_window`.
+Two strategies can be combined with `+`, in the order in which they are applied. `clear_tool_results:keep=2+token_window` clears tool
+results, and then applies `token_window`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^\[\]]*\]|\{[^{}]*\}|.', re.DO
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """A strategy with its keys. If `clear_tool_results` is applied first, its keys are one of the options."""
+    """A strategy and its options. If `clear_tool_results` is applied first, its own options are in the option `clear_tool_results`."""
 
     strategy: str
     options: dict[str, Any] = {}
-    """Keys of the strategy, except `budget`."""
+    """Options of the strategy, except `budget`."""
     budget: int | None = None
-    """Budget of this strategy in tokens. None: the budget of the run."""
+    """Budget of this strategy in tokens; None: the budget of the run."""
 
     @property
     def label(self) -> str:
@@ -80,7 +80,7 @@ class Spec(msgspec.Struct, frozen=True):
         return parse({**given, **({_BUDGET: budget} if takes else {})}, where=where)
 
     def make_strategy(self, budget: int, *, written: bool = False) -> Strategy:
-        """Return the strategy itself.
+        """Return the strategy as an object that builds prompts.
 
         Args:
             budget: Budget in tokens. Strategies without a budget ignore it.

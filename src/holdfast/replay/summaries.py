@@ -45,9 +45,10 @@ from holdfast.wire.openai import parse_message
 SECONDS: Final = 120.0
 """Maximum seconds for one answer of a model."""
 CALLS: Final = 8
-"""Maximum size, in calls of the model, of the messages behind a digest that are read from the log again.
+"""Maximum number of model calls for one summary.
 
-If they need more calls, the model reads the newest of them, and the digest.
+The messages that a digest replaced are read from the log again. If they need more calls, the model reads the newest of these messages, and
+the digest.
 """
 LONGEST_WAIT: Final = 64
 """Maximum number of calls before a failed summary is tried again. The number of calls doubles with each consecutive failure."""
@@ -83,7 +84,7 @@ class SummaryWriter:
 
         Args:
             reading: The messages to summarize.
-            spent: The cost of all calls is added to it.
+            spent: Object to which the cost of all calls is added.
 
         Raises:
             SummaryError: No usable summary was written.
@@ -148,8 +149,8 @@ class SessionSummaries:
 
     Args:
         writer: Writes the summaries.
-        request: The request for which working sets of the session are built.
-        room: Token limit of the working sets.
+        request: Settings with which the prompts of the session are built.
+        room: Maximum tokens of the conversation in a prompt.
     """
 
     def __init__(self, writer: SummaryWriter, request: Request, room: Room) -> None:
@@ -172,20 +173,20 @@ class SessionSummaries:
         return self._room.tokens
 
     def count_call(self) -> None:
-        """Count a call, for the pause after a failed summary."""
+        """Count a call. After a failed summary, the next attempt waits for a number of calls."""
         self._wait = max(0, self._wait - 1)
 
     def summarize(
         self, state: ViewState | None, kept: Sequence[Entry], log: Sequence[Entry], *, anchor: int | None
     ) -> ViewState | None:
-        """Summarize old messages, and return the new state of the view.
+        """Summarize old messages, and return the new saved state from which prompts are built.
 
-        The result is None if there is nothing to summarize, if the summary failed, or during the pause after a failure.
+        Return None if there is nothing to summarize, if the summary failed, or during the pause after a failure.
 
         Args:
-            state: State of the view; None if there is none yet.
-            kept: Entries before the frontier of the view that are still sent.
-            log: All live entries of the log.
+            state: The saved state; None if there is none yet.
+            kept: Older entries that are still sent, although `state.frontier` is after them.
+            log: All entries of the session, without those that an edit replaced.
             anchor: `seq` of the message that contains the task.
         """
         if self._wait:
@@ -221,8 +222,8 @@ class SessionSummaries:
     def _make_input(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
         """Return the input of the summarizer.
 
-        It consists of the messages that the summary will replace, the newest messages behind the digest, as many as the model can read, and the
-        previous summary. If some of the messages behind the digest are not read, the digest is included.
+        The input consists of the messages that the summary will replace, the previous summary, and the newest of the messages that the
+        digest replaced, as many as the model can read. If the model cannot read all of these, the digest is included.
         """
         count = self._request.count
         reading = SummaryInput(
@@ -247,12 +248,12 @@ class SessionSummaries:
 
 
 def _make_unbounded(strategy: Strategy) -> Strategy:
-    """Return a strategy like `strategy` that has no limit, and therefore evicts no messages from a view."""
+    """Return a strategy like `strategy` without a limit, so that no messages leave the prompt."""
     return Strategy(name="none", bounded=False, anchored=strategy.anchored, condense=strategy.condense)
 
 
 def _select_newest(entries: Sequence[Entry], tokens: int) -> Sequence[Entry]:
-    """Return the newest entries, as many as have at most `tokens` tokens in total."""
+    """Return the newest entries that together have at most `tokens` tokens."""
     at = len(entries)
     while at and entries[at - 1].tokens <= tokens:
         at -= 1
