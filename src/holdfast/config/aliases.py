@@ -1,7 +1,7 @@
-"""Translate keys of files that were written for other systems: move them to the section where `config.model` defines them.
+"""Accept files that were written for other systems: move their keys to the sections where `config.model` defines the keys.
 
-The classes of `config.model` list keys that only have another name in `ALIASES`, and keys without effect in `IGNORED`. This module handles
-keys that belong to another section, or have another form.
+In the classes of `config.model`, `ALIASES` lists keys that only have another name, and `IGNORED` lists keys without effect. This module
+handles keys that belong to another section, or have another form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SERVER: Final = {
     "port": ("gateway", "port"),
     "sessions": ("storage", "sessions"),
 }
-"""Path in `config.model` of each key of another system's section `server`."""
+"""New path, in `config.model`, of each key in the section `server` of other systems' files."""
 SERVER_IGNORED: Final = {
     "tasks": "interrupted replies are stored with their session; nothing else needs to be stored",
     "transport": "HTTP is the only one",
@@ -38,9 +38,9 @@ MEMORY_KEYS: Final = {
     "summary_threshold": "threshold",
     "type": "strategy",
 }
-"""Key of `context` for each key of another system's section `working_memory`."""
+"""New name, in the section `context`, of each key in the section `working_memory` of other systems' files."""
 DATABASE_KEYS: Final = {"max_conns": "pool", "ssl_mode": "sslmode"}
-"""Other systems' keys of a database that are options of the driver here, each with the name of the option."""
+"""Keys of a database in other systems' files that are driver options here, each with the name of the option."""
 DATABASE_IGNORED: Final = {"max_idle": "connections of the pool are kept while the process runs"}
 
 
@@ -59,7 +59,7 @@ def apply_aliases(tree: Section, problems: Problems) -> None:
 
 
 def _list_sections(tree: Section, key: str) -> list[tuple[str, Section]]:
-    """Return the entries of a top-level mapping that are mappings themselves, each with its name."""
+    """Return name and value of those entries of a top-level mapping whose values are mappings."""
     found = tree.get_section(key)
     return [(name, child) for name, child in found.entries.items() if isinstance(child, Section)] if found else []
 
@@ -119,9 +119,9 @@ def _put(tree: Section, path: tuple[str, ...], node: Node, spelt: str, problems:
 
 
 def _translate_auth(node: Node, problems: Problems) -> Node:
-    """Return another system's `server.auth` as the section `auth`.
+    """Convert the section `server.auth` of another system's file to the section `auth`.
 
-    It translates `enabled` and `require_auth`, and moves `jwks_url`, `issuer` and `audience` to `jwt`.
+    The keys `enabled` and `require_auth` are translated; `jwks_url`, `issuer` and `audience` are moved to `jwt`.
     """
     if not isinstance(node, Section) or not {"enabled", "require_auth", *_JWT} & node.entries.keys():
         return node
@@ -166,7 +166,7 @@ def _rename_database_keys(database: Section, path: str, problems: Problems) -> N
 
 
 def _move_to_options(database: Section, key: str, path: str, problems: Problems) -> None:
-    """Move a key of a database to `options`, under its name there. Report a mistake if `options` has that name already.
+    """Move a key of a database to `options`, and rename it to the option's name. Report a mistake if `options` already has that name.
 
     If `options` is not a mapping, nothing is moved.
     """

@@ -93,7 +93,7 @@ def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
 
     Args:
         settings: the result of `load_settings`.
-        more: settings of `Holdfast` that replace those of the configuration. A setting that is replaced is not built.
+        more: settings of `Holdfast` that replace settings of the configuration. A setting that is replaced is not built.
     """
     parts = {name: build(settings.config) for name, build in BUILDERS.items() if name not in more}
     return Holdfast(**{"url": settings.store, **parts, **more})
@@ -123,7 +123,7 @@ def create_store_folder(url: str) -> Path | None:
 
 
 def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
-    """Return the settings of the lifetime of sessions.
+    """Return the settings that limit the lifetime, the number and the history of sessions.
 
     Args:
         config: the configuration.
@@ -161,12 +161,12 @@ def build_memory_settings(config: Config) -> MemorySettings:
 
 
 def build_tool_limits(gateway: Gateway) -> ToolLimits:
-    """Return the limits of the tools of a turn."""
+    """Return the limits for tool calls in a turn."""
     return ToolLimits(rounds=gateway.max_tool_rounds, result=gateway.max_tool_result, timeout=gateway.tool_timeout)
 
 
 def build_queue_settings(gateway: Gateway) -> QueueSettings:
-    """Return the settings for a turn that arrives while another turn of the same session is running."""
+    """Return the settings that decide what a turn does if it arrives while another turn of its session is running."""
     return QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
 
 
@@ -268,7 +268,7 @@ def _find_index_url(config: Config, name: str) -> str:
 
 
 class Clients:
-    """The clients of models and of count endpoints, by their settings.
+    """Keeps one HTTP client for each model and each token-count endpoint, by their settings.
 
     When the configuration is loaded again, a client whose settings have not changed keeps its connections and the health record of its
     upstream.
@@ -302,7 +302,7 @@ class Clients:
 
 
 def build_roster(config: Config, clients: Clients | None = None) -> Roster:
-    """Return the configured agents and models.
+    """Create the agents and models of a configuration.
 
     Args:
         config: the configuration.
@@ -327,7 +327,7 @@ def build_roster(config: Config, clients: Clients | None = None) -> Roster:
 
 
 def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKind, RecallSettings]:
-    """Return the settings of recall by kind, for kinds that are enabled.
+    """Return the settings of each enabled kind of recall: search in past conversations, and in memories.
 
     Args:
         config: the configuration.
@@ -411,8 +411,8 @@ def _create_counter(settings: LLMSettings) -> ProviderCounter:
 def _should_send_cache_key(settings: LLMSettings) -> bool:
     """Return True if requests should contain `prompt_cache_key`.
 
-    If `params.prompt_cache_key` is true or false, it is the result. Otherwise, the result is True if the provider is known to accept the
-    field. For Anthropic the result is always False, because its API does not have the field.
+    If `params.prompt_cache_key` is true or false, the result is this value. Otherwise, the result is True if the provider is known to
+    accept the field. For Anthropic the result is always False, because its API does not have the field.
     """
     if settings.provider == "anthropic":
         return False
@@ -445,4 +445,4 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     ),
     "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
 }
-"""Function that builds a setting of `Holdfast` from a configuration, by the name of the setting."""
+"""For each setting of `Holdfast`, by name: the function that builds its value from a configuration."""

@@ -38,7 +38,7 @@ Findings = Iterator[tuple[str, str]]
 _BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
 """Names of the built-in tools."""
 _KEY_HEADERS = ("authorization", "x-api-key")
-"""Names in lower case of headers that may contain the API key."""
+"""Names of headers that may contain the API key, in lower case."""
 
 
 # -- the report --------------------------------------------------------------------
@@ -83,7 +83,7 @@ def check_config(
 
 
 def _apply_address(settings: ServerSettings) -> ServerSettings:
-    """Return settings whose configuration has the host and port that `serve` would use, from `HOLDFAST_HOST` and `HOLDFAST_PORT` too."""
+    """Return the settings with the host and port that `serve` would use, which may come from `HOLDFAST_HOST` and `HOLDFAST_PORT`."""
     gateway = msgspec.structs.replace(settings.config.gateway, host=settings.host, port=settings.port)
     return settings._replace(config=msgspec.structs.replace(settings.config, gateway=gateway))
 
@@ -173,13 +173,13 @@ def format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def list_ignored(config: Config) -> list[str]:
-    """Return one line for each key of another system that has no effect, in the order of the file."""
+    """Return one line for each key that only other systems use and that has no effect here, in the order of the file."""
     lines = [(line, f"{path}: has no effect: {why}") for line, path, why in config.ignored]
     return [f"{config.source}:{line}: {text}" for line, text in sorted(lines)]
 
 
 def find_refusals(config: Config) -> list[tuple[str, str]]:
-    """Return the findings that make `serve` reject a configuration that loads."""
+    """Return the reasons why `serve` would reject a configuration that can be loaded, each with the path of a key."""
     mistake = find_store_mistake(config)
     exposed = _find_exposed(config) if config.auth.required is False else ()
     return [*([mistake] if mistake else []), *exposed, *_find_missing_rules(config), *_find_mcp_mistakes(config)]
@@ -232,7 +232,7 @@ def _find_unknown_names(config: Config) -> Findings:
 
 
 def _find_unknown_agents(agents: Mapping[str, Agent]) -> Findings:
-    """Yield a warning for each agent that another agent names but that does not exist. Turns of the agent that names it are rejected."""
+    """Yield a warning for each reference from one agent to an agent that does not exist. Turns of the referring agent are rejected."""
     for name, agent in agents.items():
         for key in (*BELOW, CALLED):
             for other in (other for other in getattr(agent, key) if other not in agents):
@@ -318,12 +318,15 @@ def _find_windows(config: Config) -> Findings:
 
 
 def list_missing_keys(config: Config) -> list[str]:
-    """Return one line for each llm of OpenAI or Anthropic that has no API key. Each line begins with its place in the file."""
+    """Return one line for each entry of `llms` that calls OpenAI or Anthropic without an API key.
+
+    Each line begins with its place in the file.
+    """
     return format_lines(config, _find_missing_keys(config))
 
 
 def _find_missing_keys(config: Config) -> Findings:
-    """Yield a warning for each llm whose provider would reject every call, because no API key is set.
+    """Yield a warning for each entry of `llms` whose provider would reject every call, because no API key is set.
 
     With `gateway.upstream_auth: passthrough` there is no warning, because clients send their own keys.
     """

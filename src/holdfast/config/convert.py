@@ -1,4 +1,4 @@
-"""Convert the tree to the typed model: check every value against its type, and report every mistake with its place."""
+"""Convert a parsed file to the classes of `config.model`: check every value against its type, and report every mistake with its place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COMMON_SECTIONS: Final = ("context", "gateway", "sessions", "auth")
 
 
 def find_section_of(key: str, fields: Mapping[str, inspect.Field]) -> str | None:
-    """Return the section in `_COMMON_SECTIONS` that is one of `fields` and has the key `key`, or None."""
+    """Return the section to which a misplaced key probably belongs: the one in `_COMMON_SECTIONS` that has this key, or None."""
     for section in _COMMON_SECTIONS:
         info = unwrap_type(fields[section].type)[0] if section in fields else None
         if isinstance(info, inspect.StructType):
@@ -243,7 +243,7 @@ class Converter:
 def _read_option(node: Node, key: str) -> Any:
     """Return the value of a strategy's key as plain data.
 
-    A value with variables is returned as written in the file if its filled-in text cannot be valid. Messages show the value, and must not
+    If a value contains variables and cannot be valid, it is returned as written in the file. Error messages show this value, and must not
     reveal the value of a variable.
     """
     if isinstance(node, Section):

@@ -1,8 +1,8 @@
 """Read settings from the environment and from `.env` files.
 
-`HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, overriding the file. Two underscores separate levels. Items of a list are separated by
-commas. `HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read. A value is
-not parsed as YAML, and variables in it are not filled in. Variables of `.env` files are only visible to the configuration.
+`HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, overriding the file. Two underscores separate levels. Items of a list are separated
+by commas. `HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read. A value
+is not parsed as YAML, and variables in it are not filled in. Variables of `.env` files are only visible to the configuration.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class _NoKeyError(Exception):
 
 
 class _Step(NamedTuple):
-    """A mapping or list of the tree that was reached by the first parts of a variable's name."""
+    """The mapping or list of the configuration to which the first parts of a variable's name lead."""
 
     node: Section | Listing
     info: inspect.Type
@@ -221,7 +221,7 @@ def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -
 
 
 def _reject_slip(rest: str) -> None:
-    """Raise `_NoKeyError` for a name that seems to mean a key but has one underscore instead of two, or names only a section.
+    """Raise `_NoKeyError` if a variable's name probably means a key, but has one underscore instead of two, or names only a section.
 
     Other variables with the prefix `HOLDFAST_` have a different purpose and are accepted.
     """
@@ -239,7 +239,7 @@ def _set_value(tree: Section, parts: tuple[str, ...], text: str, problems: Probl
         tree: the top level of the configuration.
         parts: parts of the variable's name, without the prefix.
         text: value of the variable.
-        problems: records the variable as the origin of the key.
+        problems: stores which variable set the key.
         place: name of the variable, and its place if a `.env` file sets it.
     """
     if len(parts) > CONFIG_DEPTH:
@@ -289,10 +289,10 @@ def _find_field(step: _Step, node: Section, cls: type[Settings], part: str) -> t
 
 
 def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> str:
-    """Return the entry of a mapping with free names that a part of a variable's name means, ignoring case and punctuation.
+    """Return the name of an entry that a part of a variable's name means, ignoring case and punctuation.
 
-    A name without an entry is returned as a new one in lower case. With `is_strict`, a name that is similar to an existing entry is
-    rejected as a misspelling instead.
+    The names of the entries are chosen by the user. If there is no such entry, the result is a new name in lower case. With `is_strict`, a
+    name that is similar to an existing entry is rejected as a misspelling instead.
     """
     known = {_NOT_A_WORD.sub("_", name.lower()): name for name in node.entries}
     wanted = _NOT_A_WORD.sub("_", part.lower())

@@ -142,7 +142,7 @@ def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examin
 
 
 def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[str, str]:
-    """Return the variables that were filled in and where each is set, for example `DB_USER from environment`, by path of the value."""
+    """Return, by the path of each value, the variables that were filled in and their sources, for example `DB_USER from environment`."""
     match node:
         case Section(entries=entries):
             below = [(child, f"{path}.{name}" if path else name) for name, child in entries.items()]
@@ -156,7 +156,7 @@ def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[
 
 
 def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
-    """Return the document with the values of its preset for keys that the document itself does not set."""
+    """Return the document with its preset applied: keys that the document itself does not set get the values of the preset."""
     if found.preset is None:
         return found
     life = {
@@ -272,7 +272,10 @@ def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Examin
 
 
 def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
-    """Return the value of a flag, or of its variable `HOLDFAST_…`, together with the name of the flag or variable. None if neither is set."""
+    """Return the value of a flag, or of its variable `HOLDFAST_…`, together with the name of the flag or variable.
+
+    None if neither is set.
+    """
     flag, name = flags.get(key), f"HOLDFAST_{key.upper()}"
     if flag is not None and flag != "":
         return flag, f"--{key}"

@@ -173,7 +173,7 @@ class Config(Document, frozen=True, kw_only=True):
     variables: dict[str, str] = {}
     """Variables that a value in the file contains, and where they are set, by path."""
     ignored: tuple[tuple[int, str, str], ...] = ()
-    """Line, path and reason of each key of another system that has no effect."""
+    """Line, path and reason of each key that only other systems use and that has no effect here."""
     fallback: LLM = LLM(provider="offline")
     """Model `default` if no entry defines it: OpenAI's API if environment variables configure it, or else Anthropic's API, or else
     `offline`.

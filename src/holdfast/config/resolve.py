@@ -1,4 +1,4 @@
-"""Resolve names in the configuration to settings: of the model that answers, of an embedder, and of the database of the sessions."""
+"""Find the settings that a name in the configuration means: of a model, of an embedder, or of the database of the sessions."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
 
     Args:
         config: the configuration.
-        name: an agent, an entry of `llms`, or the name of a model. For an agent, the model is the one that its key `llm` names. A name of a
-            model is called at the address of `default`.
+        name: an agent, an entry of `llms`, or the name of a model. For an agent, its key `llm` names the model. A model that is not an
+            entry of `llms` is called at the address of `default`.
     """
     agent = config.agents.get(name or "")
     wanted = (agent.llm if agent else name) or BUILT_IN[0]
@@ -156,7 +156,7 @@ def resolve_store_url(config: Config) -> str:
 
 
 def find_store_mistake(config: Config) -> Mistake | None:
-    """Return key and message of the mistake because of which sessions cannot be stored, or None if there is no such mistake."""
+    """Return the mistake because of which sessions cannot be stored, as a key and a message, or None if there is no such mistake."""
     sessions, name = config.storage.sessions, find_store_name(config)
     database = config.databases.get(name)
     if sessions.backend == "inmemory":

@@ -107,16 +107,16 @@ def find_kind(text: str) -> Kind:
 
 
 def check_text(text: str) -> str | None:
-    """Return what is wrong with a string that can be neither sent nor stored, or None if nothing is wrong.
+    """Return the reason why a string can be neither sent nor stored, or None if the string is valid.
 
-    Lone surrogates are wrong. Python uses them for bytes of an environment variable that are not UTF-8.
+    A string with lone surrogates is invalid. Python uses them for bytes of an environment variable that are not UTF-8.
     """
     broken = "contains bytes that are not UTF-8, or half of a surrogate pair"
     return broken if _SURROGATE.search(text) else None
 
 
 def to_plain(node: Node) -> Any:
-    """Return a node as ordinary Python data. It is used for keys whose values have no defined type."""
+    """Return a node as ordinary Python data. This function is used for keys whose values have no defined type."""
     match node:
         case Section(entries=entries):
             return {name: to_plain(child) for name, child in entries.items()}
@@ -131,7 +131,7 @@ def to_plain(node: Node) -> Any:
 
 @dataclass(slots=True)
 class Problems:
-    """The mistakes found so far, the origin of values that are not in the file, and the file's spelling of keys where it differs."""
+    """Collects the mistakes in a configuration, and the sources of values and spellings of keys that their messages name."""
 
     source: str
     written: dict[str, str] = field(default_factory=dict)
@@ -139,7 +139,7 @@ class Problems:
     origins: dict[str, str] = field(default_factory=dict)
     """Name of the variable that sets a value outside the file, by path."""
     ignored: list[tuple[int, str, str]] = field(default_factory=list)
-    """Line, path and reason of each key of another system that has no effect."""
+    """Line, path and reason of each key that only other systems use and that has no effect here."""
     paths: set[str] = field(default_factory=set)
     """Paths in the model of keys with mistakes."""
     _found: list[tuple[float, str]] = field(default_factory=list)
@@ -201,7 +201,7 @@ def parse_yaml(text: str, *, env: Mapping[str, str], problems: Problems) -> Sect
     Args:
         text: the document.
         env: the environment variables that fill in `${VAR}`.
-        problems: mistakes are added to it.
+        problems: collects the mistakes.
     """
     try:
         tree = _build_tree(text, _Builder(env, problems))
@@ -328,8 +328,8 @@ class _Builder:
 
         Args:
             found: the match of `_VARIABLE`.
-            mistakes: what is wrong is added to it.
-            names: the name of the variable is added to it if its value is used.
+            mistakes: list to which messages about mistakes are added.
+            names: list to which the name of the variable is added if its value is used.
         """
         if found[0] == "$${":
             return "${"

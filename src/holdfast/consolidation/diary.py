@@ -93,7 +93,7 @@ def make_commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory])
 
 
 def format_figures(candidate: Mapping[str, Any]) -> str:
-    """Return the numbers of recalls, questions and days of a memory in a report as words."""
+    """Return a memory's numbers of recalls, questions and days as text, for example `3 recalls, 2 questions, 1 day`."""
     counts = ((candidate["recalls"], "recall"), (candidate["queries"], "question"), (candidate["days"], "day"))
     return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in counts)
 

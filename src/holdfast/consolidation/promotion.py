@@ -61,7 +61,7 @@ class PromotionWeights(Settings, frozen=True, kw_only=True):
 
 
 class Weights(PromotionWeights, frozen=True, kw_only=True):
-    """Weights that are checked when they are created.
+    """Weights of the figures in the score of a memory. They are checked when the object is created.
 
     Raises:
         InvalidRequest: a weight is not a number from 0 to 1, or all are 0.
@@ -141,7 +141,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons why the memory is not promoted, such as a requirement with the actual and the required value."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the finding in the format of the diary. The text of the memory is not included."""
+        """Return the decision as JSON data for the diary. The text of the memory is not included."""
         figures = {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in msgspec.structs.asdict(self.figures).items()
@@ -158,8 +158,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
     """Return the recalls of a memory that count, oldest first.
 
-    For each session and day this is the recall with the best score. For recalls without a session, it is the best one for each question
-    and day. Recalls in a session that is a source of the memory do not count on the day of the memory's creation.
+    For each session and day, only the recall with the best score counts. Of recalls without a session, the best one for each question and
+    day counts. Recalls in a session that is a source of the memory do not count on the day of the memory's creation.
     """
     sources = {source.session_id for source in memory.sources}
     best: dict[tuple[Any, ...], Signal] = {}
@@ -207,7 +207,9 @@ def compute_figures(
 def make_findings(
     memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: PromotionSettings
 ) -> list[Finding]:
-    """Decide about each recalled memory, and return the findings, highest score first. With equal scores, the lower number is first.
+    """Decide for each recalled memory whether to promote it, and return the decisions, highest score first.
+
+    Of two memories with equal scores, the one with the lower number is first.
 
     Args:
         memories: memories of one owner. Left out are superseded and rejected memories, memories that are not valid at `now`, and
@@ -295,7 +297,7 @@ class Theme(msgspec.Struct, frozen=True):
     """Number of recalls, added up over the memories of the theme."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the theme in the format of the diary. It contains single words of the memories (`terms`)."""
+        """Return the theme as JSON data for the diary. The data contain single words of the memories (`terms`)."""
         return {
             "terms": list(self.terms),
             "memory_ids": list(self.memory_ids),
@@ -346,7 +348,6 @@ def _make_theme(
 
 
 def _collect_spellings(memories: Sequence[Memory]) -> Spelling:
-    """Return the spellings of the words in some memories."""
     spelling = Spelling()
     for memory in memories:
         spelling.read(memory.content)

@@ -231,13 +231,14 @@ ANSWER_CHARS: Final = 100_000
 """Maximum number of characters of a model's answer. A longer answer is an error."""
 Status = Literal["asked", "same", "failed", "paused", "none"]
 """Outcome of asking a model for merges. `asked`: the model answered. `same`: it was already asked about these memories. `failed`: there is
-no usable answer. `paused`: the model failed recently, and was not asked. `none`: there are fewer than two memories to merge, or no model."""
+no usable answer. `paused`: the model failed recently, and was not asked. `none`: there are fewer than two memories to merge, or no
+model."""
 LOOKED_BACK: Final = 10
 """Number of newest sweeps that are searched for the last question to the model."""
 
 
 class AskFailed(Exception):
-    """The model gave no usable answer. `code` is one word for the reason. It contains nothing of the question or the answer."""
+    """The model gave no usable answer. `code` is one word for the reason. It quotes neither the question nor the answer."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -259,7 +260,7 @@ class AskResult(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the prompt and of the answer, as the model reports them."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the result in the format of the diary."""
+        """Return the result as JSON data for the diary."""
         fields: dict[str, Any] = {"status": self.status, "memories": self.memories, "seen": self.seen}
         fields |= {"code": self.code} if self.code else {}
         return fields | {"prompt_tokens": self.spent[0], "completion_tokens": self.spent[1]}
@@ -372,7 +373,7 @@ class SweepProposals:
             owner: the owner of the memories.
             best: memories that the sweep promotes.
             now: milliseconds since the epoch.
-            room: maximum number of proposals.
+            room: maximum number of proposals to return.
         """
         there = {one.id: one for one in (*await self._promoted(owner), *best)}
         memories = select_mergeable(there.values(), now)

@@ -7,8 +7,8 @@ A sweep looks at the memories of one owner and promotes those that were recalled
         -> files MEMORY.md and DREAMS.md, rendered from the store
 
 The write succeeds only if the memories still have the version that was read. So if two sweeps run at the same time, one promotes, and the
-other finds nothing to do. A sweep without any news writes nothing. Files are rendered after the write, only from what is stored. So after
-a crash the next sweep completes them.
+other finds nothing to do. A sweep that finds nothing new writes nothing. Files are rendered after the write, only from what is stored. So
+after a crash the next sweep completes them.
 
 Memories of an agent, of the app, or of the default user are listed in MEMORY.md and DREAMS.md in the agent's workspace. Memories of a named
 user are listed in separate files (`MEMORY.ada.md`), because users must not read each other's memories. A memory is listed in the workspace
@@ -63,7 +63,7 @@ _PAUSE: Final = 0.02
 TOLD: Final = 200
 """Maximum number of memories in a report. The best ones are reported."""
 _LONG: Final = 500
-"""With more signals than this, the decision is so slow that it runs in a thread."""
+"""Number of recall records (signals) above which the decision runs in a thread, because it is slow."""
 OnSwept = Callable[["SweepResult"], Awaitable[None]]
 """Async function that is called after a sweep that wrote something, when the write is durable."""
 
@@ -77,7 +77,7 @@ class SweepResult(msgspec.Struct, frozen=True):
     memories: Mapping[str, Memory]
     """The memories that the report is about, by id, in their state after the sweep."""
     written: bool
-    """True if the sweep wrote something. A dry run, and a sweep without any news, write nothing."""
+    """True if the sweep wrote something. A dry run, and a sweep that finds nothing new, write nothing."""
 
     @property
     def promotions(self) -> int:
@@ -97,7 +97,7 @@ class Consolidator:
         settings: requirements for promotions; None: the defaults.
         keep: milliseconds for which records of recalls (signals) are kept and count.
         new_id: creates an id for a diary entry.
-        proposing: returns a new object for each sweep that asks a model for merges; None: no model is asked.
+        proposing: returns, for each sweep, a new object that asks a model for merges; None: no model is asked.
     """
 
     def __init__(
@@ -432,7 +432,7 @@ class MemoryFiles:
         return sorted(agents)
 
     async def _find_workspaces(self, owner: Owner) -> list[Workspace]:
-        """Return the workspaces that contain files of an owner. It is used if nothing is stored for the owner any more."""
+        """Return the workspaces that contain files of an owner. This method is used if nothing is stored for the owner any more."""
         file = DIARY_FILE if _is_shared(owner) else make_user_file_name(DIARY_FILE, owner.id)
         existing = await to_thread.run_sync(self._workspaces.list_workspaces, self._tenant)
         return [one for one in existing if (one.folder / file).is_file()]
@@ -448,7 +448,6 @@ def _is_shared(owner: Owner) -> bool:
 
 
 def _get_agent(memory: Memory) -> str:
-    """Return the name of the agent in whose workspace a memory is listed."""
     return memory.owner.id if memory.owner.kind == "agent" else memory.agent or DEFAULT
 
 
@@ -519,7 +518,7 @@ class Consolidation:
         self._passed: dict[str, int] = {}
 
     def create(self, store: Store, promoted: PromotedCache | None = None) -> tuple[Consolidator, MemoryFiles | None]:
-        """Create the consolidator for the tenant of a store, and the object that updates the tenant's memory files after sweeps.
+        """Create the consolidator for one tenant, and the object that updates the tenant's memory files after sweeps.
 
         Args:
             store: the store of the tenant.
@@ -540,7 +539,7 @@ class Consolidation:
         return consolidator, files
 
     def adjust_pace(self, pace: SweepPace) -> SweepPace:
-        """Return the pace of background work, made faster if necessary, so that there are at least four passes per interval."""
+        """Return `pace`, made faster if necessary, so that background work passes at least four times per interval of consolidation."""
         if not self.settings.enabled:
             return pace
         often = self.settings.interval // 4
@@ -587,7 +586,7 @@ class Consolidation:
         """Run a sweep for an owner, if it is due.
 
         Returns:
-            True if the sweep wrote something, and True if a model was asked.
+            Two booleans: True if the sweep wrote something, and True if a model was asked.
         """
         last = await consolidator.get_last_time(owner)
         if last is not None and now - last < self.settings.interval:

@@ -433,8 +433,7 @@ def parse_messages(data: Any, where: str = "messages") -> list[Message]:
     """Parse the messages of an Anthropic request. No block is lost.
 
     Blocks `tool_use` become tool calls, and blocks `tool_result` become tool messages. Reasoning stays in the content,
-    in its position. Calls follow the other blocks of their message, and results precede the other blocks of theirs, as
-    the API requires.
+    in its position. Tool calls come after the other blocks of a message, and tool results before them, as the API requires.
 
     Raises:
         InvalidMessage: The data is not a valid list of messages. The error names the field and what is allowed.

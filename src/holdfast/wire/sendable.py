@@ -41,7 +41,10 @@ class ParsedMessages(NamedTuple):
 
 
 def parse_sendable(given: Sendable | Sequence[Sendable] | ParsedMessages) -> ParsedMessages:
-    """Convert messages in any accepted form to `Message`, with the fields that only Holdfast knows, such as `pinned`."""
+    """Convert messages in any accepted form to `Message`, with Holdfast's own fields, such as `pinned`.
+
+    The messages are validated like messages of a request.
+    """
     if isinstance(given, ParsedMessages):
         return given
     return ParsedMessages(to_messages(given), get_own_fields(given))
