@@ -182,7 +182,7 @@ class HookRegistry:
     def add(self, hook: Hook) -> None:
         """Register a hook.
 
-        The hook is called for all sessions that end from now on, and for earlier sessions for which a call under its name is still pending.
+        The hook is called for sessions that end from this time, and for earlier ones whose notification of a hook with this name is pending.
 
         Raises:
             InvalidRequest: the hook's name is invalid or taken, a reason is unknown, or there are too many hooks.

@@ -117,7 +117,7 @@ class MediaReferringStore(StoreWrapper):
         return type(self)(inner, self._cache)
 
     def append(self, ref: SessionRef, write: Append) -> Coroutine[Any, Any, Appended]:
-        """Append entries to a session's log. Their media data are stored separately, each content once."""
+        """Append entries to a session's log. Their media data is stored separately, each content once."""
         if len(write.entries) <= INLINE_MESSAGES and not has_media([entry.message for entry in write.entries]):
             return self.inner.append(ref, write)
         return self._append_media(ref, write)
@@ -134,7 +134,7 @@ class MediaReferringStore(StoreWrapper):
     async def replace(
         self, new: NewSession, entries: Sequence[NewEntry], *, media: Mapping[bytes, bytes] = {}, **more: Any
     ) -> Appended:
-        """Replace a session. The media data of the new entries are stored separately, each content once."""
+        """Replace a session. The media data of the new entries is stored separately, each content once."""
         entries, media = await _refer_to_contents(entries, media)
         if media:
             more["media"] = media

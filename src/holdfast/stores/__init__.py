@@ -1,4 +1,4 @@
-"""Stores: databases that keep sessions. `base` describes the contract of all stores; each database has a module of its own."""
+"""Stores: the databases in which sessions are kept. `base` describes the contract of all stores; each database has its own module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def open_store(url: str, *, tenant: str) -> Store:
 
             PostgreSQL and MySQL URLs also take `?pool=…`, the maximum number of connections,
             `?sslmode=disable|require|verify-full`, and `?socket=…` instead of a host.
-        tenant: the tenant whose sessions the returned store sees; `Store.for_tenant` returns handles of other tenants.
+        tenant: the tenant whose sessions the returned store reads and writes; `Store.for_tenant` returns handles of other tenants.
 
     Raises:
         InvalidRequest: `url` is not the URL of a store.
@@ -65,7 +65,7 @@ class SchemaStep(msgspec.Struct, frozen=True):
 async def read_schema(url: str) -> tuple[SchemaStep, ...]:
     """Return the schema changes of the store at `url`, in order: those already applied, and those that `open_store` would apply.
 
-    Reads only. Raises the errors of `open_store`.
+    The database is only read. The errors are those of `open_store`.
     """
     opener = load_opener(url)
     applied = await opener.read_applied_migrations(url)

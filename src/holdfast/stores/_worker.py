@@ -28,7 +28,7 @@ Outcome = tuple[Any, BaseException | None]
 
 
 class Handler(Protocol[W_contra]):
-    """Runs a worker's jobs; it is created, used and closed on the worker's own thread."""
+    """Runs a worker's jobs. A handler is created, used and closed on the worker's own thread."""
 
     def run(self, works: Sequence[W_contra]) -> list[Outcome]:
         """Run all `works` and return the outcome of each, in order. Must not raise."""
@@ -58,7 +58,10 @@ class Worker(Generic[T]):
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     def submit(self, work: T) -> asyncio.Future[Any]:
-        """Queue `work` and return a future for its result. If the future is cancelled, the work is done completely or not at all."""
+        """Queue `work` and return a future for its result.
+
+        If the future is cancelled, the work is still either done completely or not at all.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         with self._gate:  # nothing may be queued after the end marker
@@ -116,10 +119,10 @@ def _run(handler: Handler[T], batch: Sequence[Job[T]]) -> Sequence[Outcome]:
 
 
 def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
-    """Wait until a job is queued; return the queued jobs.
+    """Wait until a job is queued; return the queued jobs, at most `MAX_BATCH`.
 
     Returns:
-        The jobs, at most `MAX_BATCH`; then False if the worker was stopped after these jobs, else True.
+        The jobs; then False if these are the last jobs, because the worker was stopped, otherwise True.
     """
     jobs: list[Job[T]] = []
     job = queue.get()

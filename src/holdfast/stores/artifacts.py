@@ -6,8 +6,8 @@ when a name has no versions left. Names are in Unicode form NFC. Two names for w
 returns the same text cannot exist at the same time.
 
 The caller first stores a content under a key of its own, and then adds the artifact version that uses it. If that version is
-dropped, is deleted with its session, or was never added, no artifact uses the content. `blobs_in_use` helps to find such
-contents.
+dropped, is deleted with its session, or was never added, no artifact uses the content any more. `blobs_in_use` helps to find
+such contents. A content is also called a blob; its key is a `blob` argument.
 
 Adding an artifact changes neither the session's version nor its times. `remove` and `replace` delete a session's artifacts.
 """
@@ -21,7 +21,7 @@ from holdfast.domain.artifact import Artifact, ArtifactPage, NewArtifact, Scope
 
 
 class ArtifactStore(Protocol):
-    """Store artifacts, which are names with versions, and their contents. The module describes what all methods promise."""
+    """Store artifacts: named contents with versions. The module docstring describes what all methods promise."""
 
     async def add_artifact(
         self,
@@ -32,14 +32,14 @@ class ArtifactStore(Protocol):
         room: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """Add a version of a name, whose content is already stored.
+        """Add a version of a name, after the content of the version was stored.
 
         A second call with the same `blob` adds nothing and returns the version that the first call added.
 
         Args:
             scope: the session; the user if the name begins with `user:`.
             new: the version to add.
-            expect: the number that the name's newest version must have; `NOTHING` if no version may exist; None for no check.
+            expect: the number that the name's newest version must have; `NOTHING`: there must be no version; None: no check.
                 If version `expect + 1` is the newest and has the same content and type, the call is a retry and returns that
                 version.
             room: maximum bytes of all versions in the scope, this one included; None for no maximum.
@@ -54,23 +54,36 @@ class ArtifactStore(Protocol):
         ...
 
     async def artifact(self, scope: Scope, name: str, version: int | None = None) -> Artifact:
-        """Return one version of a name, the newest by default. Raises `ArtifactNotFound`, `SessionNotFound`."""
+        """Return one version of a name, the newest by default.
+
+        Raises:
+            ArtifactNotFound: the name or the version does not exist.
+            SessionNotFound: the scope is a session that does not exist.
+        """
         ...
 
     async def artifacts(self, scope: Scope, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
-        """Return the newest version of each name, ordered by name without regard to case. Raises `SessionNotFound`.
+        """Return the newest version of each name, ordered by name without regard to case.
 
         Args:
             scope: the session or user.
             limit: maximum number of names, 1 to `PAGE`.
             after: return the names after this one, which need not exist.
+
+        Raises:
+            SessionNotFound: the scope is a session that does not exist.
         """
         ...
 
     async def artifact_versions(
         self, scope: Scope, name: str, *, limit: int = 100, after: int | None = None
     ) -> ArtifactPage:
-        """Return the versions of a name that are higher than `after`, in order. Raises `ArtifactNotFound`, `SessionNotFound`."""
+        """Return the versions of a name that are higher than `after`, in order.
+
+        Raises:
+            ArtifactNotFound: the name does not exist.
+            SessionNotFound: the scope is a session that does not exist.
+        """
         ...
 
     async def drop_artifacts(
@@ -84,7 +97,7 @@ class ArtifactStore(Protocol):
         ...
 
     async def blobs_in_use(self, blobs: Sequence[str]) -> frozenset[str]:
-        """Return those of the given content keys that the tenant's artifacts use. At most `PAGE` keys per call."""
+        """Return those of the given content keys that artifacts of the tenant refer to. A call accepts at most `PAGE` keys."""
         ...
 
     async def put_blob(self, blob: str, part: int, data: bytes, *, timestamp: int) -> None:
@@ -107,5 +120,8 @@ class ArtifactStore(Protocol):
         ...
 
     async def blobs(self, *, before: int, after: str = "", limit: int = 100) -> tuple[str, ...]:
-        """Return, in order, content keys after `after` whose last part was written before `before`, in milliseconds since the epoch."""
+        """Return content keys in order. The keys come after `after`, and the last part of each content was written before `before`.
+
+        `before` is in milliseconds since the epoch.
+        """
         ...

@@ -1,7 +1,7 @@
 """Back up and restore an SQLite database. Every copy is verified before it gets its final name.
 
-The database can be in use during a backup. The copy shows it at one moment, because the connection that reads it keeps a read
-transaction open. So writers do not wait for the copy, and their writes do not restart it, however long it takes.
+The database can be in use during a backup. The copy shows the database at one moment, because the connection that copies keeps
+a read transaction open. So writers do not wait for the copy, and their writes do not restart the copy, however long it takes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _create_part(target: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, part: Path, progress: Progress | None) -> None:
-    """Copy all pages of `source` as they are at one moment. The copy is one file without a write-ahead log."""
+    """Copy all pages of `source`, as they are at one moment, to the single file `part` without a write-ahead log."""
     with closing(_open_read_only(source)) as old, closing(apsw.Connection(str(part))) as new:
         old.execute("BEGIN").fetchall()
         old.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # fixes the snapshot
@@ -172,7 +172,7 @@ def _copy(source: Path, part: Path, progress: Progress | None) -> None:
 
 
 def _truncate_log(raw: apsw.Connection) -> None:
-    """Truncate the write-ahead log, so that deleted data leaves the disk. The copy's read transaction has prevented that until now."""
+    """Truncate the write-ahead log, so that deleted data is no longer on the disk. While the database was copied, this was impossible."""
     try:
         raw.execute("PRAGMA query_only=OFF; PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except apsw.Error:
@@ -230,13 +230,13 @@ def _verify(part: Path, name: str) -> BackupResult:
 
 
 def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | None:
-    """Replace the database `target` with `part`; return the new path of the previous database, None if there was none.
+    """Replace the database `target` with `part`. Return the new path of the previous database; None if there was none.
 
     Args:
         target: the database, which no process uses.
         part: the verified copy.
-        side_files: suffixes of the side files to move together with the previous database. SQLite would take a log that is left
-            behind for the log of the new database.
+        side_files: suffixes of the side files that are moved together with the previous database. If its write-ahead log stayed,
+            SQLite would apply the log to the new database.
     """
     kept = _choose_kept_name(target)
     exists = target.exists()
@@ -254,16 +254,16 @@ def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | No
 
 
 class _NoConnection:
-    """Used instead of a connection if the database is missing or cannot be opened."""
+    """Takes the place of a connection if the database is missing or cannot be opened."""
 
     def close(self) -> None:
         """Do nothing."""
 
 
 def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConnection:
-    """Open a connection that keeps out all other processes, after moving the content of the write-ahead log into the file.
+    """Open a connection that keeps out all other processes. First the content of the write-ahead log is moved into the file.
 
-    A database leaves write-ahead mode only if no other process has it open. So this also proves that no other process uses it.
+    A database leaves write-ahead mode only if no other process has it open, so success also proves that no other process uses it.
     """
     if not target.exists():
         return _NoConnection()

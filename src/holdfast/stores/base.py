@@ -2,7 +2,7 @@
 
 A `Store` is a handle of one tenant. Every method acts for that tenant, and data of another tenant looks exactly like data that does
 not exist. Identifiers are compared byte for byte: case, trailing spaces, NUL and every Unicode character make a difference. The
-contract consists of one protocol per subject. Its module describes it:
+contract consists of one protocol per subject, which is described in the docstring of its module:
 
 | part | module |
 | --- | --- |
@@ -65,7 +65,10 @@ class Store(
     TenantStore,
     Protocol,
 ):
-    """A store handle of one tenant, with all parts of the contract. A caller that needs only one part uses the protocol of that part."""
+    """A handle of one tenant in a database, with all parts of the store contract.
+
+    A caller that needs only one part uses the protocol of that part.
+    """
 
     def for_tenant(self, tenant: str) -> Store:
         """Return a handle of another tenant on the same open database. The call is cheap, since it opens nothing.

@@ -125,7 +125,7 @@ def check_importances(importances: Mapping[int, float]) -> None:
 
 
 def check_lease(name: str, holder: str, now: int, until: int) -> None:
-    """Refuse a lease without a name or a holder, one that has already expired at `now`, and one that is too long."""
+    """Refuse a lease without a name or a holder, a lease that has already expired at `now`, and a lease that is too long."""
     check_id(name, "name")
     check_id(holder, "holder")
     if not 0 < until - now <= LEASE_MILLISECONDS:
@@ -133,7 +133,10 @@ def check_lease(name: str, holder: str, now: int, until: int) -> None:
 
 
 def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
-    """Refuse an ending that cannot be recorded. With `of`, refuse one that does not withdraw that session."""
+    """Refuse an ending that cannot be recorded.
+
+    If `of` is given, also refuse an ending that does not withdraw the session `of`.
+    """
     ref = SessionRef(ending.user_id, ending.session_id)
     check_ref(ref)
     if of is not None and (ref != of or not ending.withdrawn):
@@ -156,7 +159,7 @@ def check_new_session(new: NewSession, *, past: bool = False) -> None:
 
     Args:
         new: the session.
-        past: True for `replace`, which also accepts a session with a `past` and with origins.
+        past: True for `replace`, which also accepts a session with a history (`NewSession.past`) and with origins.
     """
     check_ref(new.ref)
     check_int(new.timestamp, "timestamp")
@@ -208,7 +211,7 @@ def check_append(write: Append) -> None:
 
 
 def _check_shared(write: Append) -> None:
-    """Refuse changes of state, expected state, media and origins that are invalid."""
+    """Refuse a write whose changes of state, expected state, media or origins are invalid."""
     if write.origins and not is_valid_ranges(write.origins, start=write.origins[0].first):
         raise InvalidRequest("origins must be valid ranges", param="origins")
     check_changes(write.state_delta or {})
@@ -217,7 +220,7 @@ def _check_shared(write: Append) -> None:
 
 
 def _check_derived(write: Append) -> None:
-    """Refuse views, model calls and compactions that cannot be stored."""
+    """Refuse views, model calls and compactions in a write if they cannot be stored."""
     for key, view in (write.views or {}).items():
         check_id(key, "view")
         check_int(view.frontier, "view.frontier")
@@ -242,7 +245,7 @@ def check_changes(delta: Mapping[str, Change]) -> None:
 def check_scope_state(
     user_id: str | None, delta: Mapping[str, Change], values: Mapping[str, Any] | None = None
 ) -> None:
-    """Refuse invalid changes of a user's or a tenant's state, and invalid expected values. Keys have no prefix."""
+    """Refuse invalid changes of a user's or a tenant's state, and invalid expected values. The keys are without prefix."""
     check_state_names(user_id, ())
     prefix = APP if user_id is None else USER_STATE
     check_delta({prefix + key: change for key, change in delta.items()})
@@ -252,7 +255,7 @@ def check_scope_state(
 
 
 def check_state_names(user_id: str | None, names: Collection[str]) -> None:
-    """Refuse an invalid user id, invalid keys, and more than `STATE_KEYS` keys at once. Keys have no prefix."""
+    """Refuse an invalid user id, invalid keys, and more than `STATE_KEYS` keys at once. The keys are without prefix."""
     if user_id is not None:
         check_id(user_id, "user_id")
     if len(names) > STATE_KEYS:
@@ -273,7 +276,7 @@ def _check_expected(expected: Mapping[str, Any]) -> None:
 
 
 def _check_installed(state: Mapping[str, Any]) -> None:
-    """Refuse the state of a session to install if it is too large, or has keys that are not of the session's own state."""
+    """Refuse the state of a session to install if the state is too large, or has keys of other scopes than the session."""
     check_kind(state, "state", Mapping, "an object")
     for key in state:
         if get_scope(key) != "session":
@@ -299,7 +302,7 @@ def check_media(media: Mapping[bytes, bytes]) -> None:
 
 
 def check_marks(user_id: str, marks: Sequence[bytes], session: SessionRef | None) -> None:
-    """Refuse an invalid user id or session, and more than `MARKS` digests at once."""
+    """Refuse an invalid user id or session reference, and more than `MARKS` digests at once."""
     check_id(user_id, "user_id")
     if session is not None:
         check_ref(session)
@@ -422,7 +425,10 @@ def check_entries(entries: Any, param: str = "messages") -> None:
 
 
 def encode_payloads(entries: Sequence[NewEntry]) -> list[bytes]:
-    """Check the entries and return the encoded message of each. Raises `InvalidMessage`, `InvalidRequest`, `TooLarge`."""
+    """Check the entries and return the encoded message of each.
+
+    Raises `InvalidMessage`, `InvalidRequest` or `TooLarge` if an entry cannot be stored.
+    """
     payloads = []
     for at, entry in enumerate(entries):
         payloads.append(_encode_entry(entry, f"messages[{at}]"))
@@ -472,9 +478,9 @@ def _encode_message(message: Message, param: str) -> bytes:
 
 
 def _check_types(message: Any, param: str) -> None:
-    """Refuse a message with fields of wrong types, which could be written but not read back.
+    """Refuse a message whose fields have wrong types.
 
-    Structs do not check the types of their fields.
+    Structs do not check the types of their fields, so such a message could be written but not read back.
     """
     if not isinstance(message, Message):
         raise InvalidMessage(f"{param} must be a Message, not {type(message).__name__}", param=param)

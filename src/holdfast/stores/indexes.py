@@ -1,4 +1,4 @@
-"""Open a search index at a URL. The index uses the full-text engine of the database."""
+"""Open a search index in a database. The index uses the full-text engine of the database."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ async def open_index(url: str, *, tenant: str, compress: bool = False) -> Index:
     Args:
         url: URL of a SQLite, PostgreSQL, MySQL or MariaDB database, as for `holdfast.stores.open_store`. An index can be in the
             same database as a store. With SQLite, a separate file lets store and index be written at the same time.
-        tenant: the tenant whose index the handle sees; `Index.for_tenant` returns handles of other tenants.
-        compress: if True, store vectors as float16, which takes half the bytes. This applies only if the database cannot
-            compare vectors itself, and a search then takes about twice as long. If vectors of a model are already stored, that
-            model's vectors keep their format until they are dropped.
+        tenant: the tenant whose index the handle reads and writes; `Index.for_tenant` returns handles of other tenants.
+        compress: if True, store vectors as float16, in half the bytes; a search then takes about twice as long. This has no effect
+            if the database can compare vectors itself. Nor does it change the format for a model whose vectors are already
+            stored, until these are dropped.
 
     Raises:
         InvalidRequest: `url` is not the URL of a store, or the store has no full-text engine.

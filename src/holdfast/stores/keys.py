@@ -35,7 +35,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     """Milliseconds since the epoch."""
     expires_at: int | None = None
-    """The key is invalid from this time on, in milliseconds since the epoch; None: it never expires."""
+    """Time at which the key becomes invalid, in milliseconds since the epoch; None: it never expires."""
     revoked_at: int | None = None
     used_at: int | None = None
     """Time of the last use in milliseconds since the epoch, accurate to about a minute; None: never used."""
@@ -44,13 +44,13 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int | None = None
     """Maximum bytes of a request body; None: the server's setting."""
     session_mode: Mode | None = None
-    """How to interpret the messages of a request that has a session id but no mode of its own; None: the agent or the server decides."""
+    """Interpretation of the messages in requests that have a session id but no mode of their own; None: the agent or the server decides."""
     budget: int | None = None
     """Maximum tokens of the conversation in a prompt; None: the agent's own budget."""
 
 
 class KeyStore(Protocol):
-    """Store API keys. The module describes what all methods promise."""
+    """Store API keys. The module docstring describes what all methods promise."""
 
     async def add_key(self, key: ApiKey) -> None:
         """Store a key. Raises `InvalidRequest` if a key with that id or hash exists."""

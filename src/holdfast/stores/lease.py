@@ -1,4 +1,4 @@
-"""Leases for background work: of all processes that use a database, one at a time holds a lease, and renews it while it works."""
+"""Leases for background work. Of all processes that use a database, one at a time holds a lease, and renews it while it works."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lease:
         return ours
 
     async def _free(self) -> bool:
-        """Release the lease if the process that holds it has died; return True if it was released."""
+        """Release the lease if its holder is a process that has died; return True if the lease was released."""
         if not hasattr(self._store, "leased_by"):  # a store made for version 0.1
             return False
         holder = await self._store.leased_by(self._name, now=self._clock())

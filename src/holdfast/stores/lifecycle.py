@@ -1,4 +1,4 @@
-"""The part of the store contract about the lifecycle of sessions: their use, their end, and the hooks to notify of the end.
+"""The part of the store contract about the lifecycle of sessions: recording when they are used and when they end.
 
 A session is `active` until it ends. A session ends in one of two ways. If it is closed, it keeps its name; appending an entry
 makes it active again. If it is withdrawn, it gives up its name, which another session can then use. A withdrawn session is in
@@ -7,8 +7,9 @@ state or fields, or of the last `touch`.
 
 - `end` checks the session in its own transaction. So of several callers only one ends the session, and none ends a session that
   was used after `idle_since`.
-- An ending with hooks is recorded in the same transaction. The record, an `Ending`, stays until `forget_ending`. A hook that
-  `settle` recorded as notified is never notified again.
+- An ending (`Ending`) describes how a session ended, and names the hooks that must be notified. If it names hooks, it is stored
+  in the transaction that ends the session, and kept until `forget_ending`. `settle` removes each hook that was notified, so
+  that this hook is not notified again.
 - No session expires by itself in the store. Readers decide whether an active session has been idle for too long
   (`Session.is_expired`).
 """
@@ -21,7 +22,10 @@ from holdfast.domain.session import Ending, Session, SessionRef
 
 
 class LifecycleStore(Protocol):
-    """Record the use and the end of sessions, and find sessions that are due to end. The module describes what all methods promise."""
+    """Record when sessions are used and when they end, and find expired sessions.
+
+    The module docstring describes what all methods promise.
+    """
 
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
         """Record that the session was used, without a write. Its version and `updated_at` stay the same; a closed session stays closed.
@@ -36,7 +40,7 @@ class LifecycleStore(Protocol):
         A closed session cannot be closed again, but it can be withdrawn. An ending with `hooks` is recorded.
 
         Args:
-            ending: describes the end; its id must be unique.
+            ending: describes how the session ended; its id must be unique.
             idle_since: do nothing if the session was used after this time, in milliseconds since the epoch.
 
         Raises:
@@ -53,7 +57,10 @@ class LifecycleStore(Protocol):
         ...
 
     async def endings(self, *, due: int, limit: int = 100) -> tuple[Ending, ...]:
-        """Return recorded endings whose `due_at` is at most `due` (milliseconds since the epoch), ordered by `due_at`, then `ended_at`."""
+        """Return recorded endings whose `due_at` is at most `due`, in order of `due_at`, then `ended_at`.
+
+        `due` is in milliseconds since the epoch.
+        """
         ...
 
     async def endings_of(self, user_id: str, *, after: str = "", limit: int = 100) -> tuple[Ending, ...]:
@@ -67,7 +74,7 @@ class LifecycleStore(Protocol):
 
         Args:
             ending_id: id of the ending.
-            delivered: a hook that was notified; it is removed from `Ending.hooks` and is not notified again.
+            delivered: name of a hook that was notified. The name is removed from `Ending.hooks`, so the hook is not notified again.
             due_at: time of the next attempt, in milliseconds since the epoch; None: unchanged.
             error: why the notification failed, cut to `ENDING_ERROR_CHARS`; it adds one to the number of attempts. None: no
                 failure.

@@ -20,7 +20,7 @@ result of the earlier append, with `replayed` true, or raises `IdempotencyConfli
 replay, `Appended.session` is the session as it is now, and `Appended.version` is the version after the first append. A
 session's idempotency keys are stored as long as the session itself.
 
-**Claims.**
+**Claims.** A claim is the right to run a turn of a session. A session has at most one.
 
 - A write with a `claim` raises `SessionBusy` if the session has a claim of another holder that has not expired at the write's
   `timestamp`. Otherwise the session gets the new claim. If the same holder's earlier claim was marked as wanted, the new one is
@@ -38,8 +38,9 @@ which no entry of the write refers is not stored. A content is deleted together 
 `erase` (of retired entries too, and from the disk, like the entry's text), by `replace` and by `remove`. `Session.bytes` does
 not include contents.
 
-**Views.** A view is what one agent, with its strategy and budget, sees of a session. Saved states of views (`SavedView`) make
-reading faster. The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when
+**Views.** A view is the selection of a session's entries that one agent, with its strategy and budget, sends to a model. The list
+of messages for one model call is the working set. Saved states of views (`SavedView`) make it faster to build a working set.
+The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when
 the log is replaced. If the write that does so also saves views, those are kept. Saving a view with an append does not by itself
 change the version or `updated_at`. Saving a view of a session that was removed raises `SessionNotFound`. A write that saves
 views and has no entries, calls or compactions deletes all but the `VIEWS_KEPT` views that were saved last.
@@ -88,16 +89,14 @@ from holdfast.domain.session import (
 
 
 class SavedView(msgspec.Struct, frozen=True, gc=False):
-    """The saved state of a view. With it, building the view's working set need not read the whole log again."""
+    """The saved state of a view. With this state, the working set of the view can be built without reading the whole log."""
 
     frontier: int
-    """The working set reads all live entries from this `seq` on."""
+    """All live entries with this `seq` or a higher one are read to build the working set. Of earlier entries, only `keep` is read."""
     state: bytes
     """Opaque to the store."""
     keep: tuple[int, ...] = ()
-    """`seq` of entries before the frontier that the working set also reads: the anchor, pinned entries, and those that a
-    strategy kept.
-    """
+    """`seq` of entries before `frontier` that are also read: the anchor, pinned entries, and those that a strategy kept."""
     built_at: int | None = None
     """The session's version when the state was computed; None: the state is computed in the write that saves it. A state that
     was computed before the last retirement, erasure or change of a pin is not saved. Reads do not return this field.
@@ -140,10 +139,10 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     media: Mapping[bytes, bytes] = {}
     """Contents to which the entries refer, by SHA-256. Contents that the session already has can be left out."""
     records: Sequence[RecordChange] = ()
-    """Changes of the session's records, see `holdfast.stores.records`. If one is stale, nothing of the write takes effect."""
+    """Changes of the session's records, see `holdfast.stores.records`. If one expects another version, nothing is written."""
     origins: Sequence[Origin] = ()
-    """Ranges that are added to the session's origins, because entries of this write are copies of earlier ones. They begin after
-    the ranges that the session has."""
+    """Ranges to add to the session's origins, because entries of this write are copies of other entries. The ranges begin after
+    those that the session already has."""
     claim: Claim | None = None
     """The claim of the turn that this write begins or renews."""
     release: str | None = None
@@ -156,7 +155,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     session: Session
     """The session after the write; in a replay, the session as it is now."""
     entries: tuple[Entry, ...]
-    """The entries written, in their present state; in a replay, those that the first call wrote."""
+    """The written entries in their present state; in a replay, the entries that the first call wrote."""
     version: int
     """The session's version after the write; in a replay, its version after the first call."""
     start: int = 0
@@ -171,7 +170,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class WindowRows(msgspec.Struct, frozen=True, gc=False):
-    """The data from which a working set is built, which is the list of messages for one model call."""
+    """The data from which a working set is built."""
 
     session: Session
     view: SavedView | None
@@ -179,13 +178,13 @@ class WindowRows(msgspec.Struct, frozen=True, gc=False):
     head: tuple[Entry, ...]
     """The entries in the `keep` of the saved state, in order of `seq`; empty if no state is saved."""
     entries: tuple[Entry, ...]
-    """The live path from the frontier of the saved state on."""
+    """The entries of the live path whose `seq` is at least the `frontier` of the saved state."""
     compaction: StoredCompaction | None = None
     """The view's live compaction. The saved view may be older and not include it."""
 
 
 class LogStore(Protocol):
-    """Append to logs, read logs, and store data derived from them. The module describes what all methods promise."""
+    """Append to logs, read logs, and store data derived from them. The module docstring describes what all methods promise."""
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """Write to a log.
@@ -223,13 +222,13 @@ class LogStore(Protocol):
             stop: the end of the range, exclusive; None: the end of the log.
             limit: maximum number of entries; None: no limit.
             descending: if True, return the entries newest first; `limit` then selects the newest ones of the range.
-            retired: if True, return the whole log: also retired entries and notes; if False, return only the live path.
+            retired: if True, return the whole log, including retired entries and notes; if False, return only the live path.
             notes: if True, include notes that are not retired.
         """
         ...
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
-        """Return everything that is needed to build a working set, as of one moment.
+        """Return all data that is needed to build a working set, as of one moment.
 
         Args:
             ref: the session.
@@ -284,7 +283,7 @@ class LogStore(Protocol):
         Args:
             ref: the session.
             seq: the entry.
-            tokens: token count of the entry after the erasure; None: the count stays unchanged.
+            tokens: new token count of the entry; None: the count stays unchanged.
 
         Raises:
             EntryNotFound: no such entry.
@@ -317,7 +316,7 @@ class LogStore(Protocol):
         ...
 
     async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
-        """Return the newest `limit` model calls of the session, newest first; with `turn_id`, only those of this turn."""
+        """Return the session's newest `limit` model calls, newest first. If `turn_id` is given, return only calls of this turn."""
         ...
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:

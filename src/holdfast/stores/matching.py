@@ -1,10 +1,12 @@
 """The part of the store contract about matching: find the sessions that contain a message, and those that share entries.
 
-**Digests.** Every visible entry has a digest, and some have an `Entry.alias`. `sightings` finds both in the sessions of a user,
-also those of retired entries. Withdrawn sessions are left out. Erasing an entry removes its alias, but not its digest.
+**Digests.** Every visible entry has a digest, and some have a second one, `Entry.alias`. `sightings` finds entries by either in the
+sessions of a user, including retired entries. Withdrawn sessions are left out. Erasing an entry removes its alias, but not its
+digest.
 
 **Origins** record which entries of a session are copies of another session's entries, see `holdfast.domain.origins`. If a
-session is created as a copy, `NewSession.origins` contains them; `Append.origins` adds those of entries that a session repeats.
+session is created as a copy, `NewSession.origins` contains its origins. If copied entries are appended, `Append.origins`
+adds their origins.
 `remove` and `replace` delete the origins of a session.
 """
 
@@ -45,7 +47,7 @@ class Sighting(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class MatchingStore(Protocol):
-    """Find messages and their copies in the sessions of a user. The module describes what all methods promise."""
+    """Find messages and their copies in the sessions of a user. The module docstring describes what all methods promise."""
 
     async def sightings(
         self,
@@ -57,9 +59,9 @@ class MatchingStore(Protocol):
         limit: int = 16,
         ends: bool = False,
     ) -> tuple[Sighting, ...]:
-        """Return the entries that have the last one of `marks` that occurs in any log; empty if none of them occurs.
+        """Return the entries with the last one of `marks` that occurs in any log; empty if none of the digests occurs.
 
-        All returned entries have the same digest. Those in the newest sessions come first, and within a session the newest
+        All returned entries have the same digest. Entries of the newest sessions come first, and within a session the newest
         entries. The cost depends on the number of marks and results, not on the number of sessions or entries.
 
         Args:
@@ -68,9 +70,9 @@ class MatchingStore(Protocol):
             alias: if True, search for aliases (`Entry.alias`) instead of digests of visible entries.
             session: search only this session of the user. If it does not exist, the result is empty.
             limit: maximum number of results, 1 to `SIGHTINGS`.
-            ends: if True, find only sessions in which the digest is that of the last visible message that is not retired. The
-                most recently used ones come first. Sessions that contain the digest earlier do not count towards `limit`. Not
-                allowed with `alias` or `session`.
+            ends: if True, find only sessions whose last visible, not retired message has the digest. The most recently used sessions
+                come first. Sessions that contain the digest earlier do not count towards `limit`. Not allowed with `alias` or
+                `session`.
         """
         ...
 
@@ -93,19 +95,19 @@ class MatchingStore(Protocol):
         ...
 
     async def sharing(self, user_id: str, source: str) -> Mapping[str, Sequence[Origin]]:
-        """Return the origins of all sessions of a user that contain entries first written in `source`, by session id.
+        """Return the origins of each session that contains entries first written in `source`, by session id.
 
-        `source` is the identity of a session. The cost depends on what is returned, not on the number of other sessions.
-        Withdrawn sessions are left out.
+        `source` is the identity of a session. The search covers all sessions of the user, except withdrawn ones. The cost depends on what
+        is returned, not on the number of other sessions.
         """
         ...
 
 
 @lru_cache(4096)
 def make_scope(tenant: str, user_id: str) -> bytes:
-    """Return a value that makes the keys of a user's digests different from those of all other users.
+    """Return a value that is combined with each digest of a user, so that equal digests of different users have different keys.
 
-    With it, a search never reads the logs of other users.
+    So a search never reads the logs of other users.
     """
     data = msgspec.json.encode([tenant, user_id])
     return hashlib.blake2b(data, digest_size=32, person=b"marks").digest()

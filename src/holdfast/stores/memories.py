@@ -13,12 +13,12 @@ gets a higher number than all memories before it; numbers are never reused. Of s
 succeeds, and the others raise `StaleMemories`. Writers without `expect` are executed one after the other, and none is lost.
 
 **Dropping** deletes all data of an owner, including its name. Afterwards the owner is like one for which nothing was ever
-written. If something is written for it later, versions and numbers continue above the earlier ones. So a caller that remembers
-earlier ones never confuses the two.
+written. If something is written for the owner later, versions and numbers continue above the earlier ones, so that a caller never
+takes new data for the old.
 
 **Forgetting** deletes a memory's row and its signals, also from the disk, as `Store.erase` does. Replacing a memory also
 removes the old content from the disk. Diary entries stay, since they quote no memories. A read with `since` does not report
-forgotten memories. A reader can notice them by `total`, or by reading the numbers that it knows.
+forgotten memories. A reader can notice that memories were forgotten by `total`, or by reading the numbers that it knows.
 
 **Limits** are defined in `holdfast.limits`. If one is exceeded, the call raises `TooLarge`:
 
@@ -74,7 +74,7 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryStore(Protocol):
-    """Store the memories of a tenant. The module describes what all methods promise."""
+    """Store the memories of a tenant. The module docstring describes what all methods promise."""
 
     async def memories(
         self,
@@ -111,7 +111,7 @@ class MemoryStore(Protocol):
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
-        """Change memories of an owner; return the memories that were put, as stored, with the owner's new version.
+        """Change memories of an owner. Return the memories that were put, as stored, and the owner's new version.
 
         Args:
             owner: the owner, to whom every memory in `delta` must belong.

@@ -54,7 +54,7 @@ def check_owner(owner: Owner) -> None:
 
 
 def keep_possible_ids(ids: Iterable[str]) -> list[str]:
-    """Return those of `ids` that are valid ids of memories, each once. A store does not search for the others."""
+    """Return the values in `ids` that are valid ids of memories, each once. A store need not search for the others."""
     return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
 
 
@@ -107,7 +107,7 @@ def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
 
 
 def check_change(timestamp: int, expect: int | None) -> None:
-    """Refuse an invalid time or version."""
+    """Refuse an invalid timestamp, or an invalid expected version."""
     _check_number(timestamp, "timestamp")
     _check_number(expect, "expect")
 

@@ -29,7 +29,7 @@ long the name of the database is.
 """
 _MISSING_TABLE: Final = 1146
 _THERE: Final = frozenset({1050, 1060, 1061, 1091})
-"""Error numbers of a migration statement that was run before: the table, column or key already exists, or was already dropped."""
+"""Error numbers that a migration statement causes when it is run again: the table, column or key already exists, or was dropped."""
 
 
 # -- the schema --------------------------------------------------------------
@@ -86,9 +86,9 @@ async def _migrate(connection: Connection, name: str) -> None:
 async def _apply(connection: Connection, number: int, name: str, checksum: str, steps: list[str]) -> None:
     """Apply one migration, statement by statement.
 
-    The column `steps` counts the statements that were run; it is -1 when the migration is complete. MySQL commits each
-    statement by itself, so a crash can come between a statement and its count. Run again, such a statement fails with one of
-    `_THERE`, which is ignored.
+    MySQL commits each statement by itself. The column `steps` counts the statements that were run, and is -1 when the migration is
+    complete. After a crash between a statement and its count, the statement is run again and fails with an error in `_THERE`, which is
+    ignored.
     """
     begun = f"INSERT IGNORE INTO {TABLE} VALUES (?1, ?2, ?3, 0)"  # noqa: S608  # constants, all of them
     where, done = f"SELECT steps FROM {TABLE} WHERE number = ?1", f"UPDATE {TABLE} SET steps = ?2 WHERE number = ?1"  # noqa: S608

@@ -105,7 +105,7 @@ class DriverStatement(NamedTuple):
     places: tuple[int, ...]
     """For each `%s`, the index of its parameter."""
     row: str
-    """For an INSERT, the text after VALUES, which is repeated to insert several rows; empty for other statements."""
+    """The text after VALUES in an INSERT, which is repeated to insert several rows. Empty for other statements."""
 
 
 @cache
@@ -165,7 +165,7 @@ class Connection:
         return await self.execute(self._statements[name], params)
 
     async def many(self, name: str, rows: list[Row]) -> None:
-        """Run a statement once for each row of parameters. An INSERT is run for many rows at once."""
+        """Run a statement once for each row of parameters. An INSERT inserts many rows at once."""
         sql, places, row = to_driver_statement(self._statements[name])
         if not row:
             for one in rows:

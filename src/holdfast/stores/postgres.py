@@ -48,7 +48,7 @@ from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
 T = TypeVar("T")
 OPTIONS: Final = ("pool", "schema", "socket", "sslmode")
 STALE: Final = 3
-"""Number of attempts at an append without a lock. The next attempt locks the session."""
+"""Maximum number of attempts to append without a lock. After that, the session is locked."""
 
 
 # -- the database ------------------------------------------------------------
@@ -96,15 +96,15 @@ class _Database(RemoteDatabase[Connection]):
             raise
 
     async def _append_fused(self, connection: Connection, job: Job[T], remembered: Row | None) -> T:
-        """Run the append `job` with one writing statement, and return its result.
+        """Run the append `job` with a single writing statement, and return its result.
 
         Args:
             connection: the connection.
             job: the append.
-            remembered: the session's row from the last append; None: read the row.
+            remembered: the session's row after the last append; None: the row is read.
 
         Raises:
-            _NotFusible: the append needs a transaction; or it used a remembered row and would write nothing.
+            _NotFusible: the append needs a transaction; or the remembered row was used, and nothing would be written.
         """
         steps, write = job.steps(), None
         rows: Rows = ()
@@ -137,7 +137,11 @@ class _Database(RemoteDatabase[Connection]):
         return result
 
     async def _write_fused(self, connection: Connection, job: Job[Any], write: FusedAppend) -> None:
-        """Write everything with one statement. Raises `Retryable` if the session has changed since it was read."""
+        """Write everything with one statement.
+
+        Raises:
+            Retryable: the session has changed since it was read.
+        """
         sql, params = write.build("postgres")
         try:
             rows = await connection.fetch(sql, encode_params(params))
@@ -154,7 +158,7 @@ class _Database(RemoteDatabase[Connection]):
 
 
 class _NotFusible(Exception):  # not an error: an outcome
-    """The append cannot be done with one statement, or not with the remembered row."""
+    """Raised if an append cannot be done with one statement, or not with the remembered row."""
 
 
 # -- the schema --------------------------------------------------------------
@@ -182,7 +186,7 @@ async def upgrade_schema(connection: Connection, schema: str, name: str) -> None
 
 @asynccontextmanager
 async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIterator[None]:
-    """Run the block in a transaction that changes the schema. A lock keeps out other processes that want to change it."""
+    """Run the block in a transaction that changes the schema. A lock keeps other processes from changing the schema."""
     await connection.begin(writing=True)
     try:
         # Building an index on a large table takes long, and another process may be building it right now.

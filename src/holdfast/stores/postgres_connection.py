@@ -197,7 +197,7 @@ WHERE name <> 'synchronous_commit' OR current_setting(name) = 'off'
 """Applies the settings after the login, because a connection pooler ignores settings in the startup packet.
 
 `synchronous_commit` is set to `on` only if the server has it off, so that acknowledged writes are durable; a stricter setting
-is kept. Sequential scans, bitmap scans and sorts are disabled because every statement has an index that provides its order.
+is kept. Sequential scans, bitmap scans and sorts are disabled, because for every statement an index provides the required order.
 Otherwise a plan that was made for a small table, or before the table was analyzed, would keep reading the whole table.
 """
 

@@ -1,4 +1,8 @@
-"""Check arguments about records before a store uses them, and encode values. "Refuse" means as in `holdfast.stores.checks`."""
+"""Check arguments about records before a store uses them, and encode values.
+
+"Refuse" in a docstring here has the same meaning as in `holdfast.stores.checks`. A record's place is its encoded name: a byte string that
+sorts by namespace and key.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +74,7 @@ def check_owner(owner: RecordOwner) -> None:
 
 
 def check_names(owner: RecordOwner, names: Sequence[RecordName], now: int) -> list[bytes]:
-    """Return the places of records. Refuse invalid names, and too many at once."""
+    """Return the places of records. Refuse invalid names, and too many names at once."""
     check_owner(owner)
     checks.check_int(now, "now")
     if len(names) > RECORD_CHANGES:
@@ -87,7 +91,7 @@ def _encode_name(name: RecordName) -> bytes:
 def check_list(
     namespace: Namespace, prefix: str, *, nested: bool, after: RecordName | None, limit: int, descending: bool
 ) -> tuple[bytes, bytes]:
-    """Return the first place of a page of a list, and the first place after it. Refuse invalid arguments."""
+    """Return the first place of a page in a list of records, and the end of the range, exclusive. Refuse invalid arguments."""
     check_namespace(namespace, empty=nested)
     check_record_key(prefix, empty=True)
     checks.check_limit(limit)
@@ -114,7 +118,7 @@ def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) 
 
     Args:
         changes: the changes.
-        unlimited: False: also refuse too many, and values that are too large together.
+        unlimited: if False, also refuse too many changes, and values that are too large together.
     """
     if len(changes) > RECORD_CHANGES and not unlimited:
         raise TooLarge(f"{len(changes)} records at once; at most {RECORD_CHANGES} are allowed", param="records")
@@ -160,14 +164,14 @@ def refuse_stale(changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow
 
 
 def make_row(change: EncodedChange, before: RecordRow | None, version: int, now: int) -> RecordRow:
-    """Return what is stored of a record that is put. `before` is the record that it replaces, which may have expired."""
+    """Return the stored fields of a record that is put. `before` is the record that it replaces, which may have expired."""
     created_at = before.created_at if before is not None and before.is_there(now) else now
     created_at, updated_at = change.times or (created_at, now)
     return RecordRow(version, created_at, updated_at, change.expires_at, int(change.raw), len(change.data))
 
 
 def make_info(name: RecordName, row: RecordRow) -> RecordInfo:
-    """Return a record without its value."""
+    """Return a `RecordInfo`, which is a record without its value."""
     return RecordInfo(name=name, **_get_fields(row))
 
 
@@ -183,7 +187,7 @@ def _get_fields(row: RecordRow) -> dict[str, Any]:
 
 
 def count_page(sizes: Sequence[int], limit: int) -> int:
-    """Return how many of some records fit on a page. At least one does, if there is one."""
+    """Return how many of the records with these sizes fit on one page: at least one, if there are any."""
     total = 0
     for number, size in enumerate(sizes[:limit]):
         total += size
@@ -193,7 +197,7 @@ def count_page(sizes: Sequence[int], limit: int) -> int:
 
 
 def check_sizes(sizes: Sequence[int]) -> None:
-    """Refuse to read values that are too large together."""
+    """Raise `TooLarge` if the values with these sizes are together too large to be read at once."""
     if sum(sizes) > RECORD_PAGE_BYTES:
         raise TooLarge(
             f"the values have {sum(sizes)} bytes together; at most {RECORD_PAGE_BYTES} are read at once: name fewer records",

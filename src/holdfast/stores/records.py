@@ -5,7 +5,7 @@ or JSON. `holdfast.domain.record` has the types and the rules for names.
 
 **Versions.** An owner has a version, which grows with each write that changes its records. Records that a write puts get the
 version after the write. So a version is never reused, even if a record is deleted and created again, or after `drop_records`. But a
-session that was removed and created again is another owner: `identity` tells the two apart.
+session that was removed and created again is another owner; the argument `identity` distinguishes the two sessions.
 
 **Compare and set.** A change with `expect` takes effect only if the record has this version. All changes of a call take effect,
 or none. Of several calls with the same `expect`, one succeeds and the others raise `StaleRecord`.
@@ -35,7 +35,7 @@ from holdfast.domain.record import (
 
 
 class RecordStore(Protocol):
-    """Read, list, change and delete records. The module describes what all methods promise.
+    """Read, list, change and delete records. The module docstring describes what all methods promise.
 
     If the owner is a session that does not exist, all methods raise `SessionNotFound`.
     """
@@ -93,7 +93,7 @@ class RecordStore(Protocol):
         after: Namespace | None = None,
         limit: int = 100,
     ) -> tuple[Namespace, ...]:
-        """Return namespaces that have records, in order. The cost grows with the number of namespaces, not of records.
+        """Return the namespaces that contain records, in order. The cost grows with the number of namespaces, not of records.
 
         Args:
             owner: the owner.
@@ -124,9 +124,9 @@ class RecordStore(Protocol):
         ...
 
     async def drop_records(self, owner: RecordOwner) -> int:
-        """Delete all records of an owner, also from the disk, and for a user the name; return the number of records.
+        """Delete all records of an owner, also from the disk; return the number of records.
 
-        Expired records that were not swept yet are counted too.
+        If the owner is a user, the user's name is deleted too. Expired records that were not swept yet are counted.
         """
         ...
 

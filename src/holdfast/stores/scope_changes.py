@@ -35,7 +35,7 @@ def decode_value(key: str, data: bytes) -> Any:
 def change_values(
     scope: Scope, stored: Mapping[str, bytes], delta: Mapping[str, Change], *, keys: int, size: int
 ) -> tuple[dict[str, bytes | None], int, int]:
-    """Apply changes to values of a scope.
+    """Apply changes to the values of a scope, which is the state of a session, a user or a tenant.
 
     Args:
         scope: the scope.
@@ -66,7 +66,7 @@ def change_values(
 
 
 class KnownName(NamedTuple):
-    """An artifact name that is in use, with the totals of its versions. If `name` is empty, the name is not in use."""
+    """An artifact name with the totals of its versions. If the name is not in use, the field `name` is empty."""
 
     name: str = ""
     next_version: int = 0
@@ -112,12 +112,12 @@ def check_artifact_room(
 
 
 def add_version(known: KnownName, new: NewArtifact) -> tuple[Artifact, KnownName]:
-    """Return `new` as the next version of a name, and the name with its totals after adding it."""
+    """Return `new` as the next version of a name, and the name with the totals that include this version."""
     version, size = known.next_version, known.bytes + new.size
     fields = {name: getattr(new, name) for name in new.__struct_fields__}
     return Artifact(version=version, **fields), KnownName(new.name, version + 1, version, known.versions + 1, size)
 
 
 def is_same_content(found: Artifact, new: NewArtifact) -> bool:
-    """Return True if a stored version has the content and type of `new`, so that an earlier attempt must have stored it."""
+    """Return True if a stored version has the content and type of `new`, which shows that an earlier attempt stored it."""
     return (found.sha256, found.size, found.mime_type) == (new.sha256, new.size, new.mime_type)

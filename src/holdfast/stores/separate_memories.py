@@ -26,7 +26,7 @@ class StoreWithSeparateMemories(StoreWrapper):
         self._memories = get_memory_store(inner.tenant)
 
     def wrap(self, inner: Store) -> Self:
-        """Wrap a handle of another tenant in the same way."""
+        """Return a wrapper of the same kind around the handle of another tenant."""
         return type(self)(inner, self._get_memory_store)
 
     def __getattribute__(self, name: str) -> Any:
@@ -37,5 +37,8 @@ class StoreWithSeparateMemories(StoreWrapper):
 
 
 def separate_memories(store: Store, get_memory_store: Callable[[str], MemoryStore] | None) -> Store:
-    """Return `store` with its memories in the stores that `get_memory_store` returns. If `get_memory_store` is None, return `store`."""
+    """Wrap `store` so that its memories are stored in the memory stores that `get_memory_store` returns.
+
+    If `get_memory_store` is None, return `store` unchanged.
+    """
     return store if get_memory_store is None else StoreWithSeparateMemories(store, get_memory_store)  # type: ignore[abstract]  # the rest is passed on

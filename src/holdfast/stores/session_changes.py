@@ -1,4 +1,4 @@
-"""Compute how a write changes a session. Pure functions: the included stores use them, and yours may."""
+"""Compute how a write changes a session. Pure functions, which all included stores use; stores of your own may use them too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 STALLED: Final = 25_000
-"""Milliseconds for which a claim still holds after its expiry, if its process is running on this host."""
+"""Milliseconds by which a claim is extended after its expiry, if the holder's process is running on this host."""
 
 
 def make_session(tenant: str, new: NewSession) -> Session:
@@ -61,8 +61,8 @@ def install_session(
     Args:
         tenant: the tenant.
         new: the session to install.
-        past: its history: times, end and usage.
-        before: the session that it replaces; its version continues. None if there is none.
+        past: the history of `new`: times, end and usage.
+        before: the session to replace, whose version numbers continue; None if there is none.
         tail: the tail of the installed log.
         live: number of live entries in the installed log.
         size: payload bytes of the installed log.
@@ -107,14 +107,20 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
 
 
 def is_use(write: Append) -> bool:
-    """Return True if a write is a use of the session. Saving views and compactions, or changing claims, is not."""
+    """Return True if a write means that the session was used. Saving views and compactions, or changing claims, does not."""
     if write.entries or write.calls or write.state_delta or write.records or write.retire_from is not None:
         return True
     return not (write.views or write.compactions or write.claim or write.release)
 
 
 def refuse_stale(session: Session, write: Append) -> None:
-    """Raise an error if the session is not as the write expects: `StaleSession`, `SessionExpired` or `StaleState`."""
+    """Check that a session is in the state that a write expects.
+
+    Raises:
+        StaleSession: the session has another version.
+        SessionExpired: the session has been idle for too long.
+        StaleState: the session's state has other values.
+    """
     check_version(session, write.expect)
     if write.ttl is not None and is_use(write) and session.is_expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
@@ -124,14 +130,14 @@ def refuse_stale(session: Session, write: Append) -> None:
 def advance_session(
     session: Session, write: Append, tail: Tail, claim: Claim | None, *, live: int, size: int
 ) -> Session:
-    """Return the session after a write. If the write only saves views and failed compactions, return the same object.
+    """Return the session after a write. If the write only saves views and failed compactions, return `session` itself.
 
     Args:
         session: the session before the write.
         write: the write.
         tail: the tail of the log after the write.
         claim: the session's claim after the write.
-        live: by how many entries the live path grows; negative if it shrinks.
+        live: number of live entries that the write adds; negative if there are fewer than before.
         size: payload bytes of the appended entries.
     """
     if claim != session.claim:
@@ -162,12 +168,16 @@ def advance_session(
 
 
 def count_messages(written: Sequence[Entry]) -> int:
-    """Return the number of entries that are messages. The other ones are notes."""
+    """Return the number of entries that are messages, not notes."""
     return sum(not entry.is_note for entry in written)
 
 
 def resolve_claim(session: Session, write: Append) -> Claim | None:
-    """Return the claim that the session has after `write`, or None. Raises `SessionBusy` if another holder's claim is in the way."""
+    """Return the claim that the session has after `write`, or None.
+
+    Raises:
+        SessionBusy: the write contains a claim, but another holder's claim has not expired.
+    """
     claim = session.claim if write.claim is None else _take_claim(session, write.claim, write.timestamp)
     return None if claim is not None and claim.holder == write.release else claim
 
@@ -199,7 +209,7 @@ def check_version(session: Session, expect: int | None) -> None:
 
 
 def refuse_other_contents(ref: SessionRef, actual: int, expected: int | None, what: str) -> None:
-    """Raise `Conflict` if a session to remove has got or lost something since it was read. None allows any number."""
+    """Raise `Conflict` if the number or version of a session's contents is not the expected one. None allows any."""
     if expected not in {None, actual}:
         raise Conflict(f"session {ref.id!r} has {actual} {what}, not {expected}: read them again")
 
@@ -229,7 +239,7 @@ def fill_unset(value: Any, old: Any) -> Any:
 
 
 def list_media(entry: NewEntry) -> tuple[bytes, ...]:
-    """Return the hashes of the contents to which `entry` refers; none for an erased entry."""
+    """Return the hashes of the contents to which `entry` refers; empty for an erased entry."""
     return () if isinstance(entry, OldEntry) and entry.stands_for is not None else entry.media
 
 
@@ -250,7 +260,7 @@ def refuse_missing_media(new: Sequence[NewEntry], there: Collection[bytes]) -> N
 
 
 def is_late(new: NewCompaction, compactions_from: int) -> bool:
-    """Return True if something was erased or dropped while the compaction was made, so that its text may quote it."""
+    """Return True if something was erased or dropped while the compaction was made. The text may then quote what was erased."""
     return new.built_at is not None and new.built_at < compactions_from
 
 
@@ -260,8 +270,9 @@ def make_stored_compaction(id_: int, new: NewCompaction, *, late: bool, holds: b
     Args:
         id_: the compaction's id.
         new: the compaction.
-        late: True if its text must not be stored, see `is_late`.
-        holds: True if neither the log nor the view has changed since it was made. The status is then `live`, else `dead`.
+        late: True if the text must not be stored, see `is_late`.
+        holds: True if neither the log nor the view has changed since the compaction was made. The status is then `live`, otherwise
+            `dead`.
     """
     fields = asdict(new)
     del fields["built_at"]

@@ -28,7 +28,7 @@ from holdfast.domain.session import Ending, NewEntry, RemovalCounts, Session, Se
 from holdfast.stores.log import Appended
 
 OWN_FIELDS: Final = ("agent", "system_messages", "state", "metadata", "ttl")
-"""A session's own fields: callers set and change them, and copies of the session get them."""
+"""The fields of a session that callers set and change. A copy of a session gets the same values."""
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +49,18 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
     past: Past | None = None
-    """For `replace` only: times, end, usage and model calls of the session before it is installed; None: none."""
+    """For `replace` only: times, end, usage and model calls that the installed session gets from an earlier one; None: it gets none."""
     origins: tuple[Origin, ...] = ()
     """For `replace` only, if the session is a copy: the ranges of copied entries, see `holdfast.domain.origins`."""
 
     @classmethod
     def from_session(cls, session: msgspec.Struct, *, timestamp: int, **changes: Any) -> Self:
-        """Create one with the user, the id and the own fields of an existing session.
+        """Create a `NewSession` with the user, the id and the own fields of an existing session.
 
         Args:
             session: the session, or another struct with these fields, such as an import.
             timestamp: time of the call, in milliseconds since the epoch.
-            changes: fields that get other values than those of the session. The identity is new unless it is given.
+            changes: values of fields that differ from those of `session`. The identity is new unless it is given.
         """
         copied = {name: getattr(session, name) for name in ("id", "user_id", *OWN_FIELDS)}
         return cls(timestamp=timestamp, **(copied | changes))
@@ -91,7 +91,7 @@ class SessionPage(msgspec.Struct, frozen=True):
 
 
 class SessionStore(Protocol):
-    """Create, read, list, change, replace and remove sessions. The module describes what all methods promise."""
+    """Create, read, list, change, replace and remove sessions. The module docstring describes what all methods promise."""
 
     async def create(self, new: NewSession) -> Session:
         """Create a session with an empty log. Raises `SessionExists` if a session with this id exists already."""
@@ -102,7 +102,7 @@ class SessionStore(Protocol):
         ...
 
     async def find(self, session_id: str) -> Session:
-        """Return the session that has this id, whichever user of the tenant it belongs to.
+        """Return the session with this id, regardless of the user that it belongs to.
 
         Raises:
             SessionNotFound: no user has such a session.
@@ -141,7 +141,12 @@ class SessionStore(Protocol):
     async def update(
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
-        """Change a session's own fields. With `expect`, its version must have this value. Raises `SessionNotFound`, `StaleSession`."""
+        """Change a session's own fields.
+
+        Raises:
+            SessionNotFound: the session does not exist.
+            StaleSession: `expect` is given, and the session has another version.
+        """
         ...
 
     async def remove(
@@ -152,13 +157,13 @@ class SessionStore(Protocol):
         artifacts: int | None = None,
         records: int | None = None,
     ) -> RemovalCounts | None:
-        """Delete a session and everything that belongs to it; return counts of what was deleted, or None if there was no such session.
+        """Delete a session and everything that belongs to it. Return counts of the deleted data, or None if there was no such session.
 
         Args:
             ref: the session.
-            expect: the version that it must have, else `StaleSession`; None: any.
-            artifacts: the number of artifact versions that it must have, else `Conflict`; None: any.
-            records: the version that it must have as an owner of records (`RecordPage.version`), else `Conflict`; None: any.
+            expect: the version that the session must have, else `StaleSession`; None: any.
+            artifacts: the number of artifact versions that the session must have, else `Conflict`; None: any.
+            records: the version that the session must have as an owner of records (`RecordPage.version`), else `Conflict`; None: any.
         """
         ...
 
@@ -178,19 +183,21 @@ class SessionStore(Protocol):
         `StaleSession`.
 
         Args:
-            new: the session. If it has a `past`, its times, end, usage and calls are those of the past, but its last use is not
+            new: the session. If `past` is set, times, end, usage and calls are taken from there, but the time of the last use is not
                 before `timestamp`.
             entries: the whole log. An `OldEntry` may be retired or erased.
             fresh: if True, raise `SessionExists` if a session of that name exists.
             ending: if given, the old session is withdrawn with this ending instead of being deleted, unless it was used at
                 `ended_at` or later.
             media: contents to which the entries refer, by SHA-256.
-            records: records that the session owns, any number of them; none expects a version.
+            records: records of the session, any number. They must not have an expected version.
         """
         ...
 
     async def want(self, ref: SessionRef, holder: str) -> None:
-        """Mark the session's claim as wanted, which asks its holder to stop. Do nothing if the claim is not that of `holder`.
+        """Mark the session's claim as wanted, which asks its holder to stop.
+
+        Do nothing if the claim does not belong to `holder`.
 
         Raises:
             SessionNotFound: no such session.

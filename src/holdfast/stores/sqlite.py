@@ -30,8 +30,8 @@ from holdfast.stores.sqlite_connection import VECTORS, Connection, open_writer, 
 
 T = TypeVar("T")
 SCRUBBING: Final = 0.25
-"""Maximum seconds that a batch of writes waits to clear deleted content from the write-ahead log. While another process or
-thread reads, for example for a backup, the log cannot be cleared.
+"""Maximum seconds that a batch of writes waits until deleted content can be cleared from the write-ahead log. The log cannot be
+cleared while another process or thread reads, for example for a backup.
 """
 
 
@@ -65,7 +65,7 @@ class _Runner:
         self._is_index = index
 
     def _run_one(self, operation: Operation) -> Outcome:
-        """Run an operation inside the caller's transaction, and return its outcome. Errors are returned, not raised."""
+        """Run an operation inside the caller's transaction. Return its result or the exception that it raised."""
         try:
             return self._connection.run_steps(operation.steps()), None
         except Exception as exc:  # noqa: BLE001  # it is raised for the caller of the operation, not in this thread
@@ -242,7 +242,7 @@ class _Database:
         self._writer.stop()
 
     async def close(self) -> None:
-        """Finish the accepted operations, then close the connections. The writer is closed last, so that a single complete file is left."""
+        """Finish the accepted operations, then close the connections, the writer last, so that a single complete file is left."""
         self.stop()
         await self._reader.close()
         await self._writer.close()
@@ -290,8 +290,8 @@ class SQLiteStore(LogicStore):
 def read_durability(path: str) -> tuple[str, int]:
     """Return the settings `journal_mode` and `synchronous` that a store has at `path`.
 
-    Both are settings of a connection, and the store's connections belong to other threads. So this function opens a connection
-    as the store does, which also upgrades the schema, and closes it again.
+    Both are settings of a connection, and the store's own connections belong to other threads. So this function opens and closes a
+    connection in the same way as the store, which also upgrades the schema.
 
     Raises:
         StoreUnavailable: the database cannot be opened, or its schema is from a later release.

@@ -25,11 +25,11 @@ from holdfast.stores.sqlite_nearest import LOG, NearestSearch
 
 T = TypeVar("T")
 PATIENCE: Final = 29.0
-"""Seconds to wait for another process that has locked the file. A request waits this long once and `PATIENCE_AFTER` later, so
-it ends within 30 seconds.
+"""Maximum seconds to wait for another process that has locked the file. A request waits this long once, then `PATIENCE_AFTER`, so
+the request ends within 30 seconds.
 """
 PATIENCE_AFTER: Final = 0.25
-"""Seconds to wait after an earlier wait has failed, until the file is free again. So a request with several writes fails in time."""
+"""Maximum seconds of each further wait until the file is free again. So a request with several writes fails within 30 seconds."""
 CACHE_KIB: Final = 16 * 1024
 """Size of the page cache of each connection to an index, in KiB. Larger and smaller caches were slower."""
 VECTORS: Final = "vec1"
@@ -113,7 +113,7 @@ def _text_or_bytes(value: Any, kind: str) -> Any:
 
 
 class Connection:
-    """An SQLite connection that runs steps."""
+    """An SQLite connection that runs the statements of operations."""
 
     def __init__(self, path: str) -> None:
         _create_private_file(path)
@@ -218,8 +218,8 @@ class BusyHandler:
 def _create_private_file(path: str) -> None:
     """Create the file at `path` so that only its owner has access. An existing file keeps its permissions.
 
-    Threads take turns by a lock, because closing a file releases all POSIX locks that this process has on it. Those include the
-    locks of an SQLite connection that another thread may have opened in the meantime.
+    Threads take turns by a lock. Closing a file releases all POSIX locks that this process has on the file, including the locks of an
+    SQLite connection that another thread may have opened in the meantime.
     """
     if path == MEMORY:
         return

@@ -29,7 +29,7 @@ COMPARED: Final = 3_000
 KEPT: Final = 1_000_000
 """Maximum number of sketches in memory, over all spaces: about 104 MB for vectors of 384 numbers."""
 LOGGED: Final = 20_000
-"""Number of changes that the log keeps. A reader that has missed more builds its sketches again."""
+"""Number of changes that the log keeps. A reader that has missed more changes than that builds its sketches again."""
 _READ: Final = 5_000
 """Number of vectors that one search adds to the sketches, which takes about 0.2 s."""
 LOG: Final = f"""
@@ -67,7 +67,7 @@ ORDER BY near DESC, v.id DESC LIMIT ?3"""
 
 
 class _SpaceSketches:
-    """The sketches of a space, and how far they are built.
+    """The sketches of a space, and the progress of building them.
 
     Attributes:
         sketches: the sketches of the space's vectors.
@@ -96,9 +96,10 @@ class NearestSearch:
         self._made = False
 
     def find(self, params: Row) -> list[Any] | None:
-        """Return the rows of the statement `index_nearest` for its parameters; None if the caller must run the statement, which scans.
+        """Return the nearest vectors, as rows of the statement `index_nearest` for these parameters.
 
-        A search with filters always scans, because few of the nearest vectors may pass the filters.
+        Return None if the caller must run that statement, which scans all vectors. A search with filters always scans, because few of the
+        nearest vectors may pass the filters.
         """
         model, space, channel, *filters, vector, limit = params
         if tuple(filters) != NO_FILTER or channel or limit * 4 > COMPARED or not self.is_logged():

@@ -8,19 +8,19 @@ keys of all three scopes, with their prefixes; they change together in one trans
 compared byte for byte as JSON. Dropping a user's scope may set the version to 0, but the next write continues above all earlier
 versions. So a version is never reused.
 
-**Concurrent writers** of a scope are executed one after the other, each for the short time of its transaction. No change is
-lost, whatever session or process it comes from: changes of different keys, and increments and extensions of one key, all take
-effect.
+**Concurrent writers.** Writes to a scope are executed one after the other, each for the short time of its transaction. No change is
+lost, regardless of the session or process that makes it: changes of different keys, and increments and extensions of one key, all
+take effect.
 
 **Limits** are defined in `holdfast.limits`: bytes of a key and of a value, number of keys in a scope, and bytes of a scope as
 JSON. A write that would exceed one raises `TooLarge` and writes nothing. A session's own state has the same limits. But the
-state of a session that `replace` installs is only checked for its total size, since another store may have accepted it before
-keys and values had limits.
+state of a session that `replace` installs is only checked for its total size, since another store may have accepted this state
+before keys and values had limits.
 
 **Redis** keeps a user's sessions and `user:` state in one slot of a cluster, and a tenant's `app:` state in another. An
-`append` records its changes of `app:` together with the entries. Right afterwards, whichever client is first applies them to
+`append` records its changes of `app:` together with the entries. Right afterwards, any client applies them to
 `app:`, exactly once. The limits are checked before the write. So an accepted write can exceed a limit only if another writer
-reaches it at that very moment.
+reaches the limit at the same moment.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ScopedState(msgspec.Struct, frozen=True):
 
 
 class StateStore(Protocol):
-    """State that sessions share. If `user_id` is None, a method uses the tenant's own scope, `app:`."""
+    """Read and change state that sessions share. If `user_id` is None, a method uses the tenant's own scope, `app:`."""
 
     async def state(
         self, user_id: str | None, *, names: Collection[str] | None = None, known: int | None = None
@@ -86,5 +86,8 @@ class StateStore(Protocol):
         ...
 
     async def drop_state(self, user_id: str | None) -> int:
-        """Delete all keys of a scope, also from the disk; return their number. For a user's scope, delete the user's name too."""
+        """Delete all keys of a scope, also from the disk; return their number.
+
+        If the scope is a user's, the user's name is deleted too.
+        """
         ...

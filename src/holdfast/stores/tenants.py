@@ -1,8 +1,8 @@
 """The part of the store contract about a tenant as a whole: leases, calibration data of models, and the handle itself.
 
 Leases and calibration data belong to a tenant. If several callers ask for a lease, in any number of processes, one of them gets
-it. It has the lease until it releases it, or until the lease has expired when another caller asks, by that caller's clock.
-Expired leases are deleted eventually.
+the lease. This caller holds the lease until the caller releases it, or until another caller asks after it has expired, by the
+clock of the caller that asks. Expired leases are deleted eventually.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 FOREVER: Final = (1 << 53) - 1
-"""The latest possible timestamp for `TenantStore.learn`. Data stored with it are never deleted in favour of newer data."""
+"""The latest possible timestamp for `TenantStore.learn`. Data stored with this timestamp is never deleted in favour of newer data."""
 
 
 class TenantStore(Protocol):
-    """Store data of a tenant that belong to no session, and open and close handles. The module describes what all methods promise."""
+    """Store data of a tenant that belongs to no session, and open and close handles.
+
+    The module docstring describes what all methods promise.
+    """
 
     tenant: str
 
     @property
     def durable(self) -> bool:
-        """True if written data outlive the process. If they do not, a session that ends is deleted instead of closed."""
+        """True if written data is kept when the process ends. If False, a session that ends is deleted instead of closed."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
-        """Return at most `limit` tenants with names after `after`, in order: those that have sessions, memories or records.
+        """Return at most `limit` tenants that have sessions, memories or records. The names come after `after`, in order.
 
         This is the only method that sees other tenants. It is for jobs that run once for a whole database.
         """

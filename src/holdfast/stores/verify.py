@@ -1,4 +1,4 @@
-"""Verify a log in any store: recompute order, running totals, units and digest chain from its messages."""
+"""Verify a session's log in any store, by recomputing order, running totals, units and digest chain from the messages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.stores.base import Store
 
 
 async def verify(store: Store, ref: SessionRef, *, page: int = PAGE) -> int:
-    """Recompute a session's log from its messages, and compare it with the stored one: order, gaps, totals, units and digest chain.
+    """Recompute order, totals, units and digest chain of a session's log from its messages, and compare them with the stored values.
 
     Returns:
         The number of entries read.
 
     Raises:
-        StoreCorrupt: a stored value differs; the message names the session and the entry.
+        StoreCorrupt: a stored value differs, or the log has a gap; the message names the session and the entry.
         SessionNotFound: no such session.
     """
     while True:
@@ -47,7 +47,7 @@ async def _verify_at(store: Store, session: Session, page: int) -> int:
 
 
 class _LogReplay:
-    """Replays a log entry by entry, and compares each entry with the live path that precedes it."""
+    """Recomputes a log entry by entry, and compares each entry with the stored one."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -68,7 +68,7 @@ class _LogReplay:
         self.read += 1
 
     def _check_note(self, entry: Entry) -> None:
-        """Check a note against the live path that precedes it, and pass over it."""
+        """Check a note against the entries of the live path before it. A note changes nothing else."""
         tail, by = self._path.tail, entry.retired_by
         self._check(
             by is not None and entry.seq <= by <= self._session.tail.next_seq, "is a note, but is not stored as one"
@@ -79,7 +79,7 @@ class _LogReplay:
         self.read += 1
 
     def finish(self) -> None:
-        """After the last entry, check the counters of the session."""
+        """Compare the counters of the session with the replayed log, after the last entry."""
         self._check(self.read == self._session.tail.next_seq, "is missing")
         self._path.retire_until(math.inf)
         tail = msgspec.structs.replace(self._path.tail, next_seq=self.read)
@@ -117,7 +117,7 @@ class _LogReplay:
 
 
 def _has_former_digest(again: Entry, entry: Entry, tail: Tail) -> bool:
-    """Return True if the entry's digest is one that an earlier version of Holdfast computed from the same content."""
+    """Return True if the entry has the digest that an earlier version of Holdfast computed for the same content."""
     if again.digest == entry.digest:
         return False
     return entry.digest in list_former_chains(tail.digest, to_sent_message(entry.message, entry.metadata))

@@ -19,7 +19,7 @@ from holdfast.stores.sessions import SessionPage
 _PAGE: Final = 100
 """Number of tenants or owners per page."""
 _TRIES: Final = 8
-"""Attempts to read records that other writers change meanwhile."""
+"""Maximum number of attempts to read all records while other writers change them."""
 ENTRIES: Final = 32
 """Number of entries per page."""
 
@@ -56,8 +56,8 @@ async def iterate_session_pages(
     Args:
         store: the handle of the tenant.
         size: number of sessions per page, at most `PAGE`; None: `PAGE`.
-        descending: if True, the newest session comes first. A session that is written to before it was read is then missed.
-        filters: further arguments of `Store.list`.
+        descending: if True, the newest session comes first. Then a session is missed if it is written to before it is read.
+        filters: other arguments of `Store.list`.
     """
     asked = {**filters, "limit": size or PAGE, "descending": descending}
     page = await store.list(**asked)
@@ -72,8 +72,8 @@ async def iterate_session_pages(
 async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str, Any]) -> SessionPage:
     """Return the page that follows the sessions `last`.
 
-    The page begins after the last one of them that was not written to since it was read. A session that was written to has
-    moved in the list, and continuing after it would skip others.
+    The page begins after the last of these sessions that was not written to since it was read. A session that was written to has moved
+    in the list, so continuing after it would skip other sessions.
     """
     for session in reversed(last):
         try:
@@ -88,10 +88,10 @@ async def _read_next_page(store: Store, last: Sequence[Session], asked: dict[str
 async def iterate_unchanged_sessions(
     store: Store, until: int, *, status: str | None = None, user_id: str | None = None
 ) -> AsyncIterator[Session]:
-    """Yield sessions that were not changed, used or ended after `until`, those with the oldest `updated_at` first.
+    """Yield sessions that were not changed, used or ended after `until`. Those with the oldest `updated_at` come first.
 
-    For a closed session, the time of its end is compared instead of its last use. The caller may delete a session before it
-    asks for the next one.
+    For a closed session, the time when it ended is compared instead of its last use. The caller may delete a session before it asks
+    for the next one.
 
     Args:
         store: the handle of the tenant.
@@ -138,7 +138,7 @@ async def read_entries_until(
         start: as in `Store.entries`, like `stop`, `descending` and `retired`.
 
     Returns:
-        The selected entries before the one for which `ends` returned True, and that entry; None instead of it if there is none.
+        The selected entries before the first one for which `ends` returned True; then that entry, or None if there is no such entry.
     """
     found: list[Entry] = []
     while stop is None or start < stop:
@@ -158,7 +158,7 @@ async def read_entries_until(
 
 
 def group_ranges(seqs: Iterable[int], *, gap: int = 1) -> list[tuple[int, int]]:
-    """Group the `seq` values of entries into ranges, each of which is to be read at once.
+    """Group the `seq` values of entries into ranges, so that one read per range is enough.
 
     Args:
         seqs: the values, ascending.

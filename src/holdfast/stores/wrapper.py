@@ -13,7 +13,7 @@ else:
 
 
 class StoreWrapper(_Store):
-    """Passes on all methods that a subclass does not define. Handles of other tenants that it returns are wrapped as well."""
+    """Passes all methods that a subclass does not define on to the inner store. Handles of other tenants are wrapped as well."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -23,7 +23,10 @@ class StoreWrapper(_Store):
         return self.wrap(self.inner.for_tenant(tenant))
 
     def wrap(self, inner: Store) -> Self:
-        """Wrap another handle in the same way. A subclass whose constructor has more arguments overrides this method."""
+        """Return a wrapper of the same kind around another handle.
+
+        A subclass whose constructor has more arguments must override this method.
+        """
         return type(self)(inner)
 
     if not TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Implement the store contract for any database that runs named statements.
 
-Each operation is a generator, called its steps. It yields the names and parameters of statements, and receives their rows. A
-`Database` (see `steps`) runs the statements.
+Each operation is a generator, called its steps. It yields the names and parameters of statements, and receives the rows that
+they return. A `Database` (see `steps`) runs the statements.
 
 | modules | subject |
 | --- | --- |
@@ -11,5 +11,6 @@ Each operation is a generator, called its steps. It yields the names and paramet
 | `rows`, `index_rows` | conversion of rows to structs and back |
 | `network` | helpers for databases on a server |
 
-`holdfast.stores.sql` contains the text of the statements in each dialect.
+`holdfast.stores.sql` contains the text of the statements in each dialect. The terms are those of the contract: `holdfast.stores.log`
+defines live path, view and compaction, and `holdfast.recall.base` space, source and document.
 """

@@ -1,4 +1,4 @@
-"""Artifacts of SQL stores: their names, their versions, and the contents that the database keeps."""
+"""Read and write artifacts in SQL databases: their names, their versions, and the contents that the database keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.stores.scope_changes import KnownName, add_version, check_artifact
 
 
 class ArtifactMethods(Handle):
-    """The methods of `ArtifactStore`, for a handle on a SQL database."""
+    """Implements the methods of `ArtifactStore` on a SQL database. `LogicStore` inherits from this class."""
 
     async def add_artifact(
         self,
@@ -164,7 +164,7 @@ def _add_artifact(
 
 
 def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
-    """Return the version after `expect` if it is the only one and has the same content as `new`, so that this is a retry.
+    """Return the version `expect + 1` if it is the newest one and has the same content as `new`, which shows that this call is a retry.
 
     Raises:
         StaleArtifact: in all other cases.

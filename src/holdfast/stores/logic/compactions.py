@@ -21,7 +21,7 @@ _IN_USE = ("live", "superseded")
 
 
 def forget_views(pk: int, version: int) -> Steps[None]:
-    """Delete a session's saved views. Views built before `version` will not be saved any more."""
+    """Delete a session's saved views. Views that were computed from a session version before `version` cannot be saved any more."""
     yield Query("views_delete", (pk,))
     yield Query("views_stale", (pk, version))
 
@@ -32,9 +32,8 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
     Args:
         pk: primary key of the session.
         write: the write.
-        views_from: the lowest session version at which a valid view can have been built.
-        laid: the compactions of the same write. If the compaction of a view is dead, the view is not saved, because it includes
-            that compaction.
+        views_from: a view is valid only if it was computed from this version of the session or a later one.
+        laid: the compactions of the same write. If a compaction is dead, the view that includes it is not saved.
     """
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     rows = [
@@ -57,7 +56,10 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
 
 
 def _compute_known_version(view: SavedView, fate: str | None) -> int:
-    """Return the session's version up to which the view includes all compactions."""
+    """Return the session version that is stored with a saved view.
+
+    The view includes all of its compactions that were recorded up to this version.
+    """
     return ENDLESS if view.built_at is None or fate == "live" else view.built_at
 
 
@@ -65,7 +67,7 @@ def _compute_known_version(view: SavedView, fate: str | None) -> int:
 
 
 def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
-    """Record the compactions of a write, after all its other changes of the log. Return them with their status.
+    """Record the compactions of a write, after all other changes of the write. Return the stored compactions with their status.
 
     Args:
         pk: primary key of the session.
@@ -98,7 +100,7 @@ def _record_compaction(
 
 
 def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
-    """Return True if neither the compaction's range nor the view's live compaction has changed since `new` was made.
+    """Return True if the entries that the compaction replaces are still live, and the view's live compaction is still the same.
 
     Only the end of a log can be retired, so the whole range is live if its last entry is.
     """
@@ -128,20 +130,26 @@ def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> S
 
 
 def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
-    """Update compactions and views after the live entries from `before` on were retired. `version` is that of the session afterwards."""
+    """Delete saved views, and mark compactions as dead, after an edit or a rewind replaced live entries.
+
+    Args:
+        pk: primary key of the session.
+        before: lowest `seq` of the replaced entries.
+        version: the session's version after the write.
+    """
     yield Query("compactions_retire", (pk, before))
     yield Query("compactions_revive", (pk,))
     yield from forget_views(pk, version)
 
 
 def update_after_erasure(pk: int, seq: int, version: int, shift: int) -> Steps[None]:
-    """Update compactions and views after an entry was erased.
+    """Delete saved views, and remove the text of compactions, after the content of an entry was erased.
 
     Args:
         pk: primary key of the session.
         seq: the entry.
         version: the session's version after the write.
-        shift: change of the entry's token count, and so of all running totals from the entry on.
+        shift: change of the entry's token count. The running totals of this entry and all later ones change by the same number.
     """
     if shift:
         yield Query("compactions_shift", (pk, seq, shift))

@@ -30,7 +30,7 @@ class _WriteState:
 
 
 class Handle:
-    """A handle of one tenant. Subclasses in the other modules of this package add the methods of the store."""
+    """The part that all handles on a SQL database share. Subclasses in the other modules of this package add the methods of the store."""
 
     durable = True
     """True, because a SQL database outlives the process. A store in memory overrides this."""
@@ -49,7 +49,7 @@ class Handle:
         return handle
 
     async def _read(self, steps: Callable[[], Steps[T]], *, single: bool = False, ref: SessionRef | None = None) -> T:
-        """Run a read and return its result. If stored data are damaged, the error names the session `ref`."""
+        """Run a read and return its result. If stored data is damaged, the raised error names the session `ref`."""
         if self._closed:
             raise StoreClosed
         try:
@@ -85,14 +85,14 @@ class Handle:
         return await self.database.write(steps, scrub=scrub, queue=queue)
 
     def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
-        """Return the queues of the shared scopes that `delta`, a change of a session's state, affects."""
+        """Return the queues that a write must wait in because `delta` changes state that sessions share."""
         return [(self.tenant, user_id) for user_id in state.list_reached_scopes(scope.user_id, delta)]
 
 
 def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
-    """Return the error with its session added.
+    """Add a session to an error and return the error.
 
-    An error that already names a session, or has no session as `scope`, is returned unchanged.
+    The error is returned unchanged if it already names a session, or if `scope` is not a session.
     """
     if not isinstance(scope, SessionRef) or error.session_id is not None:
         return error

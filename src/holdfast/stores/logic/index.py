@@ -38,7 +38,10 @@ _NUMBER: Final = 1 << 62
 
 
 class LogicIndex:
-    """An index handle of one tenant. Its methods check arguments and run the generators of statements."""
+    """An index handle of one tenant (`holdfast.recall.base.Index`) on a SQL database.
+
+    Its methods check arguments and run the generators of statements.
+    """
 
     def __init__(
         self, database: Database, tenant: str, *, engine: str, compress: bool = False, owner: bool = True
@@ -172,7 +175,7 @@ class LogicIndex:
             await self.database.close()
 
     async def _sweep(self) -> None:
-        """Delete the contents of hidden spaces in several transactions, so that other writes can run in between."""
+        """Delete the contents of hidden spaces in several short transactions, so that other writes can run in between."""
         while await self._write(partial(index_writes.sweep, self.tenant), scrub=True):
             pass
 

@@ -1,8 +1,8 @@
 """Look up documents in an index. The functions are generators of statements, see `steps`.
 
-A lookup reads the posting lists of its terms, rarest term first, ranks the documents provisionally, and reads the rows of the
-best. Its cost depends on `POSTINGS` and `CANDIDATES`, not on the size of the index: terms that occur in most documents are not
-searched for. They are only counted in the documents that the other terms find.
+A posting list contains the ids of all documents with a term. A lookup reads the posting lists of its terms, rarest term first. It
+ranks the documents provisionally, and reads the rows of the best. The cost depends on `POSTINGS` and `CANDIDATES`, not on the size of
+the index: terms that occur in most documents are not searched for. They are only counted in the documents that the other terms find.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 
 AT_ONCE: Final = 8
-"""Number of posting lists that one statement reads."""
+"""Maximum number of posting lists that one statement reads."""
 NARROW: Final = 2000
 """If at most this many documents pass the filters, the lookup may read all of them instead of posting lists, which cover the
 whole space.
@@ -59,14 +59,14 @@ FILTERED: Final = 4 * POSTINGS
 checked.
 """
 _AHEAD: Final = 16
-"""Number of spaces that one statement covers when it lists sources."""
+"""Number of spaces whose sources one statement lists."""
 _decode_ids: Final = msgspec.json.Decoder(list[int]).decode
 _NOBODY: Final = "none"
 """A word that occurs in no document. All indexed words begin with a channel's letter and contain an underscore."""
 
 
 class LookupScope(NamedTuple):
-    """The part of the index that a lookup searches."""
+    """The part of the index that a lookup searches: one channel of a space, and a filter."""
 
     space: int
     channel: int
@@ -86,7 +86,7 @@ class LookupScope(NamedTuple):
 
     @property
     def prefix(self) -> Row:
-        """The parameters of statements that come before those of the filter."""
+        """The first parameters of each statement, before the parameters of the filter."""
         return self.space, self.channel
 
 
@@ -117,7 +117,7 @@ def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
 
 
 def find_candidates(tenant: str, lookup: Lookup) -> Steps[Candidates]:
-    """Return the candidates of a lookup, with the document counts and frequencies that ranking needs."""
+    """Return the documents that a lookup finds, and the document counts and term frequencies that are needed to rank them."""
     place = yield from resolve_scope(tenant, lookup)
     if place is None:
         return Candidates([], 0, 0, {})
@@ -133,7 +133,7 @@ def find_candidates(tenant: str, lookup: Lookup) -> Steps[Candidates]:
 
 
 def _compute_limit(lookup: Lookup, place: LookupScope) -> int:
-    """Return the maximum number of candidates. In a small space it is the number of documents, unless the lookup has a limit."""
+    """Return the maximum number of candidates: the lookup's limit, else all documents of a small space, else `CANDIDATES`."""
     return lookup.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
 
 
@@ -151,13 +151,13 @@ def _read_newest(place: LookupScope, limit: int, count: TermCounter) -> Steps[li
 
 
 def _query_newest(place: LookupScope, limit: int) -> Query:
-    """Return the statement that reads the newest documents that pass the filter."""
+    """Return the statement that reads the newest documents that match the filter."""
     name = "index_candidates_newest" if place.named is None else "index_candidates_of"
     return Query(name, (limit, *place.prefix, *place.filters))
 
 
 def _find_matching(lookup: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
-    """Return the best documents that contain at least one of the terms, in order of their ids."""
+    """Return the best documents that contain at least one of the terms, in order of document id."""
     limit, count = _compute_limit(lookup, place), make_counter(frequencies)
     if (yield from _is_narrow(place, lookup.filters, sum(frequencies.values()))):
         rows = {row[0]: row for row in (yield _query_newest(place, NARROW))}
@@ -238,7 +238,7 @@ def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[in
 
 
 def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Return the newest documents that contain the rarest term, and the newest ones that contain the two rarest terms.
+    """Return the newest documents with the rarest term, and the newest documents with both of the two rarest terms.
 
     Used if even the rarest term occurs in too many documents to read its whole posting list.
     """
@@ -277,8 +277,8 @@ def _choose_best(
 ) -> list[int]:
     """Return the ids of at most `limit` documents with the highest provisional scores, in order of id.
 
-    A document scores by the rarity of the terms that it matches. If there are more than `limit`, the scores of its neighbours
-    are added with a lower weight, because the turn next to a match may be the answer.
+    A document's score is computed from the rarity of the terms that it contains. If there are more than `limit` documents, the scores of
+    neighbouring documents are added with a lower weight, because the turn next to a match may be the answer.
     """
     scores: dict[int, float] = {}
     for term, ids in lists.items():
@@ -306,7 +306,7 @@ def _choose_best(
 
 
 def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
-    """Return the `most` ids with the highest scores. Of ids with equal scores, the newest are chosen."""
+    """Return at most `most` ids with the highest scores. If scores are equal, newer ids are preferred."""
     if len(scores) <= most:
         return list(scores)
     often = Counter(scores.values())  # all documents that match the same terms have the same score
@@ -331,7 +331,7 @@ def read_progress(tenant: str, space: Space, source_id: str) -> Steps[Progress |
 
 
 def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: int) -> Steps[list[tuple[int, bytes]]]:
-    """Return `seq` and digest of at most `limit` documents of a source, from `start` on."""
+    """Return `seq` and digest of at most `limit` documents of a source, those with a `seq` of at least `start`."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if known is None:
@@ -341,7 +341,7 @@ def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: in
 
 
 def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
-    """Return a source's documents with these `seq` values, as candidates. Occurrences of terms are not counted."""
+    """Return the documents of a source that have these `seq` values. Their terms are not counted."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})
@@ -357,7 +357,7 @@ def read_near(tenant: str, lookup: Lookup, places: Sequence[tuple[int, int]]) ->
     Args:
         tenant: the tenant of the index.
         lookup: the lookup.
-        places: number of a source and place in the source.
+        places: for each document, the number of its source and its place in the source.
     """
     place = yield from resolve_scope(tenant, lookup)
     if place is None or place.is_empty:
@@ -405,7 +405,7 @@ def list_sources(
 
 
 def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: int) -> Steps[Rows]:
-    """Return the rows of a space's sources with ids after `after`. None returns all, including a source with an empty id."""
+    """Return the rows of a space's sources with ids after `after`. With None, return all, even a source with an empty id."""
     row = yield from read_space(tenant, space)
     if row is None:
         return []
@@ -463,7 +463,7 @@ def read_note(tenant: str, name: str) -> Steps[bytes | None]:
 
 
 def keep_note(tenant: str, name: str, data: bytes | None, *, new: bool) -> Steps[None]:
-    """Store a note, or delete it if `data` is None. With `new`, an existing note is kept."""
+    """Store a note, or delete it if `data` is None. With `new`, a note that already exists stays unchanged."""
     if data is None:
         yield Query("index_note_delete", (tenant, name))
     else:

@@ -27,7 +27,7 @@ SOURCES: Final = 1 << 38
 GONE: Final = "gone"
 """The kind of a space that is hidden and is being deleted."""
 _LETTERS: Final = "tx"
-"""For each channel, the first letter of its words. So a search in one channel reads no words of the other."""
+"""First letter of the words of each channel, so that a search in one channel reads no words of the other."""
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -40,7 +40,7 @@ def make_document_id(source: int, channel: int, place: int) -> int:
 
 
 def make_prefix(space: int, channel: int) -> str:
-    """Return the prefix of the words of a space and channel."""
+    """Return the text that all indexed words of a space and channel begin with."""
     digits = ""
     while space:
         space, digit = divmod(space, 36)
@@ -49,10 +49,10 @@ def make_prefix(space: int, channel: int) -> str:
 
 
 def pack_terms(terms: Mapping[str, int], detail: str = "") -> str:
-    """Encode terms and details as a text of up to three parts with bars in between.
+    """Encode the terms of a document and their counts as a text of up to three parts, with bars between the parts.
 
-    The first part lists all keys. The second has `key=count` for keys that occur more than once. The third contains the
-    details.
+    The first part lists all keys. The second part has `key=count` for keys that occur more than once. The third part contains
+    `detail`.
     """
     keys = {to_key(term): count for term, count in terms.items()}
     often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
@@ -74,7 +74,7 @@ def make_words(prefix: str, keys: Iterable[str]) -> str:
 TermCounter = Callable[[str], dict[str, int]]
 """Function that counts terms in a text that `pack_terms` made."""
 SOUGHT: Final = 16
-"""Maximum number of terms that are searched for one by one in a long text. More terms are compared with the set of the text's words."""
+"""In a long text, up to this many terms are searched for one by one. More terms are looked up in the set of the text's words."""
 LONG: Final = 10
 """A text is long if it has at least this many characters per term."""
 
@@ -185,8 +185,8 @@ def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequ
 
     Args:
         filters: the filter.
-        sources: numbers of the only sources that the filter allows; None: all.
-        others: numbers of the sources that the filter excludes; None: none.
+        sources: numbers of the sources that the filter allows; None: the filter allows all sources.
+        others: numbers of the sources that the filter excludes; None: the filter excludes no source.
 
     Returns:
         The allowed sources, the excluded sources, the agents and the roles, each as a JSON array, or None for no condition;

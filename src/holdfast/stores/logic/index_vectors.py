@@ -1,4 +1,4 @@
-"""Store and search vectors of an index, and find documents without one. The functions are generators of statements."""
+"""Store and search vectors of an index, and find documents without a vector. The functions are generators of statements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMBER_BYTES: Final = 4
 
 
 def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> Steps[list[Pending]]:
-    """List documents that have no vector of `model`: first those without any vector, then those with a vector of another model."""
+    """List documents without a vector of `model`: first documents without any vector, then documents with a vector of another model."""
     low, high = 0, ENDLESS
     if space is not None:
         row = yield from read_space(tenant, space)
@@ -54,10 +54,10 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
 def put_vectors(
     tenant: str, space: Space, source: Source, model: str, vectors: Sequence[Vectored], *, compress: bool
 ) -> Steps[int]:
-    """Store vectors of a source's documents; return how many were stored.
+    """Store vectors of a source's documents; return the number of stored vectors.
 
-    Vectors of documents that have changed are not stored. With `compress`, all vectors of the model are stored as float16, if
-    none of its vectors is stored yet.
+    The vector of a document that has changed is not stored. `compress` applies if no vector of the model is stored yet: all vectors of
+    the model are then stored as float16.
     """
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source.id))
@@ -88,7 +88,10 @@ def put_vectors(
 
 
 def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
-    """Return the digest of each document that directly precedes one of the given documents, by the preceding document's id."""
+    """Return the digest of each document that is directly before one of the given documents.
+
+    The keys are the ids of the documents whose digests are returned.
+    """
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
     return {stored.id: stored.digest for stored in map(decode_document, rows)}
 
@@ -108,7 +111,7 @@ def _check_dimensions(model: str, stored: int, given: int) -> None:
 
 
 def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space) -> Steps[dict[bytes, bytes]]:
-    """Return a model's stored vectors of documents with these digests, by digest."""
+    """Return the stored vectors of `model` for documents with these digests, by digest."""
     row = yield from read_space(tenant, space)
     models = yield from read_models(tenant)
     if row is None or model not in models or not digests:
@@ -140,7 +143,7 @@ def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
 
 
 def find_similar(tenant: str, lookup: Lookup, model: str, vector: bytes, *, engine: bool) -> Steps[list[Similar]]:
-    """Return the documents whose vectors are most similar, and their neighbours, the most similar first.
+    """Return the documents whose vectors are most similar to `vector`, and the documents next to them, the most similar first.
 
     Args:
         tenant: the tenant of the index.
@@ -176,7 +179,7 @@ def _sort_similar(place: LookupScope, found: Sequence[Candidate], near: Mapping[
 
 
 def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, half: bool) -> Steps[dict[int, float]]:
-    """Return the similarity of the nearest documents by id, after comparing all vectors in Python."""
+    """Compare all vectors in Python. Return the similarity of the nearest documents, by document id."""
     best: list[tuple[float, int]] = []
     last, dimensions = -1, len(vector) // NUMBER_BYTES
     while True:

@@ -33,7 +33,7 @@ from holdfast.stores.logic.steps import Many, Query, Row, Steps
 PART: Final = 1000
 """Maximum number of documents that one statement deletes."""
 NONE: Final = ""
-"""Name of a model that stands for "no vector". Documents without a vector are stored under it."""
+"""Name under which documents without a vector are stored, in place of a model."""
 
 
 class KnownSource(NamedTuple):
@@ -113,13 +113,13 @@ def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bo
 
 
 def _read_context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
-    """Return the numbers of the models that embed a document in this space together with the previous one."""
+    """Return the numbers of the models whose vectors also depend on the text of the previous document."""
     models = yield from read_models(tenant)
     return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
 
 
 def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, context: frozenset[int]) -> Steps[int]:
-    """Put and delete documents of a source; return how many were deleted or replaced by other content.
+    """Put and delete documents of a source. Return the number of documents that were deleted or got other content.
 
     Args:
         tenant: the tenant of the index.
@@ -169,7 +169,7 @@ def _is_same(stored: StoredDocument | None, new: Document) -> bool:
 
 
 def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[StoredDocument]]:
-    """Return the stored documents that a batch deletes or replaces: those with the same `seq` or the same place."""
+    """Return the stored documents that a batch deletes or replaces, because they have the same `seq` or the same place."""
     seqs = {*(seq for seq in drop if 0 <= seq < ENDLESS), *(one.seq for one in put.values())}
     if not (known.documents and seqs):
         return []
@@ -185,7 +185,7 @@ def _find_changed(put: Mapping[int, Document], affected: Sequence[StoredDocument
 
 
 def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int) -> Steps[None]:
-    """Delete those vectors of the given documents that also depend on the previous document.
+    """Delete the vectors of the given documents if they are of a model in `context`.
 
     Args:
         source: the source's number.
@@ -206,9 +206,9 @@ def _read_kept_vectors(
     context: frozenset[int],
     changed: set[int],
 ) -> Steps[dict[int, tuple[int, bytes]]]:
-    """Return the vectors that can be kept, because their documents are written again with the same `seq` and digest.
+    """Return the vectors of documents that are written again with the same `seq` and digest, so that their vectors can be kept.
 
-    A vector that depends on the previous document is kept only if place and previous document are unchanged.
+    If a vector depends on the previous document, it is kept only if the document's place and the previous document are unchanged.
 
     Returns:
         Number of the model and vector, by new id of the document.
@@ -252,7 +252,7 @@ class _SpaceChange:
         return sum(self._documents)
 
     def add(self, channel: int, length: int, terms: str) -> str:
-        """Count an added document; return its words."""
+        """Add a document to the counts. Return its words for the full-text engine."""
         keys = unpack_keys(terms)
         self._terms[channel].update(keys)
         self._documents[channel] += 1
@@ -260,7 +260,7 @@ class _SpaceChange:
         return make_words(self._prefixes[channel], keys)
 
     def remove(self, stored: StoredDocument) -> str:
-        """Count a removed document; return its words."""
+        """Subtract a document from the counts. Return its words for the full-text engine."""
         keys = unpack_keys(stored.terms)
         self._terms[stored.channel].subtract(keys)
         self._documents[stored.channel] -= 1
@@ -306,7 +306,10 @@ def _delete_source(space: int, source: int) -> Steps[int]:
 
 
 def drop_source(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
-    """Delete a source; return the number of its documents. With `identity`, do nothing if the source has another one."""
+    """Delete a source; return the number of its documents.
+
+    If `identity` is given, do nothing unless the source has this identity.
+    """
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if row is None or known is None or identity not in {None, known.progress.identity}:
@@ -315,7 +318,7 @@ def drop_source(tenant: str, space: Space, source_id: str, identity: str | None)
 
 
 def hide_space(tenant: str, space: Space) -> Steps[int]:
-    """Hide a space from readers; return the number of its documents, which `sweep` deletes later."""
+    """Hide a space from readers; return the number of its documents. `sweep` deletes them later."""
     row = yield from read_space(tenant, space)
     if row is None:
         return 0
@@ -333,7 +336,10 @@ def hide_spaces(tenant: str) -> Steps[bool]:
 
 
 def sweep(tenant: str) -> Steps[bool]:
-    """Delete about `PART` documents of a hidden space, and the space once it is empty; return False if there is no hidden space."""
+    """Delete about `PART` documents of a hidden space, and the space itself once it is empty.
+
+    Return False if there is no hidden space.
+    """
     rows = yield Query("index_spaces", (tenant, GONE, 1))
     if not rows:
         return False
@@ -349,7 +355,7 @@ def sweep(tenant: str) -> Steps[bool]:
 
 
 def _delete_part(space: int, source: int, room: int) -> Steps[int]:
-    """Delete at most `room` documents of a source; return their number. A source that is then empty is deleted too."""
+    """Delete at most `room` documents of a source, and the source itself if it is then empty. Return the number of documents."""
     rows = yield Query("index_documents_first", (source, room))
     change = _SpaceChange(space)
     yield from _delete_documents([decode_document(row) for row in rows], change)

@@ -1,4 +1,4 @@
-"""Record the use and the end of sessions, and the notification of hooks. The functions are generators of statements."""
+"""Record when sessions are used and when they end, and which hooks were notified. The functions are generators of statements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def end_session(tenant: str, ending: Ending, idle_since: int | None) -> Steps[bo
 
 
 def write_end(pk: int, session: Session, ending: Ending) -> Steps[None]:
-    """End a session. If hooks must be notified, also record the ending."""
+    """Close or withdraw a session, as `ending` says. If hooks must be notified, also record the ending."""
     ended = (pk, session.version + 1, ending.ended_at, ending.reason)
     yield Query("session_withdraw", (*ended, ending.id)) if ending.withdrawn else Query("session_end", ended)
     if ending.hooks:
@@ -44,7 +44,7 @@ def record_ending(tenant: str, ending: Ending) -> Steps[None]:
 
 
 def list_due_endings(tenant: str, due: int, limit: int) -> Steps[tuple[Ending, ...]]:
-    """Return recorded endings that are due at `due`."""
+    """Return recorded endings whose `due_at` is at most `due`."""
     rows = yield Query("endings_due", (tenant, due, limit))
     return tuple(decode_ending(row) for row in rows)
 

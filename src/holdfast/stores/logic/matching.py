@@ -1,6 +1,7 @@
-"""Find digests in a user's logs, and read and write origins of entries. The functions are generators of statements.
+"""Find messages by their digests in a user's logs, and read and write the origins of copied entries.
 
-The origins of copied entries are stored with the copy, and can be looked up by the session from which they were copied.
+The functions are generators of statements. An origin records from which session a range of entries was copied. Origins are stored with
+the copy, and can be looked up by the session that was copied.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.stores.matching import Sighting, make_key, make_scope
 
 
 class MatchingMethods(Handle):
-    """The methods of `MatchingStore`, for a handle on a SQL database."""
+    """Implements the methods of `MatchingStore` on a SQL database. `LogicStore` inherits from this class."""
 
     async def sightings(
         self,
@@ -60,9 +61,9 @@ class MatchingMethods(Handle):
 def _find_sightings(
     tenant: str, user_id: str, marks: Sequence[bytes], *, alias: bool, session: SessionRef | None, limit: int
 ) -> Steps[tuple[Sighting, ...]]:
-    """Return the entries that have the last of `marks` that occurs in any log.
+    """Return the entries with the last one of `marks` that occurs in any log.
 
-    Different digests can have the same key, so the statements also compare the digests.
+    Different digests can have the same key in the database, so the statements also compare the digests.
     """
     pk = None
     if session is not None and marks:
@@ -87,7 +88,10 @@ def _find_sightings(
 
 
 def _find_path_ends(tenant: str, user_id: str, marks: Sequence[bytes], limit: int) -> Steps[tuple[Sighting, ...]]:
-    """Find the last of `marks` that is the digest of the last visible live message of a session; return all such sessions."""
+    """Find sessions whose last visible live message has one of the digests in `marks`.
+
+    Of the digests for which there are such sessions, the last one is used. Return that message of each session.
+    """
     if not marks:
         return ()
     at = (yield Query("end_last", (tenant, user_id, encode_array(mark.hex() for mark in marks))))[0][0]
@@ -108,7 +112,7 @@ def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
 
 
 def add_origins(pk: int, tenant: str, ref: SessionRef, identity: str, more: Sequence[Origin]) -> Steps[None]:
-    """Add ranges to the origins of a session. If it has none yet, it first gets one for its own entries."""
+    """Add ranges to the origins of a session. If the session has no origins yet, first add one for its own entries."""
     known = yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))
     yield from keep_origins(pk, (*(() if known else get_ranges((), identity)), *more))
 

@@ -15,7 +15,7 @@ from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 
 def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps[Mapping[bytes, bytes]]:
-    """Return those contents of a session that have one of these hashes, by SHA-256."""
+    """Return the contents of a session that have one of these hashes, by SHA-256."""
     row = yield from read_session_row(tenant, ref)
     if not hashes:
         return {}
@@ -26,7 +26,7 @@ def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps
 def select_new_media(
     pk: int | None, new: Sequence[NewEntry], brought: Mapping[bytes, bytes]
 ) -> Steps[Collection[bytes]]:
-    """Return the hashes of the contents to store: entries refer to them, and the session does not have them yet.
+    """Return the hashes of the contents to store: entries refer to these contents, and the session does not have them yet.
 
     Args:
         pk: primary key of the session; None if the session is about to be created.

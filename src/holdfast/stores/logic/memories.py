@@ -1,7 +1,8 @@
 """Read and write memories. The functions are generators of statements, see `steps`.
 
 Each owner has a row, which only one writer at a time can lock, and rows for everything that belongs to the owner. A write first
-computes its plan. Planning raises an error if anything is invalid, so the statements after it cannot fail for that reason.
+checks all changes and computes the rows to write (its plan). If anything is invalid, an error is raised before the first row is
+written.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class MemoryMethods(Handle):
-    """The methods of `MemoryStore`, for a handle on a SQL database."""
+    """Implements the methods of `MemoryStore` on a SQL database. `LogicStore` inherits from this class."""
 
     async def memories(
         self,
@@ -91,7 +92,7 @@ class MemoryMethods(Handle):
 
 
 class _OwnerRow(NamedTuple):
-    """An owner's row: the columns of `memory_owner_get`."""
+    """An owner's row, with the columns that the statement `memory_owner_get` returns."""
 
     pk: Any
     version: int
@@ -115,7 +116,7 @@ class _OwnerRow(NamedTuple):
 
     @property
     def highest_used(self) -> int:
-        """The highest version or number that the owner has used. If it has memories, dropping it uses one more version."""
+        """The highest version or number that the owner has used. Dropping an owner with memories uses one more version."""
         return max(self.version + (1 if self.memories else 0), self.next_memory - 1)
 
 
@@ -124,14 +125,14 @@ _COUNTS: Final = 6
 
 
 class _Location(NamedTuple):
-    """The place of a memory: owner and number, as in the columns of `memories_named` after the id."""
+    """Owner and number of a memory, as in the columns of `memories_named` after the id."""
 
     owner: Any
     number: int
 
 
 class _WritePlan(NamedTuple):
-    """The result of planning a write."""
+    """The checked changes of a write, with the numbers and the version that they get."""
 
     before: _OwnerRow
     """The owner before the write."""
@@ -140,7 +141,7 @@ class _WritePlan(NamedTuple):
     numbers: Sequence[int]
     """Number of each memory that is put, in the order of `delta.put`."""
     gone: Sequence[int]
-    """Numbers of the memories that are forgotten."""
+    """Numbers of the memories to delete."""
     here: Mapping[str, int]
     """Number of each memory that the write refers to and that exists after it, by id."""
 
@@ -153,7 +154,7 @@ def _make_owner_key(tenant: str, owner: Owner) -> Row:
 
 
 def _read_memories(tenant: str, owner: Owner, query: MemoryQuery) -> Steps[OwnedMemories]:
-    """Return memories of an owner. A single statement reads them, so all are as of one moment."""
+    """Return memories of an owner. They are read with a single statement, so all are as of one moment."""
     filtered = query.ids is not None and query.numbers is not None
     limit = PAGE if filtered else query.limit
     rows = yield _query_page(_make_owner_key(tenant, owner), query, limit + 1)
@@ -307,7 +308,7 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
-    """Return the place of each memory that a write refers to, by id."""
+    """Return the owner and the number of each memory that a write refers to, by id."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
     rows = (yield Query("memories_named", (tenant, encode_array(ids)))) if ids else ()
@@ -358,9 +359,9 @@ def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads
 
 
 def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
-    """Write the signals of existing memories; return how many were written.
+    """Write signals of memories that exist; return the number of written signals.
 
-    Signals that are older than `delta.signals_before` are deleted, and those beyond `SIGNALS_KEPT` per memory.
+    Signals older than `delta.signals_before` are deleted. Of each memory, only the newest `SIGNALS_KEPT` signals are kept.
     """
     owner_row, here, before = plan.before, plan.here, delta.signals_before
     if before is not None:

@@ -11,9 +11,9 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
-"""Seconds to wait: a job for a connection, a statement for its reply, and a store that is being closed for its running jobs."""
+"""Maximum seconds to wait for a connection, for the reply to a statement, and at the end for running jobs."""
 RECONNECTING: Final = 3.0
-"""Seconds during which an unreachable server is tried again."""
+"""Seconds for which connecting to an unreachable server is retried."""
 NAME: Final = "the database"
 """Used in error messages instead of the server's address, which callers must not see."""
 

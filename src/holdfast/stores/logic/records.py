@@ -47,11 +47,11 @@ from holdfast.stores.record_checks import (
 )
 
 _READ_AT_ONCE: Final = 2
-"""Number of records that are read without looking at their sizes first."""
+"""Up to this number, records are read without reading their sizes first."""
 
 
 class RecordMethods(Handle):
-    """The methods of `RecordStore`, for a handle on a SQL database."""
+    """Implements the methods of `RecordStore` on a SQL database. `LogicStore` inherits from this class."""
 
     async def records(self, owner: RecordOwner, names: Sequence[RecordName], *, now: int) -> tuple[Record | None, ...]:
         places = check_names(owner, names, now)
@@ -119,7 +119,7 @@ class RecordMethods(Handle):
 
 
 class _OwnerRow(NamedTuple):
-    """An owner's row: the columns of `record_owner_get`."""
+    """An owner's row, with the columns that the statement `record_owner_get` returns."""
 
     pk: int
     version: int
@@ -168,7 +168,7 @@ def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[by
 def _list_records(
     tenant: str, owner: RecordOwner, statement: str, bounds: Row, limit: int, *, values: bool
 ) -> Steps[RecordPage]:
-    """Return a page of records. Its sizes are read before its values, so that the page has a limited size."""
+    """Return a page of records. The sizes are read before the values, so that the page can be limited in bytes."""
     key = yield from _locate_owner(tenant, owner)
     found_owner = yield Query("record_owner_get", key)
     if not found_owner:
@@ -195,7 +195,10 @@ def _list_namespaces(
     after: Namespace | None,
     limit: int,
 ) -> Steps[tuple[Namespace, ...]]:
-    """Return namespaces. Each is found with one statement, which begins after all records of the one before."""
+    """Return namespaces that contain records.
+
+    Each namespace is found with one statement, which searches after the last record of the previous namespace.
+    """
     key = yield from _locate_owner(tenant, owner)
     found: list[Namespace] = []
     found_owner = yield Query("record_owner_get", key)
@@ -228,7 +231,7 @@ def _change_records(
 
 
 class RecordPlan(NamedTuple):
-    """The result of planning changes of records. Writing it cannot fail."""
+    """Checked changes of records, as rows to write. Writing them cannot fail because of a stale version."""
 
     owner: int
     result: ChangedRecords
@@ -239,12 +242,15 @@ class RecordPlan(NamedTuple):
 
 
 def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: int) -> Steps[RecordPlan]:
-    """Lock the owner, and plan changes of its records. Raises `StaleRecord` if a record does not have the expected version.
+    """Lock the owner's row, check changes of the owner's records, and compute the rows to write.
 
     Args:
         key: tenant, user and session of the owner.
         changes: the changes.
         timestamp: milliseconds since the epoch.
+
+    Raises:
+        StaleRecord: a record does not have the expected version.
     """
     owner = yield from _lock_owner(key, make=any(change.put for change in changes))
     stored: dict[bytes, RecordRow] = {}
@@ -268,7 +274,7 @@ def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: i
 
 
 def write_record_plan(plan: RecordPlan) -> Steps[None]:
-    """Write planned changes of records."""
+    """Write the rows that `plan_record_changes` computed."""
     if plan.gone:
         yield Many("record_delete", plan.gone)
     if plan.put:
@@ -278,7 +284,7 @@ def write_record_plan(plan: RecordPlan) -> Steps[None]:
 
 
 def _drop_records(tenant: str, owner: RecordOwner) -> Steps[int]:
-    """Delete all records of an owner. The row of a session is kept for its version, until the session is removed."""
+    """Delete all records of an owner. If the owner is a session, its row in `record_owners` stays, because the row keeps the version."""
     row = yield from _lock_owner((yield from _locate_owner(tenant, owner)), make=False)
     if row is None:
         return 0
@@ -297,7 +303,7 @@ def _find_expired(tenant: str, now: int, limit: int) -> Steps[Sequence[Row]]:
 
 
 def _sweep_records(tenant: str, now: int, limit: int) -> Steps[int]:
-    """Delete expired records. One that was put again meanwhile stays, because its row is checked once more."""
+    """Delete expired records. If a record was put again in the meantime, it is kept: each row is checked again when it is deleted."""
     rows = yield from _find_expired(tenant, now, limit)
     if rows:
         yield Many("record_expire", [(*row, now) for row in rows])

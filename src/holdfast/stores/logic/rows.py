@@ -1,4 +1,7 @@
-"""Convert rows to structs and back. Only this module depends on the order of columns."""
+"""Convert rows to structs and back. Only this module depends on the order of columns.
+
+"A row of `x`" is a row that the statement `x` returns; "the parameters of `x`" are those of the statement `x`.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ ENDLESS = 2**62
 IN_STATE: Final = ((f"{TEMP}turns", "state_turns", dict),)
 """The fields of `Session` that are stored in the state column: key, name of the field, type.
 
-The keys cannot be keys of the session's own state. A field must have an empty value (`""`, `{}`, 0) as its default, which is
-not stored. A stored value of another type is damaged, and is read as the default.
+The keys cannot be keys of the session's own state. The default of a field must be an empty value (`""`, `{}`, 0); it is not
+stored. If the stored value has another type, it is damaged, and the default is used.
 """
 
 _encode = msgspec.json.Encoder().encode
@@ -199,7 +202,7 @@ def encode_counters(session: Session) -> Row:
 
 
 def encode_profile(session: Session) -> Row | None:
-    """Return the large fields of a session as columns; None if all are empty."""
+    """Return the large fields of a session as columns; None if all these fields are empty."""
     state = session.state
     for key, name, _ in IN_STATE:
         if value := getattr(session, name):
@@ -297,7 +300,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
 
 
 def encode_seqs(seqs: Sequence[int]) -> bytes | None:
-    """Return the `seq` values of entries that a view keeps as a column; NULL if there are none."""
+    """Encode `SavedView.keep` as a column; NULL if it is empty."""
     return _encode(seqs) if seqs else None
 
 
@@ -307,7 +310,7 @@ def encode_array(items: Iterable[Any]) -> str:
 
 
 def decode_seqs(column: bytes | None) -> tuple[int, ...]:
-    """Decode the `seq` values of entries that a view keeps. Raises one of `UNDECODABLE` if the column is damaged."""
+    """Decode `SavedView.keep` from its column. Raises one of `UNDECODABLE` if the column is damaged."""
     return () if column is None else _decode_seqs(column)
 
 
@@ -403,7 +406,7 @@ def decode_ending(row: Row) -> Ending:
 
 
 def _decode_hooks(column: bytes) -> tuple[str, ...]:
-    """Decode the list of hooks that were not notified yet. A damaged list is treated as empty, so that the session can be deleted."""
+    """Decode the hooks that must still be notified. A damaged list is treated as empty, so that the session can be deleted."""
     try:
         return _decode_ids(column)
     except UNDECODABLE:

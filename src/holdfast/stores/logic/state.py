@@ -1,8 +1,8 @@
 """Read and write state that sessions share. The functions are generators of statements, see `steps`.
 
 A scope has a row, which only one writer at a time can lock, and a row for each key. A scope is identified by tenant and user;
-the tenant's own scope has an empty user. A write first computes its plan (`plan_changes`). Planning raises an error if anything
-is invalid, so that `write_plans` cannot fail for that reason.
+the tenant's own scope has an empty user. A write first checks all changes and computes the new values (`plan_changes`). If
+anything is invalid, an error is raised before `write_plans` writes the first value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
 
 class _ScopeRow(NamedTuple):
-    """The row of a scope: the columns of `scope_get`."""
+    """The row of a scope, with the columns that the statement `scope_get` returns."""
 
     version: int = 0
     keys: int = 0
@@ -44,7 +44,7 @@ class _ScopeRow(NamedTuple):
 
 
 class ScopePlan(msgspec.Struct, frozen=True):
-    """The result of planning a change of one scope."""
+    """The checked changes of one scope, with the values to write."""
 
     place: Row
     """The key columns of the scope: tenant and user."""
@@ -74,12 +74,12 @@ def make_scope_key(tenant: str, user_id: str | None) -> Row:
 
 
 def encode_names(names: Collection[str]) -> str:
-    """Return keys as one parameter, a JSON array of hexadecimal bytes, to which no dialect's rules for text apply."""
+    """Return keys as one parameter, a JSON array of hexadecimal bytes, so that no dialect's rules for text apply to them."""
     return encode_array(name.encode().hex() for name in names)
 
 
 def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
-    """Return the users of the shared scopes that `delta`, a change of a session's state, affects. They are in locking order.
+    """Return the shared scopes that `delta`, a change of a session's state, affects, in locking order. Each is given by its user.
 
     An empty user means the tenant's own scope.
     """
@@ -118,7 +118,7 @@ def read_state(
 
 
 def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) -> Steps[Sequence[ScopePlan]]:
-    """Lock the shared scopes that `delta` changes, and plan the changes.
+    """Lock the shared scopes that `delta` changes, check the changes, and compute the new values.
 
     Raises:
         InvalidRequest: a change does not fit its value, see `holdfast.domain.state.apply_change`.
@@ -136,7 +136,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
 
 
 def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
-    """Write planned changes. Values that stay the same are not written."""
+    """Write the values that `plan_changes` computed. Values that stay the same are not written."""
     for plan in plans:
         if plan.put:
             yield Many("state_put", [(*plan.place, name, value) for name, value in plan.put.items()])
@@ -175,7 +175,10 @@ def change_state(
 
 
 def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
-    """Delete all keys of a scope; return how many there were. A user's row is deleted too. The tenant's row is kept for its version."""
+    """Delete all keys of a scope; return their number.
+
+    The row of a user's scope is deleted too. The row of the tenant's scope stays, because the row keeps the version.
+    """
     place = make_scope_key(tenant, user_id)
     rows = yield Query("scope_get", place)
     scope_row = _ScopeRow(*rows[0]) if rows else _ScopeRow()
@@ -206,7 +209,7 @@ def _read_values(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
 
 
 def _plan_scope(place: Row, scope: Scope, scope_row: _ScopeRow, delta: Mapping[str, Change]) -> Steps[ScopePlan]:
-    """Plan the changes of a scope whose row is locked; `delta` has keys without prefix."""
+    """Check the changes of a scope whose row is locked, and compute the new values. The keys in `delta` have no prefix."""
     rows = (yield Query("state_named", (*place, encode_names(delta)))) if delta else ()
     stored = {decode_text(name): value for name, value in rows}
     after, keys, size = change_values(scope, stored, delta, keys=scope_row.keys, size=scope_row.size)

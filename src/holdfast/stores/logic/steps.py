@@ -34,12 +34,15 @@ Steps = Generator[Query | Many, Rows, T]
 
 
 def do_nothing() -> Steps[None]:
-    """Yield no statement. Used for a write that only opens a connection, or only clears data that earlier writes deleted."""
+    """Yield no statement.
+
+    Used for a write that only opens a connection, or only clears data that earlier writes deleted from the database files.
+    """
     yield from ()
 
 
 class Database(Protocol):
-    """Runs the steps of operations. To repeat an attempt, it calls `steps` again for a new generator."""
+    """Runs the steps of operations. `steps` arguments are functions, because each attempt needs a new generator."""
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
         """Run a read on one snapshot, and return its result.

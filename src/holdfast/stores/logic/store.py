@@ -51,7 +51,10 @@ PING_BYTES: Final = 1 << 20
 
 
 class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, TenantMethods):
-    """A store handle of one tenant (`holdfast.stores.base.Store`). Its methods check arguments and run the generators of statements."""
+    """A store handle of one tenant (`holdfast.stores.base.Store`) on a SQL database.
+
+    Its methods check arguments and run the generators of statements.
+    """
 
     async def create(self, new: NewSession) -> Session:
         checks.check_new_session(new)

@@ -19,7 +19,7 @@ _STALE: Final = 3_600_000
 
 
 class TenantMethods(Handle):
-    """The methods of `TenantStore` and `KeyStore`, for a handle on a SQL database."""
+    """Implements the methods of `TenantStore` and `KeyStore` on a SQL database. `LogicStore` inherits from this class."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
         checks.check_limit(limit)

@@ -108,7 +108,12 @@ def create_session(tenant: str, new: NewSession) -> Steps[Session]:
 def update_session(
     tenant: str, ref: SessionRef, patch: SessionPatch, timestamp: int, expect: int | None
 ) -> Steps[Session]:
-    """Change a session's own fields; return the session. Raises `SessionNotFound`, `StaleSession`."""
+    """Change a session's own fields; return the session.
+
+    Raises:
+        SessionNotFound: the session does not exist.
+        StaleSession: `expect` is given, and the session has another version.
+    """
     row = yield from read_session_row(tenant, ref)
     old = decode_session(row)
     session = patch_session(old, patch, timestamp)
@@ -124,14 +129,14 @@ def update_session(
 def remove_session(
     tenant: str, ref: SessionRef, *, expect: int | None, held: tuple[int | None, int | None]
 ) -> Steps[RemovalCounts | None]:
-    """Delete a session and all its data; return counts of them, or None if there was no session.
+    """Delete a session and all its data. Return counts of the deleted data, or None if there was no session.
 
     Args:
         tenant: the tenant.
         ref: the session.
-        expect: the version that it must have, else `StaleSession`; None: any.
-        held: the number of artifact versions, and the version as an owner of records, that it must have, else `Conflict`; None:
-            any.
+        expect: the version that the session must have, else `StaleSession`; None: any.
+        held: the number of artifact versions, and the version as an owner of records, that the session must have, else `Conflict`;
+            None: any.
     """
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
@@ -219,7 +224,7 @@ def _has_past(entry: Entry) -> bool:
 
 
 def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
-    """Record when an installed session was last used, and when it ended."""
+    """Store when an installed session was last used and when it ended."""
     if session.accessed_at > past.updated_at:
         yield Query("session_used", (pk, session.accessed_at))
     if past.ended_at is not None:
@@ -369,7 +374,11 @@ def write_ping(room: int = 0) -> Steps[None]:
 
 
 def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Steps[Appended | None]:
-    """Return the result of the earlier write with this idempotency key; None if there was none. Raises `IdempotencyConflict`."""
+    """Return the result of an earlier write with the same idempotency key; None if there was none.
+
+    Raises:
+        IdempotencyConflict: the earlier write had another fingerprint.
+    """
     rows = yield Query("idempotency_get", (pk, key))
     if not rows:
         return None
@@ -383,20 +392,19 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
 
 
 def _plan_records(pk: int, session: Session, write: Append) -> Steps[RecordPlan]:
-    """Plan the changes of the session's records. Raises `StaleRecord` if a record does not have the expected version."""
     key = (session.tenant, session.user_id, pk)
     return (yield from plan_record_changes(key, encode_changes(write.records), write.timestamp))
 
 
 def _retire_entries(pk: int, start: int, by: int, after: Session, gone: int) -> Steps[Session]:
-    """Retire the end of the live path, and notes; return the session after it.
+    """Mark live entries and notes as replaced by a later entry. Return the session afterwards.
 
     Args:
         pk: primary key of the session.
-        start: lowest `seq` that is retired.
-        by: the `retired_by` of what is retired.
+        start: lowest `seq` of the replaced entries.
+        by: `seq` of the replacing entry, which becomes their `retired_by`.
         after: the session after the write.
-        gone: number of live entries that are retired.
+        gone: number of live entries that are replaced.
     """
     if gone:
         after = evolve(after, reshaped=after.version)
@@ -407,7 +415,7 @@ def _retire_entries(pk: int, start: int, by: int, after: Session, gone: int) -> 
 
 
 def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
-    """Return how many live entries have a `seq` of at least `before`, and the log's tail without them."""
+    """Return the number of live entries with a `seq` of at least `before`, and the tail of the log without these entries."""
     if tail.last_seq < before:
         return 0, tail
     retired = (yield Query("entries_count_from", (pk, before)))[0][0]
@@ -430,7 +438,7 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
 
 
 def _drop_aliases(written: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return entries without their aliases, as reads return them."""
+    """Return entries in the form in which reads return them, without their aliases."""
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 

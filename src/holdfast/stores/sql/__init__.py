@@ -20,7 +20,7 @@ class Migration(msgspec.Struct, frozen=True):
     name: str
     sql: str
     checksum: str
-    """SHA-256 of the SQL text. If a database was migrated with a different text, it is refused."""
+    """SHA-256 of the SQL text. A database that was migrated with a different text is refused."""
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Combine the statements of an append into a single statement, which does nothing if the session has changed since it was read.
 
-The single statement is a transaction of its own. So the session can be read without a lock, or its row can be remembered from
-the previous append. This module does no I/O.
+The single statement is a transaction of its own. So the session can be read without a lock, or the session's row can be remembered
+from the previous append. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _FUSIBLE: Final = frozenset(
 )
 """Statements that can be combined, because none of them reads what another one writes."""
 _HEADS: Final = frozenset({"session_advance", "session_claim"})
-"""Statements that change the session's own row. An append has at most one of them. It then serves as the guard: the other
-statements take effect only if it does.
+"""Statements that change the session's own row. An append has at most one of them. This statement then serves as the guard: the
+other statements take effect only if the guard does.
 """
 _GUARDED: Final = ("version", "claim_holder", "claim_until", "claim_wanted")
 """Columns of the session that must still have the values that were read. The claim is checked too, because it can change
@@ -48,10 +48,10 @@ _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFECYCLE, _CLAIM = 
 
 @cache
 def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
-    """Return one statement that combines several. It returns a row if it was executed.
+    """Combine several statements into one, which returns a row only if it was executed.
 
-    The first statement updates or locks the session, unless the session has changed since it was read. If it has changed,
-    nothing is written.
+    The first of the statements is the guard: it updates or locks the session, unless the session has changed since it was read. In
+    that case nothing is written.
 
     The combined parameters are those of the first statement, then the values of `_GUARDED` that were read, then the parameters
     of the other statements in order.
@@ -73,7 +73,7 @@ def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
 
 
 def _add_guard(sql: str) -> str:
-    """Return an INSERT changed so that it does nothing unless the guard returned a row."""
+    """Change an INSERT so that it does nothing unless the guard returned a row. Return the changed statement."""
     if "\nSELECT " in sql:
         return sql.replace("\nWHERE ", "\nFROM guard WHERE ", 1)
     return _VALUES.sub(r"SELECT \1 FROM guard", sql, count=1)
@@ -106,9 +106,9 @@ class FusedAppend:
         return bool(self._parts) or self._head[0] != "session_guard"
 
     def can_add(self, step: Query | Many) -> bool:
-        """Return True if a statement can be added.
+        """Return True if a statement can be part of the combined statement.
 
-        The parts of a combined statement run in no fixed order. The order of model calls matters, so at most one can be added.
+        The parts of a combined statement run in no fixed order. The order of model calls matters, so at most one call can be added.
         """
         more = len(step.rows) if isinstance(step, Many) else 1
         return (
@@ -134,7 +134,7 @@ class FusedAppend:
         ]
 
     def compute_row(self) -> Row:
-        """Return the session's row as it is after the write."""
+        """Return the row that the session has after the write."""
         row, (name, params) = list(self._row), self._head
         if name == "session_advance":
             row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]

@@ -12,14 +12,14 @@ from holdfast.stores.matching import make_key, make_scope
 BATCH: Final = 2000
 """Number of entries per batch."""
 Position = tuple[str, int, int]
-"""Progress of the backfill: "live" or "retired", which says what entries it is working on; then session and `seq` of the last
+"""Progress of the backfill: the kind of entries that it is working on, "live" or "retired"; then session and `seq` of the last
 marked entry.
 """
 START: Final[Position] = ("live", 0, 0)
 
 
 def mark_batch(position: Position) -> Steps[Position | None]:
-    """Add marks to the next entries after `position`. Return the position to continue from, or None if all entries have marks.
+    """Add marks to one batch of entries after `position`. Return the position for the next call, or None if all entries have marks.
 
     An entry that already has a mark is left unchanged.
     """
@@ -35,6 +35,6 @@ def mark_batch(position: Position) -> Steps[Position | None]:
 
 
 BACKFILLS: Final[Mapping[int, tuple[Callable[[Position], Steps[Position | None]], Position]]] = {5: (mark_batch, START)}
-"""By number of a migration, the function that fills in data after it, and the position where the function starts. It can be run
-again after an interruption.
+"""For a migration, by its number: the function that fills in data afterwards, and the position where the function starts. The
+function can be run again after an interruption.
 """

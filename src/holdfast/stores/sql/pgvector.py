@@ -3,8 +3,8 @@
 The table `index_vectors` remains the source of truth, so removing the extension only makes searches slower. The vectors that
 the server finds are scored again from their exact values, so similarities are exact.
 
-The graph is not used in a small space, or if the search names sources; all vectors are then compared. The same applies to a
-space that is a small part of the table, because a search of the graph would rarely meet its vectors.
+The graph is not used in a small space, or if the search names sources; all vectors are then compared. The graph is also not used
+if a space is a small part of the table, because a search of the graph would rarely meet vectors of this space.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Extension:
     """The pgvector extension of an open database.
 
     Args:
-        begin_change: opens a transaction for a schema change, and keeps out other processes that want to change the schema.
+        begin_change: opens a transaction for a schema change. While it is open, no other process can change the schema.
     """
 
     def __init__(self, begin_change: Callable[[Any], AbstractAsyncContextManager[None]]) -> None:
@@ -106,7 +106,7 @@ class Extension:
         return True
 
     def needs_table(self, dimensions: int) -> bool:
-        """Return True if vectors with this number of dimensions can have a table, and it is not known that the table exists."""
+        """Return True if there can be a table for vectors with this number of dimensions, and the table may not exist yet."""
         return self.schema is not None and 0 < dimensions <= WIDEST and dimensions not in self._prepared
 
     async def create_table(self, connection: Connection, dimensions: int) -> None:
@@ -229,7 +229,7 @@ async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
 
 
 async def _is_sparse(connection: Connection, dimensions: int, space: int, limit: int) -> bool:
-    """Return True if so few of the graph's vectors are from this space that a search of the graph would not find enough of them."""
+    """Return True if so few of the table's vectors are from this space that a search of the graph would not find enough of them."""
     sql = (
         "SELECT s.talk_documents, c.reltuples::bigint FROM index_spaces AS s, pg_class AS c"
         " WHERE s.number = $1 AND c.oid = $2::text::regclass"

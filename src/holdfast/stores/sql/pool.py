@@ -13,7 +13,7 @@ IDLE: Final = 300.0
 
 
 class PooledConnection(Protocol):
-    """A connection that can be pooled."""
+    """The methods that a connection must have to be kept in a `Pool`."""
 
     @property
     def is_usable(self) -> bool:
@@ -35,7 +35,7 @@ L = TypeVar("L", bound=PooledConnection)
 class Pool(Generic[L]):
     """A pool of at most `size` connections.
 
-    Of the idle connections, the most recently used one is taken first. So connections that are not needed stay idle and are
+    Of the idle connections, the most recently used one is taken first, so that connections which are not needed stay idle and are
     closed.
     """
 
@@ -70,7 +70,7 @@ class Pool(Generic[L]):
         return await self._open() if connection_or_none is None else connection_or_none
 
     def release(self, connection: L) -> None:
-        """Return a connection to the pool. Also close the connection that has been idle longest, if that was for more than `IDLE`."""
+        """Return a connection to the pool. Also close the connection that has been idle longest, if it was idle for more than `IDLE`."""
         if self._closed or not connection.is_usable:
             connection.kill()
             self._pass_on(None)
@@ -108,7 +108,7 @@ class Pool(Generic[L]):
             raise
 
     async def _wait(self) -> L | None:
-        """Wait until a connection is released and return it; return None if the caller may open a new one instead."""
+        """Wait until a connection is released, and return it. Return None if the caller may open a new connection instead."""
         waiting: asyncio.Future[L | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -125,7 +125,7 @@ class Pool(Generic[L]):
             self.release(connection)
 
     def _pass_on(self, connection: L | None) -> bool:
-        """Give a connection to the caller that has waited longest. None instead of a connection permits that caller to open one.
+        """Give a connection to the caller that has waited longest. With None instead, permit that caller to open a connection.
 
         Returns:
             False if no caller was waiting.

@@ -1,13 +1,16 @@
 """The base of SQL databases on a server: a pool, retries, cancellation, and recovery from lost connections.
 
 Each accepted read or write runs in a task of its own. So a cancelled caller never leaves a connection in the middle of a
-statement. The answer is discarded, and no other caller can receive it.
+statement; the result is discarded, and no other caller can receive it.
 
 A transaction is run again if the server rolled it back (a deadlock or a race), or if the connection broke before the commit. If
-the connection broke during the commit, the transaction may have been committed. The session's row can show that it was not: if
-the row can be locked again and still has the version that the attempt saw, nothing was written, and nothing of the attempt can
-be written any more. The attempt is then run again. If the row has another version, it is run again only if it has an
-idempotency key, because the key also shows the outcome. Without a key the caller gets the error that the outcome is unknown.
+the connection broke during the commit, the transaction may have been committed. Locking and reading the session's row again can show
+whether it was:
+
+- If the row still has the version that the attempt saw, nothing was written, and nothing of that attempt can be written any more. The
+  transaction is run again.
+- If the row has another version, the transaction is run again only if it has an idempotency key, because looking up the key also shows
+  the outcome. Without a key, the caller gets the error that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -40,15 +43,15 @@ INDEX_POOL: Final = 4
 
 
 class Retryable(Exception):  # not an error: an outcome
-    """The server rolled back the transaction, or the transaction never began. Running it again may succeed."""
+    """Raised if the server rolled back the transaction, or if the transaction never began. Running it again may succeed."""
 
 
 class ConnectionLost(Retryable):
-    """The connection broke before the commit, so nothing was written."""
+    """Raised if the connection broke before the commit, so nothing was written."""
 
 
 class OutcomeUnknown(Exception):  # not an error: an outcome
-    """The connection broke during the commit, so the transaction may or may not have been committed."""
+    """Raised if the connection broke during the commit, so the transaction may or may not have been committed."""
 
 
 class Connection(PooledConnection, Protocol):
@@ -82,7 +85,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Connection)
 
 
 class Job(Generic[T]):
-    """A read or write, with its state across several attempts."""
+    """A read or write, with data that is kept from one attempt to the next."""
 
     __slots__ = ("abandoned", "guard", "later_queues", "light", "queue", "seen", "single", "steps", "unsure", "writing")
 
@@ -109,17 +112,20 @@ class Job(Generic[T]):
         self.guard: tuple[int, int] | None = None
         """The value of `seen` in an earlier attempt whose outcome is unknown."""
         self.unsure = False
-        """True if that earlier attempt may have been committed, because the session has changed since."""
+        """True if the earlier attempt of `guard` may have been committed, because the session has changed since."""
 
     def note_session(self, rows: Rows) -> None:
-        """Remember the session that was read, and compare it with the one that an earlier attempt with an unknown outcome read."""
+        """Remember the session's primary key and version.
+
+        Set `unsure` if they differ from those in an earlier attempt whose outcome is unknown.
+        """
         self.seen = (rows[0][0], rows[0][5]) if rows else None
         self.unsure = self.guard is not None and self.seen != self.guard
 
     def check_step(self, step: Query | Many | None) -> None:
-        """Raise `OutcomeUnknown` if an earlier attempt may have been committed, and `step` cannot show whether it was.
+        """Raise `OutcomeUnknown` if an earlier attempt may have been committed, and `step` cannot show the outcome.
 
-        Only the statement that looks up the idempotency key can show it. None as `step` means that no statement follows.
+        Only the statement that looks up the idempotency key can show the outcome. If `step` is None, no statement follows.
         """
         if self.unsure:
             if step is None or step.name != "idempotency_get":
@@ -222,7 +228,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             raise
 
     async def _run_in_turn(self, job: Job[T], once: Callable[[ConnectionT, Job[T], int], Awaitable[T]]) -> T:
-        """Wait for the job's turn in its queues, then run it. So writers of one row do not occupy connections while they wait."""
+        """Wait for the job's turn in its queues, then run it. While writers of one row wait here, they occupy no connections."""
         if job.queue is None:
             return await self._run_with_retries(job, once)
         entered: list[Hashable] = []
@@ -266,7 +272,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return StoreUnavailable(f"{self._name} {why}") if job.guard is None else make_unknown_outcome(self._name)
 
     def _forget_server_state(self) -> None:
-        """Discard idle connections and remembered rows after a connection was lost, since the server may have been replaced."""
+        """Discard idle connections and remembered rows. Used after a connection was lost, since the server may have been replaced."""
         self._pool.discard_idle()
 
     async def _connection(self) -> ConnectionT:

@@ -2,7 +2,7 @@
 
 `common.sql` declares every statement with its named parameters, and contains the text of statements that at least two dialects
 share. A dialect's `overrides.sql` contains the text of its other statements. Compiling replaces each `:name` with the driver's
-placeholder. So callers pass a plain tuple in the order of the declared parameters, and nothing is left to do at the call.
+placeholder. Callers pass the values as a tuple in the order of the declared parameters.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LISTS: Final = frozenset({"ints", "texts", "names", "hashes", "places"})
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """The syntax of a dialect, where the shared statements leave it open. In its texts, `{}` is a parameter's placeholder."""
+    """The syntax of a dialect, where it differs between dialects. In the texts, `{}` is a parameter's placeholder."""
 
     placeholder: str
     """Format of a placeholder. Here `{}` is the number of the parameter."""
     types: Mapping[str, str] = {}
-    """Cast by declared type of the parameter; types that are missing here need no cast."""
+    """Casts by declared type of the parameter. Types that are missing here need no cast."""
     lists: Mapping[str, str] = {}
     """The expression after IN or ARRAY, by declared type of the parameter."""
     on_duplicate_key: bool = False
@@ -97,7 +97,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
 @cache
 def read_declarations(file: str) -> Mapping[str, Declaration]:
-    """Return the declared statements of a file in this folder, by name."""
+    """Return the statements that a file in this folder declares, by name."""
     parts = _HEADER.split((Path(__file__).parent / file).read_text("utf-8"))[1:]
     return {
         name: Declaration(_parse_parameters(signature or ""), _COMMENT.sub("", body).strip())

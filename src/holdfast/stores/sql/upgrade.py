@@ -37,5 +37,5 @@ def list_pending(place: str, known: Sequence[Migration], applied: Mapping[int, s
 
 
 def make_foreign_error(place: str) -> StoreUnavailable:
-    """Return the error for a database that has tables of another program, but none of Holdfast's."""
+    """Return the error for a database that contains tables of another program, but no tables of Holdfast."""
     return StoreUnavailable(f"{place} belongs to another program: it has tables, but none of Holdfast's")
