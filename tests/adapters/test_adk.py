@@ -35,6 +35,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.adapters.adk import HoldfastSessionService, WorkingSetPlugin, fit_contents, register
+from holdfast.errors import BudgetTooSmall
 from tests.adapters.pages import run_page
 
 MEMORY = "sqlite://:memory:"
@@ -384,6 +385,47 @@ def test_fitted_contents_are_valid_for_gemini(turns: int, ids: bool, calls: int,
     assert fitted[-1] is contents[-1]
     signed = [part for one in fitted for part in one.parts or () if part.function_call]
     assert all(part.thought_signature for part in signed)
+
+
+PICTURE = types.Part.from_bytes(data=b"\x89PNG\r\n\x1a\n123", mime_type="image/png")
+IDS = st.sampled_from([None, "a", "b"])
+ODD_PARTS = st.one_of(
+    st.builds(lambda size: types.Part(text="words " * size), st.sampled_from([0, 1, 100])),
+    st.just(types.Part(text="thinking", thought=True)),
+    st.builds(
+        lambda name, size: types.Part(
+            function_call=types.FunctionCall(id=name, name="f", args={"x": "y" * size}), thought_signature=b"s"
+        ),
+        IDS,
+        st.sampled_from([1, 3000]),
+    ),
+    st.builds(
+        lambda name, size: types.Part(
+            function_response=types.FunctionResponse(id=name, name="f", response={"result": "z " * size})
+        ),
+        IDS,
+        st.sampled_from([1, 2000]),
+    ),
+    st.just(PICTURE),
+)
+ODD_CONTENTS = st.builds(
+    lambda role, parts: types.Content(role=role, parts=parts),
+    st.sampled_from(["user", "model"]),
+    st.lists(ODD_PARTS, max_size=4),
+)
+
+
+@given(st.lists(ODD_CONTENTS, max_size=12), st.sampled_from([300, 2000, 10**6]))
+def test_contents_with_repeated_ids_and_orphans_are_fitted_too(contents: list[types.Content], budget: int) -> None:
+    try:
+        fitted = fit_contents(contents, budget=budget)
+    except BudgetTooSmall:
+        return
+    parts = [part for content in fitted for part in content.parts or ()]
+    assert all(part.thought_signature for part in parts if part.function_call)
+    if budget == 10**6:
+        pictures = [part for content in contents for part in content.parts or () if part == PICTURE]
+        assert [part for part in parts if part == PICTURE] == pictures
 
 
 def test_contents_that_fit_are_the_same_objects() -> None:

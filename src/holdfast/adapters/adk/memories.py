@@ -152,8 +152,12 @@ async def _list_new(copy: holdfast.SessionHandle, events: Sequence[Event]) -> li
 async def _iter_events(hf: holdfast.Holdfast, user_id: str, query: str) -> AsyncIterator[MemoryEntry]:
     """Yield the events that a search finds, best first."""
     for hit in (await hf.search(query, user_id, limit=FOUND)).hits:
-        session = await hf.get(hit.session_id, user_id=user_id)
-        for entry in await session.entries(hit.seq, stop=hit.seq + 1):
+        try:
+            session = await hf.get(hit.session_id, user_id=user_id)
+            entries = await session.entries(hit.seq, stop=hit.seq + 1)
+        except SessionNotFound:  # deleted since it was found
+            continue
+        for entry in entries:
             event = read_event(entry.message.origin)
             content = event.content if event else None
             yield MemoryEntry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -103,13 +104,16 @@ def fit_contents(
     whole = {at for at, size in sizes.items() if kept[at] == size}
     if len(whole) == len(sizes):
         return list(contents)
-    calls = {name: part for source in sources for name, part in _index_calls(source).items()}
+    calls: dict[
+        str, types.Part
+    ] = {}  # by their ids in the working set, which differ from ADK's if ADK has no ids or repeats them
     fitted: list[types.Content] = []
     for message, source, verbatim in pairs:
+        calls.update(_index_calls(message, source))
         if message["role"] == "tool" and (source is None or source.content not in whole):
             _add_result(fitted, _make_result(message, source, calls, is_unchanged=verbatim))
         elif source is None or source.content not in whole:
-            fitted.append(_make_content(message, source))
+            fitted.append(_make_content(message, calls))
         elif not any(contents[source.content] is one for one in fitted):
             fitted.append(contents[source.content])
     return fitted
@@ -163,12 +167,22 @@ def _make_result(
     return types.Part(function_response=answer)
 
 
-def _make_content(message: Mapping[str, Any], source: _Source | None) -> types.Content:
+def _make_content(message: Mapping[str, Any], calls: Mapping[str, types.Part]) -> types.Content:
     """Return a content that ADK did not make. Calls in it keep the ids and signatures of their parts."""
-    own = {} if source is None else _index_calls(source)
-    parts = [types.Part(text=text) for text in _list_texts(message.get("content"))]
-    parts += [_make_call(call, own.get(call["id"])) for call in message.get("tool_calls") or ()]
+    content = message.get("content")
+    said = [{"type": "text", "text": content}] if isinstance(content, str) else content or ()
+    parts = [_make_part(one) for one in said if one.get("text") != ""]
+    parts += [_make_call(call, calls.get(call["id"])) for call in message.get("tool_calls") or ()]
     return types.Content(role="model" if message["role"] == "assistant" else "user", parts=parts)
+
+
+def _make_part(part: Mapping[str, Any]) -> types.Part:
+    """Convert a part of a message: a text, or data that `convert_content` made a data URL of."""
+    if part["type"] == "text":
+        return types.Part(text=part["text"])
+    url = part["image_url"]["url"] if part["type"] == "image_url" else part["file"]["file_data"]
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return types.Part.from_bytes(data=base64.b64decode(data), mime_type=kind)
 
 
 def _make_call(call: Json, own: types.Part | None) -> types.Part:
@@ -182,19 +196,18 @@ def _make_call(call: Json, own: types.Part | None) -> types.Part:
     return own.model_copy(update={"function_call": own.function_call.model_copy(update={"args": arguments})})
 
 
-def _index_calls(source: _Source) -> dict[str, types.Part]:
-    calls = source.converted.message.get("tool_calls")
-    return {call["id"]: part for call, part in zip(calls, source.converted.parts, strict=True)} if calls else {}
-
-
-def _list_texts(content: Any) -> list[str]:
-    if isinstance(content, str):
-        return [content] if content else []
-    return [part["text"] for part in content or () if part.get("type") == "text"]
+def _index_calls(message: Mapping[str, Any], source: _Source | None) -> dict[str, types.Part]:
+    """Return the parts of ADK's calls by the ids that they have in a message."""
+    called = message.get("tool_calls") or ()
+    parts = source.converted.parts if source else ()
+    return {call["id"]: part for call, part in zip(called, parts, strict=False)}
 
 
 def _join(content: Any) -> str:
-    return "\n".join(_list_texts(content))
+    """Return the text of a tool message's content."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content or () if part.get("type") == "text")
 
 
 def _read_config(request: LlmRequest) -> tuple[str, list[Json]]:
