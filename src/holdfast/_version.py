@@ -1,3 +1,3 @@
-"""The version, defined in the one place that both packaging and the program read."""
+"""The version of Holdfast. Both packaging and the program read it from here."""
 
 __version__ = "0.1.0"

@@ -20,9 +20,9 @@ from holdfast.stores.keys import ApiKey, Role
 ROLES: Final[tuple[Role, ...]] = ("read", "write", "admin")
 """All roles, from the least to the most powerful. Each role includes the ones before it."""
 ID_RANDOM: Final = 10
-"""Random bytes in the id of a key."""
+"""Number of random bytes in the id of a key."""
 SECRET_RANDOM: Final = 32
-"""Random bytes in the secret of a key."""
+"""Number of random bytes in the secret of a key."""
 _KEY: Final = re.compile(r"hf_([a-z2-7]{16})_[a-z2-7]{52}")
 _PREFIX: Final = "hf_"
 _MEANT: Final = re.compile(r"hf_[a-z2-7]{16}_")
@@ -45,7 +45,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     max_body: int | None = None
     """Largest request body in bytes; None: the server's setting."""
     session_mode: Mode | None = None
-    """Default for requests with a session id that do not say how to read their messages; None: the agent's or the server's default."""
+    """Session mode of requests that have a session id and do not set a mode: whether their messages are the whole conversation or only new
+    ones. None: the mode of the agent or the server."""
     budget: int | None = None
     """Token limit for the conversation in a prompt; None: the agent's own budget."""
 
@@ -133,7 +134,7 @@ def to_principal(kept: ApiKey) -> Principal:
 
 
 def derive_upstream_user(tenant: str, token: str) -> str:
-    """Return a user id that is derived from an upstream's API key.
+    """Derive a user id from an API key of a model provider (an upstream).
 
     The same key always gives the same id, and the key cannot be computed from the id.
     """

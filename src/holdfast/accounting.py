@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Owner(NamedTuple):
-    """The principal that work is charged to: a tenant, and one of its keys or users."""
+    """The principal whose limits work counts against: a tenant, and one of its keys or users."""
 
     tenant: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ def get_owner() -> Owner:
 
 @contextmanager
 def charge_to(owner: Owner) -> Iterator[None]:
-    """Charge all work inside the block to `owner`, including the tasks that it starts."""
+    """Charge all work inside the block, including tasks started there, to `owner`."""
     token = _OWNER.set(owner)
     try:
         yield
@@ -79,8 +79,8 @@ class CpuScheduler:
 
     Args:
         threads: number of threads.
-        of_tenant: most threads that one tenant may use at the same time.
-        of_principal: most threads that one principal may use at the same time.
+        of_tenant: maximum number of threads that one tenant may use at the same time.
+        of_principal: maximum number of threads that one principal may use at the same time.
 
     Attributes:
         running: number of running jobs by principal.

@@ -24,7 +24,7 @@ _AFTER_FAILURE: Final = 1_000
 
 
 class Repeater:
-    """Repeats work until it is stopped. No task exists until the first pause is over.
+    """Repeats work, with pauses in between, until `stop` is called. No task exists until the first pause is over.
 
     Args:
         do: does the work once; returns the milliseconds until it must run again, or 0 to stop.
@@ -74,7 +74,7 @@ class KeyedRepeater(Generic[K]):
     def __init__(self, do: Callable[[K], Awaitable[int]]) -> None:
         self._do = do
         self._due: dict[K, float] = {}
-        """When the work of each key is due, in the event loop's time; infinity while the work runs."""
+        """Time at which the work of each key is due, by the event loop's clock; infinity while the work runs."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 

@@ -76,7 +76,7 @@ def parse_milliseconds(given: object, name: str) -> int:
 
 
 def to_utc(milliseconds: int) -> datetime:
-    """Convert milliseconds since the epoch to a date and time in UTC. If there is none, return the closest one."""
+    """Convert milliseconds since the epoch to a date and time in UTC. A time outside the range of dates becomes the closest valid one."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -84,7 +84,7 @@ def to_utc(milliseconds: int) -> datetime:
 
 
 def format_utc(milliseconds: int, precision: Literal["seconds", "milliseconds"] = "seconds") -> str:
-    """Format milliseconds since the epoch as RFC 3339 in UTC. A time that has no date is formatted as the closest one that has.
+    """Format milliseconds since the epoch as RFC 3339 in UTC. A time outside the range of dates becomes the closest valid one.
 
     >>> format_utc(1760000000123), format_utc(1760000000123, "milliseconds"), format_utc(2**53)
     ('2025-10-09T08:53:20Z', '2025-10-09T08:53:20.123Z', '9999-12-31T23:59:59Z')

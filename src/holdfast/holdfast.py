@@ -72,15 +72,15 @@ class Holdfast(Sessions):
     Args:
         url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…` or `redis://…`. None:
             `sqlite:///holdfast.db`, or in memory if there is a `preset`.
-        strategy: strategy that builds working sets for sessions without an agent, for example `digest` or `token_window`;
-            None: the default strategy. See docs/strategies.md.
+        strategy: name of the strategy that chooses the messages a model sees (the working set), for sessions without an agent; for
+            example `digest` or `token_window`. None: the default strategy. See docs/strategies.md.
         budget: token limit for the conversation in a working set; None: as much as fits into the model's context window.
         preset: `mistralrs` sets defaults like those of mistral.rs: 128 sessions that end after half an hour, in memory,
             without recall. Other parameters override the preset.
         session_ttl: idle time after which a session ends: text like `24h` (the default) or `90s`, or a number of seconds; 0
             or None: no limit.
         retention: time for which an ended session is kept, written like `session_ttl`; 0 (the default) or None: no limit.
-        max_sessions: most active sessions per tenant, 10,000 by default; 0 or None: no limit.
+        max_sessions: maximum number of active sessions per tenant, 10,000 by default; 0 or None: no limit.
         max_history_turns: number of newest messages that a strategy may see; 0 (the default) or None: all.
         tenant: the tenant whose sessions are used. With `store`, the store's tenant applies instead.
         store: an open store to use instead of `url`, for example your own implementation. The caller closes it.
@@ -342,7 +342,7 @@ class Holdfast(Sessions):
         return await open_store(self.url, tenant=self.tenant)
 
     def _add_steps(self, store: Store) -> Store:
-        """Return the store with all write steps added: redaction, observers and indexes."""
+        """Wrap the store so that every write also goes through redaction, observers and indexes."""
         if self._index is not None:
             self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
         steps = write_steps(
@@ -387,7 +387,7 @@ class Holdfast(Sessions):
 
         Raises:
             StoreClosed: this object is not open.
-            WrongEventLoop: it was opened in another event loop than the running one.
+            WrongEventLoop: this object was opened in another event loop than the running one.
         """
         if self._engine is None:
             raise StoreClosed(_NOT_OPEN)
@@ -405,7 +405,7 @@ class Holdfast(Sessions):
 
     @property
     def index(self) -> IndexService | None:
-        """The index of this tenant's sessions and memories, with methods to check, await or rebuild it; None without one."""
+        """The index of this tenant's sessions and memories, with methods to check, await or rebuild the index; None if there is no index."""
         return self.engine.index
 
     @property
@@ -430,7 +430,7 @@ class Holdfast(Sessions):
     def records(
         self, namespace: str | Sequence[str] = (), *, user_id: str | None = None, session: SessionRef | None = None
     ) -> Records:
-        """Return the records of an owner in a namespace. `session.records(…)` returns those of one session.
+        """Return an object that reads and writes an owner's records in a namespace. For a session, `session.records(…)` is shorter.
 
             prefs = hf.records("preferences", user_id="ada")
             version = await prefs.put("theme", {"dark": True})
@@ -440,7 +440,7 @@ class Holdfast(Sessions):
                 can be listed.
             user_id: the user who owns the records. Without it and without `session`, the tenant owns them, and they are
                 shared by all its users.
-            session: the session that owns the records. They are deleted with it.
+            session: the session that owns the records. The records are deleted with the session.
         """
         return Records(self.engine, resolve_owner(user_id, session), namespace)
 
@@ -457,10 +457,10 @@ class Holdfast(Sessions):
     ) -> F | Callable[[F], F]:
         """Call `callback(session, reason)` when a session ends; also works as a decorator.
 
-        The callback gets the session's complete state at its end. It runs at least once for each session that ends, and
-        never delays a turn. Several callbacks run in order of registration. If a callback raises an error, the error is
-        logged and the callback is called again later, possibly by another process. After it has returned, it is never
-        called again for the same end.
+        The callback gets the complete session as it was when it ended. It runs at least once each time that a session ends, and never
+        delays a turn. Several callbacks run in order of registration. If a callback raises an error, the error is logged and the callback
+        is called again later, possibly by another process. After the callback has returned, it is not called again, unless the session is
+        reopened and ends again.
 
         Args:
             callback: plain or async; gets an `EndedSession` and the reason.
@@ -574,7 +574,10 @@ def _add_functions(
 
 
 def _check_functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:
-    """Return the functions, or raise `InvalidRequest` if one could not be called, or would never be called because of its name."""
+    """Return the functions in `given`.
+
+    Raise `InvalidRequest` if a function cannot be called, or has a name under which it would never be called.
+    """
     for key, function in given.items():
         if not callable(function):
             raise InvalidRequest(f"{name}[{key!r}] must be a function, not {type(function).__name__}", param=name)

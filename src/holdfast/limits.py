@@ -72,7 +72,7 @@ COMPACTION_REPORT_BYTES: Final = 64 * 1024
 COMPACTION_ERROR_BYTES: Final = 2 * 1024
 """The stored reason why a summary failed, in UTF-8."""
 CARRIED_TOKENS_LEAST: Final = 64
-"""Fewest tokens of another session that a request can carry over."""
+"""Minimum number of tokens of another session that a request can carry over."""
 CARRIED_TOKENS: Final = 32_000
 """Maximum tokens of another session that a request can carry over."""
 CARRIED_PREFIX_CHARS: Final = 2000
@@ -94,7 +94,7 @@ TENANTS: Final = 100
 HOOKS: Final = 64
 """Hooks that are notified of the end of a session."""
 SERVED: Final = 1000
-"""Sessions of which hooks are notified when the process ends: the ones it wrote to last."""
+"""Sessions that hooks are notified of when the process ends: the sessions to which the process wrote last."""
 CONFIG_BYTES: Final = 1 * MIB
 """A configuration file."""
 CONFIG_DEPTH: Final = 32
@@ -112,9 +112,9 @@ ENDING_ERROR_CHARS: Final = 500
 WEBHOOK_BYTES: Final = 16 * MIB
 """Messages in one webhook call, as JSON. If a session has more, its newest messages that fit are sent."""
 MARKS: Final = 1000
-"""Digests that are looked up at once in the logs of a user's sessions."""
+"""Message hashes that are looked up at once in the logs of a user's sessions."""
 SIGHTINGS: Final = 64
-"""Positions that are returned for one digest, newest sessions first."""
+"""Positions that are returned for one message hash, newest sessions first."""
 COMPARED_SESSIONS: Final = 8
 """Sessions whose tool messages, state and artifacts are compared for an unidentified user.
 
@@ -123,7 +123,7 @@ If more sessions qualify, they count as different.
 COMPARED_MESSAGES: Final = 1000
 """Messages, and artifacts, that are compared per session. A session with more of either counts as different."""
 REMATCHES: Final = 8
-"""Times that a request without `session_id` is matched again because another request was faster.
+"""Attempts to match a request without `session_id` again, because another request took the matching session first.
 
 After that, the request gets a new session.
 """
@@ -136,7 +136,7 @@ INTERRUPTED_BEHIND: Final = 1000
 TURNS_WAITING: Final = 256
 """Turns of a session that wait in one process for the running turn; further turns are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000
-"""Longest lease."""
+"""Longest lease, which is a lock with a time limit."""
 FALLBACKS: Final = 16
 """Fallback models of a model."""
 MODEL_EVENT_BYTES: Final = 16 * MIB
@@ -265,9 +265,9 @@ INDEX_WALK_SECONDS: Final = 300.0
 INDEX_MARGIN: Final = 600_000
 """Milliseconds by which the clocks of servers may differ. A backfill starts that much earlier than the end of the last one."""
 INDEX_WHOLE_WALK: Final = 7 * 86_400_000
-"""Milliseconds between two full backfills, of all sessions and all sources."""
+"""Milliseconds between two full backfills, which look at all sessions and at everything that is indexed."""
 INDEX_DEPARTED_WALK: Final = 3_600_000
-"""Milliseconds between two full backfills if a process without this index has erased or deleted something since the last one."""
+"""Milliseconds between two full backfills, if a process without this index has erased or deleted something since the last backfill."""
 EMBEDDED_AT_ONCE: Final = 64
 """Texts that are embedded in one round."""
 EMBEDDING_TRIES: Final = 3
@@ -275,7 +275,7 @@ EMBEDDING_TRIES: Final = 3
 UNEMBEDDED: Final = 1000
 """Texts without a vector because of failed attempts. When a process has this many, it stops embedding."""
 VECTOR_NUMBERS: Final = 8192
-"""Most numbers in a vector."""
+"""Maximum number of dimensions of a vector."""
 EMBEDDING_BATCH_BYTES: Final = 512 * 1024
 """Texts in one call of an embeddings endpoint, in UTF-8. A single text above this size is sent alone."""
 EMBEDDING_ANSWER_BYTES: Final = 64 * MIB
@@ -475,7 +475,7 @@ KEYS_REMEMBERED: Final = 10_000
 PARAMETERS: Final = 50
 """Query parameters in a request."""
 BODIES: Final = 4
-"""Memory for request bodies, in bodies of the largest size. Further bodies wait. A principal may use half of the memory."""
+"""Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
 BODY_STALL_SECONDS: Final = 5.0
 """Seconds within which a body of more than 64 KiB must deliver `BODY_STALL_BYTES`; otherwise it is refused."""
 BODY_STALL_BYTES: Final = 16 * 1024
@@ -493,7 +493,7 @@ TURN_WARNINGS: Final = 20
 REFUSED_A_TURN: Final = 8
 """Messages that one turn leaves out because the provider refused them. After that, the client gets the error."""
 SYSTEM_IN_FORCE: Final = 16
-"""Most consecutive system messages inside a log that stay in prompts together. Of a longer series, the newest stay."""
+"""Consecutive system messages inside a log that stay in prompts together. Of a longer series, the newest stay."""
 VIDEO_FRAMES: Final = 8
 """Frames that are sent of a video as images, at even distances, to a model that accepts images but not videos."""
 LEFT_OUT_EXPLAINED: Final = 100
@@ -508,9 +508,11 @@ EXPLAIN_QUERY_CHARS: Final = 200
 EXPLAIN_SCANNED: Final = 10_000
 """Messages of a session that one explanation searches for the text of its query. The next page continues the search."""
 EXPLAIN_REBUILT: Final = 5_000
-"""Messages of a session up to which an explanation rebuilds its prompts. For a longer session it uses the recorded frontiers."""
+"""Messages of a session up to which an explanation rebuilds past prompts. For a longer session, it uses the positions that were recorded
+with each model call."""
 EXPLAIN_REBUILT_TOKENS: Final = 1_000_000
-"""Tokens of a session up to which an explanation rebuilds its prompts. For a longer session it uses the recorded frontiers."""
+"""Tokens of a session up to which an explanation rebuilds past prompts. For a longer session, it uses the positions that were recorded
+with each model call."""
 EXPLAIN_BUDGETED: Final = 2_000
 """Messages of a session up to which an explanation tries which budget would keep a message."""
 EXPLAIN_BUDGETED_TOKENS: Final = 300_000
@@ -534,7 +536,7 @@ ERROR_CHARS: Final = 2000
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Configurable limits of one request. Each is a key of `gateway`: `body_timeout` as it is, the others with the prefix `max_`."""
+    """Configurable limits of one request. Each is a key of `gateway`: `body_timeout` under this name, the others with the prefix `max_`."""
 
     body: int = 32 * MIB
     """Bytes of a request body."""

@@ -128,7 +128,7 @@ def _own_lock() -> ProcessLock | None:
 
 
 def _forget_lock() -> None:
-    """Release the parent's lock object in a forked child. The child takes its own lock when it first needs one."""
+    """Close the parent's lock object in a forked child. The child takes its own lock when it first needs one."""
     global _guard, _opened, _lock  # noqa: PLW0603
     _guard = threading.Lock()  # a thread of the parent may have had it
     inherited, _opened, _lock = _lock, False, None

@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ALIASES: ClassVar[dict[str, str]] = {}
     """Other accepted spellings of keys, mapped to the keys."""
     IGNORED: ClassVar[dict[str, str]] = {}
-    """Keys of other systems that have no effect, each with the reason. Using one produces a warning."""
+    """Keys that only other systems use and that have no effect here, each with the reason. A file with such a key causes a warning."""
 
     def find_mistakes(self) -> list[Mistake]:
         """Return mistakes that checks of single values cannot find, for example values that contradict each other."""

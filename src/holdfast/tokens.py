@@ -42,7 +42,7 @@ NAME_OVERHEAD: Final = 1
 TOOL_CALL_OVERHEAD: Final = 8
 """Tokens per tool call, in addition to its name and arguments. They include the call's id: models see at most a reference of fixed size."""
 TOOL_RESULT_OVERHEAD: Final = 6
-"""Tokens of a tool message's reference to its call (`tool_call_id`), in addition to `MESSAGE_OVERHEAD`."""
+"""Tokens of the field `tool_call_id`, with which a tool message refers to its call, in addition to `MESSAGE_OVERHEAD`."""
 TOOLS_OVERHEAD: Final = 12
 """Tokens of the frame around all tool schemas of a call; a call without tools has none."""
 TOOL_OVERHEAD: Final = 8
@@ -95,9 +95,10 @@ class TokenCounter(Protocol):
     def factor(self) -> float:
         """Tokens of this counter per stored (o200k) token of text; 1.0 for o200k.
 
-        The factor of a counter never changes, so that a frontier computed with it does not move. It is an upper bound for English,
-        code and JSON. Other scripts can exceed it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so also count the messages that
-        you select. It does not apply to media, whose cost differs between model families: always count messages that contain media.
+        The factor of a counter never changes, so that the choice of old messages to leave out, which is computed with it, does not change.
+        It is an upper bound for English, code and JSON. Other scripts can exceed it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so also
+        count the messages that you select. It does not apply to media, whose cost differs between model families: always count messages
+        that contain media.
         """
 
     def text(self, text: str) -> int:
@@ -192,7 +193,7 @@ class _Counter:
         return f"<TokenCounter {self.name}>"
 
     def with_pictures(self, pictures: Pricing) -> _Counter:
-        """Return the same counter with other image prices. Both share one cache of text counts."""
+        """Return a counter like this one with other image prices. Both counters share one cache of text counts."""
         if pictures not in self._kin:
             kin = copy.copy(self)
             kin._pictures = pictures  # noqa: SLF001 - of this class
@@ -385,7 +386,7 @@ CL100K: Final = Vocabulary(
 _FLAT: Final = Flat(IMAGE, IMAGE_LOW_DETAIL)
 _O200K_COUNTER: Final = _Counter("o200k_base", O200K, factor=1.0, pictures=_FLAT)
 STORED: Final[TokenCounter] = _O200K_COUNTER
-"""The counter for the counts that logs store. Its results must never change, because every log contains them."""
+"""The counter for token counts that are stored in logs. Its results must never change, because every log contains such counts."""
 _CL100K_COUNTER: Final = _Counter("cl100k_base", CL100K, factor=1.1, pictures=_FLAT)
 # Private tokenizers need up to a quarter more tokens than the public ones on English and code. On other scripts they
 # are between o200k (few tokens) and cl100k (many), so the larger of the two counts is used.
