@@ -336,7 +336,6 @@ def _mark_retired(entries: Iterable[dict[str, Any]], data: Mapping[str, Any]) ->
 
 
 def _to_export(header: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], session_id: str) -> dict[str, Any]:
-    """Convert the lines of a transcript to the format of an export."""
     version = header.get("version", VERSION)
     if version != VERSION:
         raise InvalidRequest(f"version is {version!r:.80}, but this release reads transcripts of version {VERSION}")
@@ -512,7 +511,6 @@ class TranscriptFile:
         os.ftruncate(self._file, size)
 
     def _measure_whole_lines(self) -> int:
-        """Return the number of bytes up to and including the last line break."""
         at = self.size
         while at > 0:
             begin = max(0, at - _CHUNK)

@@ -155,7 +155,6 @@ async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
 
 
 def _is_same_entry(entry: Entry, end: TranscriptEnd) -> bool:
-    """Return True if an entry of the store has the number, time, turn and role of the last entry in a file."""
     line = end.entry or {}
     written = (line.get("seq"), line.get("timestamp"), line.get("turn_id"), line.get("role"))
     return written == (entry.seq, format_timestamp(entry.timestamp), entry.turn_id, entry.message.role)

@@ -171,7 +171,6 @@ class SessionLifecycle:
         )
 
     def _compute_expiry_time(self, session: Session) -> int:
-        """Return the time at which an expired session expired, in milliseconds since the epoch."""
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         return session.accessed_at + own
 
@@ -463,7 +462,6 @@ class SessionLifecycle:
 
 
 def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
-    """Store a value, and keep only the `most` newest values."""
     known[ref] = value
     known.move_to_end(ref)
     if len(known) > most:

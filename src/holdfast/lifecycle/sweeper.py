@@ -196,7 +196,7 @@ class Sweeper:
             return SweepResult(expired, evicted, deleted, endings, records=records)
 
     async def _end_expired(self, life: SessionLifecycle, lease: Lease) -> int:
-        """End expired sessions, those that expired first at the beginning. Return the number of ended sessions."""
+        """End expired sessions, in order of expiry. Return the number of ended sessions."""
         number = 0
         while await lease.keep():
             found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())
@@ -237,7 +237,6 @@ class Sweeper:
         return number
 
     async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
-        """Delete a session, unless it was changed after it was read. Return True if it was deleted."""
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:

@@ -233,7 +233,6 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
 
 
 def _count_covered(trail: Trail, landing: Landing | None) -> int:
-    """Return the number of the request's visible messages up to the landing."""
     return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
 
 
@@ -398,7 +397,6 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
 
 
 def _list_reply_digests(message: Message) -> list[bytes]:
-    """Return digests that find a reply regardless of the messages before it."""
     return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 

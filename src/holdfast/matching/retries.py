@@ -84,7 +84,7 @@ class Retries:
         return found
 
     def _forget(self) -> None:
-        """Drop attempts older than ten minutes, and the oldest ones if there are too many."""
+        """Drop attempts older than ten minutes. If there are still too many, drop the oldest."""
         oldest = self._clock() - RETRY_MILLISECONDS
         while self._attempts:
             digest, attempts = next(iter(self._attempts.items()))

@@ -121,7 +121,7 @@ async def has_different_material(
 
 
 def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
-    """Return the tool messages, each with the number of visible messages before it. Ids of calls are left out."""
+    """Return the encoded tool messages without the ids of calls, each with the number of visible messages before it."""
     found, visible = [], 0
     for message in messages:
         visible += message.visible

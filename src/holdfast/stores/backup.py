@@ -132,7 +132,6 @@ def _parse_file(url: str) -> Path:
 
 @contextmanager
 def _translate_errors(place: str) -> Iterator[None]:
-    """Convert errors of SQLite and of the operating system to errors of Holdfast."""
     try:
         yield
     except apsw.Error as exc:
@@ -143,7 +142,7 @@ def _translate_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def _create_part(target: Path) -> Iterator[Path]:
-    """Create a temporary file next to `target`. The caller renames it to `target`; otherwise it is deleted afterwards."""
+    """Yield a new temporary path next to `target`. The file at this path is deleted after the block, unless the block renamed it."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".holdfast-copy-")
     os.close(descriptor)
     part = Path(name)
@@ -203,7 +202,7 @@ def _is_in_wal_mode(path: Path) -> bool:
 
 
 def _check_schema(path: Path, name: str) -> int:
-    """Return the number of the newest migration. Raises an error for a file that is no Holdfast database or is from a later release."""
+    """Return the number of the newest migration. Raise an error if the file is no Holdfast database, or is from a later release."""
     with closing(_open_read_only(path)) as raw:
         tables = {table for (table,) in raw.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
         if TABLE not in tables:
@@ -286,7 +285,6 @@ def _lock_exclusively(target: Path, *, force: bool) -> apsw.Connection | _NoConn
 
 
 def _choose_kept_name(target: Path) -> str:
-    """Return an unused path for the database that is about to be replaced."""
     name = f"{target}{KEPT}"
     number = 2
     while Path(name).exists():

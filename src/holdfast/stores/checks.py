@@ -211,7 +211,6 @@ def check_append(write: Append) -> None:
 
 
 def _check_shared(write: Append) -> None:
-    """Refuse a write whose changes of state, expected state, media or origins are invalid."""
     if write.origins and not is_valid_ranges(write.origins, start=write.origins[0].first):
         raise InvalidRequest("origins must be valid ranges", param="origins")
     check_changes(write.state_delta or {})
@@ -220,7 +219,6 @@ def _check_shared(write: Append) -> None:
 
 
 def _check_derived(write: Append) -> None:
-    """Refuse views, model calls and compactions in a write if they cannot be stored."""
     for key, view in (write.views or {}).items():
         check_id(key, "view")
         check_int(view.frontier, "view.frontier")

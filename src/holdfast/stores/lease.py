@@ -54,7 +54,7 @@ class Lease:
         return ours
 
     async def _free(self) -> bool:
-        """Release the lease if its holder is a process that has died; return True if the lease was released."""
+        """Release the lease if the process that holds it has died. Return True if the lease was released."""
         if not hasattr(self._store, "leased_by"):  # a store made for version 0.1
             return False
         holder = await self._store.leased_by(self._name, now=self._clock())

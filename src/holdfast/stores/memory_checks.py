@@ -150,7 +150,6 @@ def _encode_memory(owner: Owner, memory: Memory, param: str) -> bytes:
 
 
 def _check_fields(memory: Memory, param: str) -> None:
-    """Refuse a memory with invalid content, tags, agent, sources or references to other memories."""
     if not memory.content.strip():
         raise InvalidRequest(f"{param}.content is empty: a memory needs a text", param=f"{param}.content")
     if len(memory.tags) > MEMORY_TAGS:

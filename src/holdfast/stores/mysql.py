@@ -106,7 +106,7 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
 
 
 async def _backfill(connection: Connection, number: int) -> None:
-    """Run the backfill of a migration, if it has one. Each batch is committed by itself."""
+    # Each batch is committed by itself.
     run_batch, position = BACKFILLS.get(number, (None, None))
     while run_batch is not None and position is not None:
         await connection.begin(writing=True)

@@ -218,7 +218,6 @@ async def _migrate(connection: Connection, schema: str, name: str) -> None:
 
 
 async def _backfill(connection: Connection, number: int) -> None:
-    """Run the backfill of a migration, if it has one."""
     run_batch, position = BACKFILLS.get(number, (None, None))
     if run_batch is not None:
         # The planner has no statistics of the new column and would sort the whole table for each batch.

@@ -283,7 +283,6 @@ def _copy_schema(connection: Connection, known: tuple[Migration, ...]) -> None:
 
 @lru_cache(1)
 def _serialize_schema(known: tuple[Migration, ...]) -> bytes:
-    """Return an empty database with the schema, in SQLite's file format."""
     connection = Connection(MEMORY)
     with closing(connection.raw):
         _migrate(connection, MEMORY, known)

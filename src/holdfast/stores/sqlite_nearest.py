@@ -117,7 +117,7 @@ class NearestSearch:
         return self._ask(_COMPARE, encode_array(sorted(ids)), vector, limit)
 
     def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:
-        """Return the sketches of a space, updated from the log. If they are incomplete, up to `_READ` vectors are added."""
+        """Return the sketches of a space, updated from the log. If they are incomplete, first add up to `_READ` vectors to them."""
         from holdfast.recall.arrays import Sketches
 
         last = self._ask(_LAST)[0][0]

@@ -94,7 +94,7 @@ def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Ste
 
 
 def _read_name(place: Row, name: str) -> Steps[KnownName]:
-    """Return the stored name that has the same folded form as `name`; an empty `KnownName` if there is none."""
+    """Return the stored name that equals `name` after folding (`fold_name`); an empty `KnownName` if there is none."""
     rows = yield Query("artifact_name_get", (*place, fold_name(name)))
     return KnownName(decode_text(rows[0][0]), *rows[0][1:]) if rows else KnownName()
 

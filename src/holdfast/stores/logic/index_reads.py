@@ -151,13 +151,11 @@ def _read_newest(place: LookupScope, limit: int, count: TermCounter) -> Steps[li
 
 
 def _query_newest(place: LookupScope, limit: int) -> Query:
-    """Return the statement that reads the newest documents that match the filter."""
     name = "index_candidates_newest" if place.named is None else "index_candidates_of"
     return Query(name, (limit, *place.prefix, *place.filters))
 
 
 def _find_matching(lookup: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
-    """Return the best documents that contain at least one of the terms, in order of document id."""
     limit, count = _compute_limit(lookup, place), make_counter(frequencies)
     if (yield from _is_narrow(place, lookup.filters, sum(frequencies.values()))):
         rows = {row[0]: row for row in (yield _query_newest(place, NARROW))}
@@ -306,7 +304,6 @@ def _choose_best(
 
 
 def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
-    """Return at most `most` ids with the highest scores. If scores are equal, newer ids are preferred."""
     if len(scores) <= most:
         return list(scores)
     often = Counter(scores.values())  # all documents that match the same terms have the same score
@@ -405,7 +402,7 @@ def list_sources(
 
 
 def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: int) -> Steps[Rows]:
-    """Return the rows of a space's sources with ids after `after`. With None, return all, even a source with an empty id."""
+    """Return the rows of a space's sources with ids after `after`. If `after` is None, return all, even a source with an empty id."""
     row = yield from read_space(tenant, space)
     if row is None:
         return []

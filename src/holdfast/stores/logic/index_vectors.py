@@ -97,7 +97,6 @@ def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, byt
 
 
 def _to_float32(data: bytes, dimensions: int) -> bytes:
-    """Return a stored vector as float32."""
     return unpack(bytes(data)) if dimensions < 0 else bytes(data)
 
 

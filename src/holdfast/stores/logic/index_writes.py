@@ -159,7 +159,6 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
 
 
 def _is_same(stored: StoredDocument | None, new: Document) -> bool:
-    """Return True if the stored document has the same `seq`, digest and terms."""
     return (
         stored is not None
         and stored.seq == new.seq
@@ -178,7 +177,7 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
 
 
 def _find_changed(put: Mapping[int, Document], affected: Sequence[StoredDocument]) -> set[int]:
-    """Return the ids of documents that the write adds, changes or deletes."""
+    """Return the ids of documents that a batch adds, changes or deletes."""
     before = {stored.id: (stored.seq, stored.digest) for stored in affected}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
     return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
@@ -282,7 +281,6 @@ class _SpaceChange:
 
 
 def _delete_documents(stored: Sequence[StoredDocument], change: _SpaceChange) -> Steps[None]:
-    """Delete documents, their words and their vectors."""
     if stored:
         ids = encode_array(sorted(one.id for one in stored))
         yield Many(
@@ -296,7 +294,6 @@ def _delete_documents(stored: Sequence[StoredDocument], change: _SpaceChange) ->
 
 
 def _delete_source(space: int, source: int) -> Steps[int]:
-    """Delete a source; return the number of its documents."""
     change = _SpaceChange(space)
     while rows := (yield Query("index_documents_first", (source, PART))):
         yield from _delete_documents([decode_document(row) for row in rows], change)

@@ -180,7 +180,6 @@ def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tupl
 
 
 def _query_page(place: Row, query: MemoryQuery, limit: int) -> Query:
-    """Return the statement that reads a page of memories that match the query."""
     since = min(query.since or 0, ENDLESS)
     sign = -1 if query.descending else 1
     after = -ENDLESS if query.after is None else max(-ENDLESS, min(query.after * sign, ENDLESS))
@@ -239,7 +238,6 @@ def _list_owners(tenant: str, after: Owner | None, limit: int) -> Steps[tuple[tu
 def _change_memories(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
-    """Change memories of an owner; `payloads` are the encoded memories to put, from `check_delta`."""
     owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
     if owner_row is None:  # without memories there is nothing to forget and nothing that a signal could refer to
         return OwnedMemories(0, ())
@@ -308,7 +306,6 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
-    """Return the owner and the number of each memory that a write refers to, by id."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
     rows = (yield Query("memories_named", (tenant, encode_array(ids)))) if ids else ()
@@ -393,7 +390,6 @@ def _write_diary(owner_row: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[N
 
 
 def _decode_owner(kind: str | bytes, id_: str | bytes) -> Owner:
-    """Decode an owner from its columns."""
     return Owner(cast(OwnerKind, decode_text(kind)), decode_text(id_))
 
 
@@ -404,7 +400,6 @@ def _decode_memory(owner: Owner, row: Row) -> Memory:
 
 
 def _decode_signal(row: Row) -> Signal:
-    """Decode a row of `signals_all`."""
     memory_id, at, query, score, session = row
     return Signal(memory_id=decode_text(memory_id), at=at, query=query, score=score, session=decode_text(session))
 
@@ -419,5 +414,4 @@ def _decode_diary_entry(row: Row) -> DiaryEntry | None:
 
 
 def _encode_diary_entry(owner: Any, seq: int, entry: DiaryEntry) -> Row:
-    """Return the parameters of `diary_insert`; `owner` is the owner's key."""
     return owner, seq, entry.id, entry.at, _encode(entry.report)

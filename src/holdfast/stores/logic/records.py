@@ -284,7 +284,7 @@ def write_record_plan(plan: RecordPlan) -> Steps[None]:
 
 
 def _drop_records(tenant: str, owner: RecordOwner) -> Steps[int]:
-    """Delete all records of an owner. If the owner is a session, its row in `record_owners` stays, because the row keeps the version."""
+    """Delete all records of an owner. A session's row in `record_owners` stays, because the row keeps the version. Return their number."""
     row = yield from _lock_owner((yield from _locate_owner(tenant, owner)), make=False)
     if row is None:
         return 0
@@ -311,7 +311,7 @@ def _sweep_records(tenant: str, now: int, limit: int) -> Steps[int]:
 
 
 def _lock_owner(key: Row, *, make: bool) -> Steps[_OwnerRow | None]:
-    """Lock an owner's row until the transaction ends, and return it. If it is missing, create it or return None."""
+    """Lock an owner's row until the transaction ends, and return it. If the row is missing, create it if `make` is True, else return None."""
     rows = yield Query("record_owner_get", key)
     if not rows and make:
         yield Query("record_owner_new", key)

@@ -106,7 +106,6 @@ def decode_intact_session(row: Row) -> Session:
 
 
 def _decode_damaged_session(row: Row) -> Session:
-    """Decode those fields of a damaged row that can be decoded."""
     columns, damaged = list(row), []
     for at, name in _TEXTS.items():
         if isinstance(columns[at], bytes):

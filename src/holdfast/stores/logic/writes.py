@@ -209,7 +209,7 @@ def replace_session(
 
 
 def _write_entries(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
-    """Write entries, of which some may already be retired or erased."""
+    """Write entries, some of which may already be retired or erased."""
     rows = [(entry, encode_entry(pk, entry, payload, scope)) for entry, payload in zip(written, payloads, strict=True)]
     plain = [row for entry, row in rows if not _has_past(entry)]
     old = [(*row, entry.retired_by, 1 if entry.erased else 0) for entry, row in rows if _has_past(entry)]
@@ -224,7 +224,6 @@ def _has_past(entry: Entry) -> bool:
 
 
 def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
-    """Store when an installed session was last used and when it ended."""
     if session.accessed_at > past.updated_at:
         yield Query("session_used", (pk, session.accessed_at))
     if past.ended_at is not None:
@@ -438,7 +437,6 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
 
 
 def _drop_aliases(written: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return entries in the form in which reads return them, without their aliases."""
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 

@@ -150,7 +150,7 @@ class FusedAppend:
 
 
 def _compute_lifecycle(row: Row) -> Row:
-    """Return the lifecycle columns of a session after a write: last use, time and reason of its end, and expiry."""
+    """Return the lifecycle columns that a session has after a write: last use, time and reason of its end, and expiry."""
     used, ttl = row[_UPDATED_AT], row[_TTL]
     _, ended_at, reason, _ = row[_LIFECYCLE]
     ended = (None, None) if row[_STATUS] == "active" else (ended_at, reason)

@@ -252,7 +252,7 @@ def _format_graph_search(dimensions: int) -> str:
 
 
 def _format_exact_search(dimensions: int) -> str:
-    """Return a search that compares all vectors. `+ 0` keeps the planner from using the graph for the order."""
+    """Return the SQL of a search that compares all vectors. `+ 0` keeps the planner from using the graph for the order."""
     return _format_search(
         dimensions, f"index_documents AS d JOIN {_format_table_name(dimensions)} AS n ON n.id = d.id", fence=" + 0"
     )

@@ -305,7 +305,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         return result
 
     async def _run_steps(self, connection: ConnectionT, job: Job[T]) -> T:
-        """Run the statements of `job` and return its result. A write locks the rows that it is going to change."""
+        """Run the statements of `job` and return its result. A write locks rows when it reads them."""
         steps, rows = job.steps(), cast(Rows, ())
         try:
             step = next(steps)
