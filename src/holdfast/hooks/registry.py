@@ -85,7 +85,7 @@ class EndedSession:
 
 
 class Hook(Protocol):
-    """An object that is called when a session ends. After a call that raises an exception, it is called again later.
+    """An object that is called when a session ends. If a call raises an exception, the hook is called again later.
 
     So a hook may be called several times for one session, always with the same `EndedSession.delivery_id`.
     """

@@ -142,7 +142,7 @@ def _translate_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def _create_part(target: Path) -> Iterator[Path]:
-    """Yield a new temporary path next to `target`. The file at this path is deleted after the block, unless the block renamed it."""
+    """Create a temporary file next to `target` and yield its path. After the block, delete the file unless the block renamed it."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".holdfast-copy-")
     os.close(descriptor)
     part = Path(name)

@@ -23,9 +23,9 @@ session's idempotency keys are stored as long as the session itself.
 **Claims.** A claim is the right to run a turn of a session. A session has at most one.
 
 - A write with a `claim` raises `SessionBusy` if the session has a claim of another holder that has not expired at the write's
-  `timestamp`. Otherwise the session gets the new claim. If the same holder's earlier claim was marked as wanted, the new one is
-  too.
-- A write with a `release` ends the session's claim if it belongs to the holder named in `release`.
+  `timestamp`. Otherwise the session gets the new claim. If the same holder's earlier claim was marked as wanted, so is the
+  new one.
+- A write with a `release` ends the session's claim if the claim belongs to the holder named in `release`.
 - A write with both is checked like a write with a claim, and then ends the claim.
 - A write with neither ignores claims.
 - A write that contains nothing but a claim or a release changes neither the session's version nor its times.
@@ -40,9 +40,9 @@ not include contents.
 
 **Views.** A view is the selection of a session's entries that one agent, with its strategy and budget, sends to a model. The list
 of messages for one model call is the working set. Saved states of views (`SavedView`) make it faster to build a working set.
-The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when
-the log is replaced. If the write that does so also saves views, those are kept. Saving a view with an append does not by itself
-change the version or `updated_at`. Saving a view of a session that was removed raises `SessionNotFound`. A write that saves
+The saved states of a session's views are deleted when an entry is retired, erased, pinned or unpinned, and when the log is
+replaced. If the same write also saves views, those are kept. Saving a view with an append does not by itself change the
+version or `updated_at`. Saving a view of a session that was removed raises `SessionNotFound`. A write that saves
 views and has no entries, calls or compactions deletes all but the `VIEWS_KEPT` views that were saved last.
 
 **Compactions.** A compaction is a text that replaces a range of entries in a view. At most one compaction of a view is live;
@@ -53,14 +53,14 @@ increase with every recorded compaction, failed attempts included.
   `drop_compaction` is called for it. If the view then has no live compaction, its newest superseded one becomes live again.
   Erasing an entry also removes the text, report and error of every compaction whose range includes the entry, whatever its
   status, and from the disk too. Pins and importance change no compaction.
-- A new compaction is live only if its source has not changed. For that its last entry must be on the live path, and its range
-  must include that of the view's live compaction. In addition, no entry may have been erased, no compaction dropped, and no
-  other compaction of the view recorded after its `built_at`. Otherwise it is recorded as dead and supersedes nothing.
-  `Appended.compactions` shows the status. If it is dead, the same write does not save a view with its key. A view that was
-  computed before its live compaction was recorded is never saved afterwards.
-- A write that records a compaction adds one to the session's version, so that callers with a cached session read it again. By
-  itself it does not change `updated_at`. A failed attempt changes neither. Saved views are kept; a view that was saved before a
-  compaction does not include it.
+- A new compaction is live only if what it was made from has not changed: its last entry must be on the live path, and its range
+  must include the range of the view's live compaction. In addition, after the compaction's `built_at`, no entry may have been
+  erased, no compaction dropped, and no other compaction of the view recorded. Otherwise the compaction is recorded as dead and
+  supersedes nothing. `Appended.compactions` shows the status. If the compaction is dead, the same write does not save its view. A
+  view that was computed before its live compaction was recorded is never saved afterwards.
+- A write that records a compaction adds one to the session's version, so that callers with a cached session read the session
+  again. If the write does nothing else, `updated_at` stays the same. A failed attempt changes neither. Saved views are kept; a view
+  that was saved before a compaction does not include the compaction.
 - A session keeps the newest `COMPACTIONS_KEPT` compactions that are superseded, dropped or dead, and the newest `FAILURES_KEPT`
   failed attempts; recording one deletes the rest. `replace` and `remove` delete all of them, and ids then start again.
 """

@@ -11,7 +11,7 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
-"""Maximum seconds to wait for a connection, for the reply to a statement, and at the end for running jobs."""
+"""Maximum seconds to wait for a connection, for the reply to a statement, and for running jobs when a store is closed."""
 RECONNECTING: Final = 3.0
 """Seconds for which connecting to an unreachable server is retried."""
 NAME: Final = "the database"
