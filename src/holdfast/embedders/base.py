@@ -15,7 +15,7 @@ Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 
 
 class Embedder(Protocol):
-    """Converts texts to vectors. The closer two texts are in meaning, the closer are their vectors.
+    """Converts texts to vectors. Texts with similar meanings get similar vectors.
 
     Any object with the four members `name`, `dimension`, `embed` and `close` is an embedder. A plain function can be used too; see
     `holdfast.embedders.embedder_of`. An embedder may have three more members: `min_similarity` (see `get_floor`), `languages` (see
@@ -64,7 +64,7 @@ async def make_query_vectors(embedder: Embedder, texts: Sequence[str]) -> list[V
 
 
 def get_floor(embedder: Embedder) -> float:
-    """Return the embedder's `min_similarity`: the cosine below which texts are unrelated. Return 0 if it is not known."""
+    """Return the embedder's `min_similarity`, the cosine below which texts are unrelated, or 0 if the embedder has none."""
     floor: float = getattr(embedder, "min_similarity", 0.0)
     return floor
 
@@ -86,7 +86,7 @@ def make_text_key(name: str, text: str, *, query: bool = False) -> bytes:
     Args:
         name: the name of the embedder.
         text: the complete text.
-        query: True for a vector that `embed_queries` makes. It has another key, because the vector may be different.
+        query: True if `embed_queries` makes the vector. The key is then different, because the vector may be different.
     """
     digest = hashlib.blake2b(digest_size=KEY_BYTES, person=b"holdfast.query" if query else b"holdfast.vector")
     digest.update(f"{len(name)}:{name}".encode())
@@ -95,7 +95,7 @@ def make_text_key(name: str, text: str, *, query: bool = False) -> bytes:
 
 
 def check_texts(texts: Any) -> list[str]:
-    """Check that `texts` are texts and none is empty; return them as a list.
+    """Check that all items of `texts` are texts that are not empty, and return them as a list.
 
     Raises:
         InvalidRequest: a text is invalid. The message contains the position of the first invalid text.

@@ -30,11 +30,11 @@ class GivenEmbedder:
         embed: takes a list of texts and returns their vectors. Each is a list of floats, a NumPy array or a `Vector`. A synchronous
             function runs in a thread; if the call is cancelled, the function still runs to its end.
         name: the name that is stored with each vector; see `Embedder.name`.
-        dimension: the dimension of the vectors; None: that of the first vector.
+        dimension: the dimension of the vectors; None: the dimension of the first vector.
         min_similarity: the cosine below which texts are unrelated; 0: not known.
         embed_queries: a function like `embed` for questions; None: questions are embedded like other texts.
         context: True: each turn is embedded with its speaker and the end of the previous turn. `CONTEXT` is then added to the name.
-        languages: the languages that the model supports; None: not known, so all are assumed.
+        languages: the languages that the model supports; None: all languages.
         close: called once when the embedder is closed.
     """
 
@@ -174,6 +174,6 @@ def _wrap_embedder(given: Any) -> Embedder:
 
 
 def _get_function_name(function: Any) -> str | None:
-    """Return a function's module and name, or None if it has no name of its own, like a lambda."""
+    """Return a function's module and name, or None if the function has no name, like a lambda."""
     name = getattr(function, "__qualname__", None)
     return f"{function.__module__}/{name}" if isinstance(name, str) and "<lambda>" not in name else None

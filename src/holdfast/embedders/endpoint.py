@@ -1,7 +1,6 @@
 """Call any OpenAI-compatible embeddings endpoint (`POST /embeddings`).
 
-Texts are shortened and sent in batches. If the endpoint refuses a batch, the texts that it refuses are found and the others are still
-embedded.
+Texts are shortened and sent in batches. If the endpoint refuses a batch, the refused texts are found and the others are still embedded.
 
 Call order: `_embed -> _shorten_all -> _iter_batches -> _embed_batch -> _request_vectors -> EmbeddingsClient`, which handles HTTP and
 retries.
@@ -83,13 +82,13 @@ def read_vectors(body: bytes, count: int, dimension: int | None, where: str) -> 
     Args:
         body: the response, as JSON.
         count: the number of texts that were sent.
-        dimension: the required dimension of the vectors; None: that of the first vector.
+        dimension: the required dimension of the vectors; None: the dimension of the first vector.
         where: the endpoint, for the messages of errors.
 
     Raises:
         EmbeddingFailed: a vector is missing, or there are two for one text; or a vector has another dimension, only zeros, or a number
             that is not finite.
-        ModelProtocolError: the response is not one of an embeddings endpoint.
+        ModelProtocolError: the response does not have the format of an embeddings endpoint.
     """
     try:
         items = msgspec.json.decode(body, type=_Answer).data
@@ -112,9 +111,9 @@ _SMALL_ANSWER: Final = 64 * 1024
 _CUTS: Final = 4
 """Maximum number of times that a text is shortened because it is too long for the endpoint."""
 _CHARS: Final = 16
-"""Number of characters per allowed token to which a very long text is cut before its tokens are counted."""
+"""A very long text is cut to this many characters for each allowed token, before its tokens are counted."""
 _PLAIN: Final = "hello"
-"""A text that no endpoint has a reason to refuse. If it is refused, the endpoint has a problem, and not the texts before."""
+"""A text that no endpoint has a reason to refuse. If this text is refused, the endpoint has a problem, and not the texts sent before."""
 
 
 class EndpointEmbedder:
@@ -240,7 +239,7 @@ class EndpointEmbedder:
     async def _record_refusal(self, error: EmbeddingFailed, at: int, results: _Results) -> None:
         """Record that the endpoint has refused a text.
 
-        If it has not accepted any text in this call yet, send it a plain text once, to find out if it accepts texts at all.
+        If the endpoint has not accepted any text in this call yet, send it a plain text once, to find out if it accepts texts at all.
 
         Args:
             error: the error for the refused text.
@@ -261,7 +260,7 @@ class EndpointEmbedder:
             results.failed.append(exc)
 
     async def _request_vectors(self, texts: Sequence[str]) -> list[Vector]:
-        """Return the vectors of texts. If a single text is too long for the endpoint, it is shortened and sent again."""
+        """Return the vectors of texts. A single text that is too long for the endpoint is shortened and sent again."""
         for attempt in range(_CUTS + 1):
             try:
                 body = await self._client.ask(texts, self._settings.dimension if self._settings.shortens else None)
@@ -302,7 +301,7 @@ class _Results(NamedTuple):
     failed: list[EmbeddingFailed]
     """Errors that do not concern a single text. After such an error, nothing more is sent."""
     probed: list[bool]
-    """Empty: no plain text was sent. `[True]`: one was sent. `[True, False]`: it was sent, and the endpoint did not accept it."""
+    """Empty: the plain text was not sent. `[True]`: it was sent. `[True, False]`: it was sent, and the endpoint did not accept it."""
 
 
 def shorten_text(text: str, most: int, count: TokenCounter) -> str:

@@ -112,7 +112,10 @@ class MiniLM:
 
 
 def _iter_steps(pieces: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Group texts of similar length into steps of at most `STEP` pieces, or of a single text; yield the positions of the texts."""
+    """Group texts of similar length into steps of at most `STEP` pieces, and yield the positions of each step's texts.
+
+    A longer text is a step of its own.
+    """
     step: list[int] = []
     size = 0
     for at in sorted(range(len(pieces)), key=lambda at: len(pieces[at])):

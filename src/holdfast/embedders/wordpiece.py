@@ -76,7 +76,7 @@ class WordPiece:
         return [piece for word in split_words(text) for piece in pieces(word)]
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """Split a word into pieces, of which each is the longest known one. If that is not possible, return the unknown piece."""
+        """Split a word into the longest known pieces, from left to right. If part of the word is unknown, return the unknown piece."""
         if len(word) > WORD_CHARS:
             return self._unknown
         found, start, ids = [], 0, self._ids

@@ -48,7 +48,7 @@ class AnswerReader:
         """True once the answer is complete. Data after that is ignored."""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """Parse a piece of the response, and yield the chunks that are complete with it.
+        """Parse a piece of the response, and yield the chunks that this piece completes.
 
         Raises:
             ModelError: The upstream reported an error in its stream. The subclass depends on that error.
@@ -86,7 +86,7 @@ class AnswerReader:
         self.done = True
 
     def _sniff(self, data: bytes) -> bytes:
-        """Detect an event stream or a JSON object from the first character, and return the data received so far.
+        """Detect from the first character if the response is an event stream or a JSON object, and return the data received so far.
 
         For an event stream, `_events` is set, and the caller passes the data to it. A JSON object is buffered.
 
@@ -152,7 +152,7 @@ class AnswerReader:
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
-        """Raise `ModelProtocolError` for a choice that could be neither forwarded nor stored, before any part of it is forwarded."""
+        """Raise `ModelProtocolError` for a choice that could be neither forwarded nor stored, before any part of the choice is forwarded."""
         for key in ("delta", "message"):
             message = choice.get(key)
             if not isinstance(message, dict | None):

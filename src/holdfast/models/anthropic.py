@@ -36,7 +36,8 @@ class AnthropicModel(UpstreamClient):
         model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
         max_tokens: Maximum tokens of a reply, for requests that set no limit. The API requires one. None: the reply tokens that
             `holdfast.domain.budget` reserves.
-        headers: Headers of every call. They override the headers that this client sets. `anthropic-beta` is merged with that of the request.
+        headers: Headers of every call. They override the headers that this client sets. `anthropic-beta` is merged with that of the
+            request.
         clock: Returns Unix seconds, which become `created` of the chunks.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
@@ -96,7 +97,10 @@ class AnthropicModel(UpstreamClient):
     def _continue_call(
         self, call: PreparedRequest, answer: AnswerReader
     ) -> tuple[PreparedRequest, AnswerReader | None]:
-        """Return the call that continues a paused reply, and its parser. The call sends the blocks of the reply back unchanged."""
+        """Return the call that continues a paused reply, and the parser for the answer.
+
+        The call sends the reply's blocks back unchanged.
+        """
         if not isinstance(answer, MessageReader) or not answer.reply.paused:
             return call, None
         fields = {**call.fields, "messages": _append_answer(call.fields["messages"], answer.reply.blocks)}
@@ -107,7 +111,7 @@ class AnthropicModel(UpstreamClient):
 def _convert_credentials(host: str, headers: Mapping[str, str]) -> dict[str, str]:
     """Return the credential headers of a client in the form that `host` expects.
 
-    A key in a bearer token, as OpenAI's clients send it, is converted. A key in `x-api-key` is kept.
+    A key that OpenAI's clients send as a bearer token is converted. A key in `x-api-key` is kept.
     """
     kind, _, token = headers.get("authorization", "").partition(" ")
     if "x-api-key" in headers or kind.lower() != "bearer":
@@ -120,6 +124,9 @@ def _drop_headers(headers: Mapping[str, str], names: frozenset[str]) -> dict[str
 
 
 def _append_answer(messages: list[Json], answered: list[Json]) -> list[Json]:
-    """Return the messages of a request with the blocks of an incomplete reply appended. Empty texts are left out: Anthropic rejects them."""
+    """Return the messages of a request with the blocks of an incomplete reply appended.
+
+    Empty texts are left out: Anthropic rejects them.
+    """
     blocks = [block for block in answered if block["type"] != "text" or block["text"].strip()]
     return [*messages, {"role": "assistant", "content": blocks}] if blocks else messages

@@ -38,6 +38,6 @@ def make_credentials(host: str, key: str) -> dict[str, str]:
 
 
 def normalize_path(path: str) -> str:
-    """Return the path of the API for the path of a configured URL, for example `/v1`. A missing version is appended."""
+    """Return the API's path from the path of a configured URL: without `/messages` at the end, and with `/v1` if there is no version."""
     plain = path.rstrip("/").removesuffix("/messages")
     return plain if _VERSIONED.search(plain) else f"{plain}/v1"

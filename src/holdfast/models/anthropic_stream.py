@@ -229,8 +229,8 @@ class ReplyChunks:
     def _emit_native_block(self) -> Iterator[Json]:
         """Yield the block that was just completed as one of the `content_blocks`, if the reply needs this field.
 
-        A reply needs the field from the first block on that later requests must send back unchanged and that Chat Completions cannot
-        express. That block is yielded together with all blocks before it.
+        A reply needs the field as soon as it contains a block that later requests must send back unchanged and that Chat Completions cannot
+        express. The first such block is yielded together with all blocks before it.
         """
         block, kind = self.blocks[-1], self.blocks[-1]["type"]
         # Reasoning after a text also needs the field, because it must be sent back in its original position.
@@ -277,7 +277,7 @@ class ReplyChunks:
 
 
 def _split_message(message: Json, content: list[Any]) -> Iterator[Json]:
-    """Yield the events that a stream would contain for a complete message."""
+    """Convert a complete message to the events that a stream would contain."""
     yield {"type": "message_start", "message": message}
     for block in content:
         yield {"type": "content_block_start", "content_block": block}
@@ -295,10 +295,11 @@ class _Usage:
     def __init__(self) -> None:
         self.numbers: Json = {}
         self.prompt = 0
-        """Tokens of the prompt in the first report. Later reports have higher numbers if server tools made the model read the prompt again."""
+        """Tokens of the prompt in the first report. Later reports have higher numbers if server tools made the model read the prompt
+        again."""
 
     def add(self, usage: Any) -> None:
-        """Record a report. Numbers that it does not contain keep their values."""
+        """Record a report. Numbers that the report does not contain keep their values."""
         if isinstance(usage, Mapping):
             self.numbers |= {name: value for name, value in usage.items() if value is not None}
             self.prompt = self.prompt or sum(_to_number(self.numbers.get(name)) for name in _INPUT)
@@ -337,7 +338,10 @@ def _to_number(value: Any) -> int:
 
 
 def _add_numbers(first: Json, second: Json) -> Json:
-    """Return an object with the sums of the integers in two objects, nested objects included. For other values, `second` takes precedence."""
+    """Return an object with the sums of the integers in two objects, nested objects included.
+
+    For other values, `second` takes precedence.
+    """
     total = dict(first)
     for name, value in second.items():
         before = first.get(name)

@@ -25,14 +25,15 @@ class Model(Protocol):
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the answer to `request` as OpenAI `chat.completion.chunk` objects.
 
-        Fields that Holdfast does not know are passed through, in the request and in the chunks. `request` itself is not changed. Callers may
-        rely on the following:
+        Fields that Holdfast does not know are passed through, in the request and in the chunks. `request` itself is not changed. Callers
+        may rely on the following:
 
         - Nothing happens before the first `anext`.
         - Token usage is always requested. An upstream that reports it does so in a last chunk with empty `choices`.
-        - The iterator ends without an error only after a complete answer. If the answer is cut off, the iterator yields the chunks that have
-          arrived, and then raises an error.
-        - Closing the iterator stops the call at once. `closing` closes it, and so does cancelling the task that waits for a chunk.
+        - The iterator ends without an error only after a complete answer. If the answer is cut off, the iterator yields the chunks that
+          have arrived, and then raises an error.
+        - Closing the iterator stops the call at once. `closing` closes the iterator, and so does cancelling the task that waits for a
+          chunk.
 
         Args:
             request: The Chat Completions body. Its `stream` and `stream_options` have no effect on the chunks.

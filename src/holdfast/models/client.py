@@ -56,7 +56,7 @@ def load_http() -> None:
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments for every subclass of `UpstreamClient`, which describes them."""
+    """Keyword arguments for every subclass of `UpstreamClient`. The docstring of `UpstreamClient` describes them."""
 
     connect_timeout: float
     read_timeout: float
@@ -206,9 +206,9 @@ class UpstreamClient(ABC):
     def _continue_call(
         self, call: PreparedRequest, answer: AnswerReader
     ) -> tuple[PreparedRequest, AnswerReader | None]:
-        """Return the call that continues an incomplete answer, and its parser.
+        """Return the call that continues an incomplete answer, and the parser for the rest of the answer.
 
-        The parser is None if the answer is complete. The returned call is then ignored.
+        The parser is None if the answer is complete. The caller then ignores the returned call.
 
         Args:
             call: The call that was just answered.
@@ -388,7 +388,7 @@ class PreparedRequest(NamedTuple):
     headers: dict[str, str]
     secrets: tuple[str, ...]
     fields: Mapping[str, Any] = {}
-    """The body before it was encoded. A call that continues the answer to this one needs it."""
+    """The body before encoding. A call that continues the answer needs these fields."""
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any], headers: dict[str, str]) -> PreparedRequest:
@@ -410,7 +410,7 @@ class PreparedRequest(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """A failed attempt. `error` is raised, with `cause`, unless `again` is true and a retry is allowed."""
+    """A failed attempt: the error to raise, its cause, and if a retry may succeed (`again`)."""
 
     error: ModelError
     cause: BaseException | None = None

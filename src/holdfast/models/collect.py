@@ -57,7 +57,7 @@ def has_content(chunk: dict[str, Any]) -> bool:
 
 
 def to_chunks(completion: dict[str, Any], *, by_word: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the chunks of a stream from which `collect` returns `completion` again.
+    """Convert a completion to the chunks of a stream. `collect` converts these chunks to the same completion.
 
     Args:
         completion: The `chat.completion`.
@@ -128,7 +128,7 @@ class Collector:
         return _join_pieces(usage) if isinstance(usage, dict) else None
 
     def add(self, chunk: dict[str, Any]) -> None:
-        """Add one chunk. Parts of it that have an unexpected type are ignored.
+        """Add one chunk. Parts of the chunk that have an unexpected type are ignored.
 
         Raises:
             ModelReplyTooLarge: The reply would exceed `MODEL_REPLY_BYTES` or `MODEL_REPLY_PARTS`. The chunk is not added.
@@ -277,7 +277,7 @@ class _Pieces:
         self._latest = [first]
 
     def append(self, piece: str) -> None:
-        """Append a piece. After every 1,024 pieces these are joined, because each separate piece needs 60 more bytes of memory."""
+        """Append a piece. After every 1,024 pieces, they are joined, because each separate piece needs 60 more bytes of memory."""
         self._latest.append(piece)
         if len(self._latest) >= _PIECES_JOINED:
             self._joined.append("".join(self._latest))
@@ -330,7 +330,7 @@ def _extend(old: list[Any], new: Any, *, growing: bool) -> None:
 
 
 def _find_item(items: list[Any], item: Any) -> dict[str, Any] | None:
-    """Return the item of a list that `item` continues, which is the one with the same `index` and type. None if there is none."""
+    """Return the item of a list that `item` continues: the one with the same `index` and type. Return None if there is no such item."""
     if not isinstance(item, dict) or not isinstance(item.get("index"), int):
         return None
     for known in reversed(items):

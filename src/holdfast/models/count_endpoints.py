@@ -40,7 +40,7 @@ class Endpoint(NamedTuple):
     """Name of the model for requests that do not name one."""
 
     def make_url(self, body: Body) -> str:
-        """Return the URL for counting the prompt of `body`, a Chat Completions request."""
+        """Return the URL of the call that counts the prompt of `body`, a Chat Completions request."""
         return self.url.replace("{model}", quote(self._get_model(body).removeprefix("models/"), safe=""))
 
     def make_request(self, body: Body) -> dict[str, Any]:
@@ -65,9 +65,9 @@ class Endpoint(NamedTuple):
 def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provider: str = "openai") -> Endpoint:
     """Return the endpoint that counts the tokens of a model's prompts.
 
-    The format of the endpoint depends on `provider` if it is `anthropic` or `gemini`. Otherwise it depends on the host of `base_url`, and for
-    other hosts on the name of the model: a router is called in Anthropic's format if the model is a Claude. All other upstreams are called
-    in OpenAI's format. An upstream without this endpoint answers 404.
+    The format of the endpoint depends on `provider` if it is `anthropic` or `gemini`. Otherwise it depends on the host of `base_url`, and
+    for other hosts on the name of the model: a router is called in Anthropic's format if the model is a Claude. All other upstreams are
+    called in OpenAI's format. An upstream without this endpoint answers 404.
 
     Args:
         base_url: Base URL of the calls of the model, including the version.

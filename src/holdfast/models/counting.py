@@ -45,7 +45,10 @@ _PROMPT_REJECTED: Final = frozenset({400, 413, 422})
 
 
 class _NoCountError(Exception):
-    """The provider returned no count. The message gives the reason, and `pause` is the number of seconds until the next attempt."""
+    """Raised if the provider returns no count.
+
+    The message gives the reason, and `pause` is the number of seconds until the next attempt.
+    """
 
     def __init__(self, why: str, pause: float = PAUSE) -> None:
         super().__init__(why)

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 TRY_LATER: Final = frozenset({408, 409, 425, 429})
 """4xx statuses after which the same request may succeed later: timeout, conflict, too early, too many requests."""
 HOPELESS: Final = frozenset({"insufficient_quota", "billing_not_active"})
-"""Error codes after which a retry cannot succeed, although upstreams send them with status 429."""
+"""Error codes after which a retry cannot succeed, although upstreams send these codes with status 429."""
 MESSAGE_CHARS: Final = 500
 """Maximum number of characters of the upstream's message that the message of an error contains. The error's `body` has the full text."""
 SCANNED_CHARS: Final = 4000
 """Maximum number of characters of a message that are searched for signs of a prompt that is too long. The limit bounds the work."""
 _ERROR_TYPES: Final = ("error", "response.error", "response.failed")
 SECRET_CHARS: Final = 8
-"""Minimum length of a credential that is redacted. Shorter ones are not: local servers accept keys such as `none`, a common word in errors."""
+"""Minimum length of a credential that is redacted. Shorter ones are not: local servers accept keys such as `none`, a common word in
+errors."""
 
 
 def make_upstream_error(
@@ -62,7 +63,7 @@ def make_upstream_error(
 
 
 def make_too_long_error(refusal: ContextTooLong, tried: Sequence[int]) -> ContextTooLong:
-    """Return the error for a prompt that was shortened several times, and that the model always rejected as too long.
+    """Return the error for a prompt that the model rejected as too long, even after it was shortened several times.
 
     The message contains the size of each prompt, and the numbers that the model reported.
 
@@ -122,8 +123,8 @@ def is_error(chunk: dict[str, Any]) -> bool:
 def find_error_object(data: Any) -> dict[str, Any] | None:
     """Return the error object in an upstream's JSON, or None if there is none.
 
-    Known formats are `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, `response.failed` of OpenAI's Responses API, and
-    a chunk with `error_type` and `error_message`.
+    Known formats are `{"error": {…}}`, `{"error": "…"}`, FastAPI's `detail`, Gemini's list, `response.failed` of OpenAI's Responses API,
+    and a chunk with `error_type` and `error_message`.
     """
     if isinstance(data, list) and data:
         data = data[0]

@@ -1,8 +1,8 @@
 """Track the health of upstreams: counts of their calls, and a cool-down after failures. This module does no I/O.
 
 After a failure with `ModelUnavailable`, an upstream cools down: if a fallback exists, the upstream is not called until a pause is over.
-After the pause, it gets one call at a time until it answers. The pause is the one for which the upstream asked. If it asked for none, the
-pause grows with each consecutive failure.
+After the pause, the upstream gets one call at a time until it answers. The upstream may ask for a certain pause. Otherwise, the pause
+grows with each consecutive failure.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 def find_proxy(url: str) -> str | None:
     """Return the URL of the proxy that the environment sets for `url`, or None.
 
-    aiohttp's option `trust_env` is not used. It also reads `~/.netrc` in each call, and rejects calls with an Authorization header if that
-    file contains the host.
+    aiohttp's option `trust_env` is not used, because it also reads `~/.netrc` in each call, and rejects calls with an Authorization header
+    if `~/.netrc` contains the host.
 
     Raises:
         InvalidRequest: The proxy is not an HTTP proxy.

@@ -12,9 +12,9 @@ from holdfast.models.failures import find_error_object, is_error, make_upstream_
 from holdfast.models.http import check_api_key, check_headers, parse_base_url
 
 _LARGE: Final = 64 * 1024
-"""Minimum bytes of a response that is not checked for an error, because error objects are smaller."""
+"""Responses of at least this many bytes are not checked for an error, because error objects are smaller."""
 _QUOTED: Final = 12
-"""Minimum number of consecutive characters of a text that make an error message a quotation of this text."""
+"""An error message that contains at least this many consecutive characters of a text is treated as a quotation of the text."""
 
 
 class PostingClient(UpstreamClient):
@@ -26,7 +26,7 @@ class PostingClient(UpstreamClient):
         model: Name of the model at the endpoint.
         headers: Headers of every call.
         path: Function that returns the path of the call for the path of `base_url`.
-        mark: Bytes that every valid response contains, and no error. They are needed because some errors have status 200.
+        mark: Bytes that every valid response contains, but no error. They detect errors that have status 200.
         options: Timeouts, retries and limits, as described in `UpstreamClient`.
 
     Raises:

@@ -34,9 +34,9 @@ LISTED_CHARS: Final = 80
 """Maximum number of characters of each message or memory that an answer lists."""
 # Not imported from the modules that define them, because that import is slow and other models do not need it.
 _CONDENSED: Final = ("[Condensed from messages ", "[Summary of messages ")
-"""Start of a message that replaces evicted messages, as `holdfast.context.digest.pool` and `holdfast.context.summaries` write it."""
+"""Beginnings of the messages that replace older messages, as `holdfast.context.digest.pool` and `holdfast.context.summaries` write them."""
 _ATTRIBUTED: Final = "[agent "
-"""Start of a message that quotes another agent, as `holdfast.context.agent_view` writes it."""
+"""Beginning of a message that quotes another agent, as `holdfast.context.agent_view` writes it."""
 _RECALLED: Final = tuple(label.partition(":")[0] for label in (OPENING, SESSION_OPENING))
 """Starts of the messages that contain recalled memories and search results."""
 _SEE: Final = re.compile(r"\W*what (?:do|can) you see\W*", re.IGNORECASE)
@@ -61,7 +61,8 @@ class OfflineModel:
     - `call NAME {json}`: a call of one of the request's tools. When the result arrives, the model answers with an excerpt of it.
     - `help`: these commands.
     - Any other text: a report on the prompt. It contains the size, the first line of the system prompt, the names of the tools, and the
-      first and the last user message. It also says if messages were condensed, and quotes recalled memories and messages of other agents.
+      first and the last user message. The report also says if messages were condensed, and quotes recalled memories and messages of other
+      agents.
 
     The answer always has one choice. `n`, sampling parameters, `max_tokens` and `tool_choice` have no effect.
 
@@ -128,7 +129,10 @@ class _Prompt:
         self.digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
 
     def list_texts(self, *roles: str) -> list[str]:
-        """Return the texts of all messages with these roles. Leave out messages that Holdfast generates for condensed or recalled content."""
+        """Return the texts of all messages with these roles.
+
+        Leave out messages that Holdfast generates for condensed or recalled content.
+        """
         return [
             text
             for message in self.messages
@@ -137,7 +141,7 @@ class _Prompt:
 
     @property
     def condensed(self) -> bool:
-        """True if the prompt contains a digest or summary in place of evicted messages."""
+        """True if the prompt contains a digest or summary in place of older messages."""
         return any(
             _get_text(message).startswith(_CONDENSED) for message in self.messages if message.get("role") == "user"
         )

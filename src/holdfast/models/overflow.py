@@ -1,9 +1,9 @@
 """Detect errors about a prompt that is too long, and read the provider's limit and token count from them.
 
-The patterns cover errors of OpenAI, Azure, Anthropic, Gemini and Vertex, Bedrock, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, OpenRouter,
-Groq, Cerebras, Mistral, DeepSeek, Together, Fireworks, xAI, Cohere, Moonshot, MiniMax, Qwen, Zhipu and GitHub Copilot. None of these
-providers documents its wording, so a test quotes each wording that was observed. Two similar errors do not mean that the prompt is too long:
-a requested reply above the model's maximum, and a limit on tokens per time.
+The patterns cover errors of OpenAI, Azure, Anthropic, Gemini and Vertex, Bedrock, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio,
+OpenRouter, Groq, Cerebras, Mistral, DeepSeek, Together, Fireworks, xAI, Cohere, Moonshot, MiniMax, Qwen, Zhipu and GitHub Copilot. None of
+these providers documents its wording, so a test quotes each wording that was observed. Two similar errors do not mean that the prompt is
+too long: a requested reply above the model's maximum, and a limit on tokens per time.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ def _to_number(value: Any) -> int | None:
 
 
 def _find_number(patterns: Sequence[re.Pattern[str]], words: str, least: int) -> int | None:
-    """Return the first number that a pattern finds and that is at least `least`, or None.
+    """Return the first number of at least `least` that one of the patterns finds, or None.
 
-    If an error lists the parts of a number separately, the result is their sum.
+    If an error lists the parts of a number separately, return the sum of the parts.
     """
     for pattern in patterns:
         for found in pattern.finditer(words):

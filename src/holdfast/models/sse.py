@@ -31,7 +31,8 @@ class EventReader:
     def __init__(self, limit: int = MODEL_EVENT_BYTES) -> None:
         self._limit = limit
         self._open: list[bytes] = []
-        """Pieces of the line that is not yet complete. They are joined once at the end of the line, so that a long line takes linear time."""
+        """Pieces of the line that is not yet complete. They are joined once at the end of the line, so that a long line takes linear
+        time."""
         self._open_size = 0
         self._after_cr = False
         self._started = False
@@ -40,7 +41,7 @@ class EventReader:
         self._data_size = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        """Parse a piece of the stream, and return the events that are complete with it.
+        """Parse a piece of the stream, and return the events that this piece completes.
 
         Raises:
             EventTooLong: The event that is not yet complete exceeds the limit.
@@ -61,7 +62,10 @@ class EventReader:
         return events
 
     def end(self) -> list[Event]:
-        """Parse the end of the stream, and return the last event if no empty line followed it. Some servers omit this line."""
+        """Parse the end of the stream, and return the last event if it is still open.
+
+        Some servers omit the empty line that ends an event.
+        """
         events = [event for event in (self._parse_line(b"".join(self._open)), self._dispatch()) if event is not None]
         self._open.clear()
         return events

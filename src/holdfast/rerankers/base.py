@@ -44,7 +44,7 @@ def check_scores(scores: Any, count: int, who: str) -> list[float]:
         who: the reranker, for the messages of errors.
 
     Raises:
-        RerankFailed: the number of scores is not that of the texts, or a score is not a finite number.
+        RerankFailed: the number of scores differs from the number of texts, or a score is not a finite number.
     """
     if isinstance(scores, str | bytes | dict) or not isinstance(scores, Iterable):
         raise RerankFailed(f"{who} returned a {type(scores).__name__} instead of a list of scores")

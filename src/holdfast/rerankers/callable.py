@@ -26,7 +26,7 @@ class BoundedReranker:
     """The reranker of a `Holdfast` instance, with a time limit. All tenants share it.
 
     Args:
-        settings: the settings of the reranker, such as the time limit. They become an attribute.
+        settings: the settings of the reranker, such as the time limit. They become the attribute `settings`.
 
     Raises:
         InvalidRequest: a setting is invalid.
@@ -38,14 +38,14 @@ class BoundedReranker:
         self._late: set[asyncio.Task[list[float]]] = set()
 
     def get_timeout(self, *, prompt: bool) -> float:
-        """Return the number of seconds that a search (or, if `prompt` is True, a prompt) waits for scores."""
+        """Return the maximum seconds to wait for scores: for a prompt if `prompt` is True, otherwise for a search."""
         return min(self.settings.timeout, RERANK_PROMPT_SECONDS) if prompt else self.settings.timeout
 
     async def score_texts(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
-        """Return a score for each text, or, if the reranker fails or takes too long, a text that says so.
+        """Return a score for each text, or an error message if the reranker fails or takes too long.
 
-        Errors of the reranker are not raised. A call that takes too long is cancelled, but the method does not wait for its end: it may
-        run in a thread, or ignore the cancellation.
+        Errors of the reranker are not raised. A call that takes too long is cancelled, but this method does not wait until the call ends,
+        because the call may run in a thread or ignore the cancellation.
 
         Args:
             query: the question.
@@ -86,8 +86,8 @@ def _clean(text: str) -> str:
 
 
 _AT_ONCE: Final = 4
-"""Maximum number of calls of a reranker that run in threads. A call that takes too long keeps its thread. If so many calls are
-running, another call fails at once."""
+"""Maximum number of calls of a reranker that run in threads. A call that takes too long keeps its thread. While the maximum number of calls
+is running, another call fails at once."""
 
 
 class GivenReranker:

@@ -146,7 +146,7 @@ class CrossEncoder:
 
 
 def _prepare(tokenizer: Tokenizer) -> int:
-    """Set up a tokenizer to cut long texts and not to pad short ones. Return the id of its padding piece."""
+    """Make a tokenizer cut long texts and not pad short ones, and return the id of its padding piece."""
     padding = tokenizer.padding
     tokenizer.no_padding()
     tokenizer.enable_truncation(PIECES, strategy="longest_first")
@@ -162,7 +162,7 @@ def _get_row(text: Encoding, name: str) -> list[int]:
 
 
 def _iter_steps(texts: Sequence[Encoding]) -> Iterator[list[int]]:
-    """Group texts of similar length into steps of `STEP` texts; yield the positions of the texts."""
+    """Group texts of similar length into steps of at most `STEP` texts, and yield the positions of each step's texts."""
     order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
     for at in range(0, len(order), STEP):
         yield order[at : at + STEP]

@@ -102,7 +102,7 @@ def read_scores(body: bytes, count: int, where: str) -> list[float]:
 
     Raises:
         RerankFailed: a text has no score or several, there is a score for a text that was not sent, or a score is not finite.
-        ModelProtocolError: the response is not one of a reranker.
+        ModelProtocolError: the response does not have the format of a reranker.
     """
     try:
         answer = msgspec.json.decode(body, type=_Answer | list[_Item])
@@ -119,7 +119,7 @@ def read_scores(body: bytes, count: int, where: str) -> list[float]:
 
 
 TEI_BATCH: Final = 32
-"""Maximum number of texts in a call of Text Embeddings Inference. By default it refuses more (`--max-client-batch-size`)."""
+"""Maximum number of texts in a call of Text Embeddings Inference. By default, it refuses more texts (`--max-client-batch-size`)."""
 
 
 class EndpointReranker:

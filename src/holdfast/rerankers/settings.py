@@ -88,7 +88,7 @@ class RerankSettings(Rerank, frozen=True, kw_only=True):
 
 
 def parse_rerank_settings(given: Any) -> RerankSettings | None:
-    """Return reranker settings for settings or for your own reranker; None stays None (no reranker).
+    """Convert what a caller passes as reranker to settings: `RerankSettings`, your own function or object, or None for no reranker.
 
     Raises:
         InvalidRequest: the settings are invalid.
