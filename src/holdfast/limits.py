@@ -84,7 +84,7 @@ CARRIED_READ_ENTRIES: Final = 5000
 CARRIED_SECONDS: Final = 60.0
 """Longest time for a carry-over summary; after that, a digest is used instead."""
 VIEWS_KEPT: Final = 16
-"""Saved views of a session that remain after a write that only saves a view. The views saved longest ago are deleted first."""
+"""Saved views (cached states of prompts) of a session that are kept when another view is saved. The oldest ones are deleted first."""
 COMPACTIONS_KEPT: Final = 64
 """Stored compactions of a session that are no longer used: superseded, dropped or dead ones. The oldest are deleted first."""
 FAILURES_KEPT: Final = 16
@@ -497,7 +497,7 @@ SYSTEM_IN_FORCE: Final = 16
 VIDEO_FRAMES: Final = 8
 """Frames that are sent of a video as images, at even distances, to a model that accepts images but not videos."""
 LEFT_OUT_EXPLAINED: Final = 100
-"""Messages per view for which `explain` knows why they are left out of every prompt, the newest ones.
+"""Newest messages, per agent and its settings, for which `explain` knows why they are left out of every prompt.
 
 It reports older ones as evicted or compacted.
 """

@@ -196,7 +196,10 @@ class _KeyCache:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def has_keys(self) -> bool:
-        """Return True if the store has keys, including revoked keys. While it has none, it is queried every `NOTICED` milliseconds."""
+        """Return True if the store has keys, including revoked keys.
+
+        While the store has none, this queries it every `NOTICED` milliseconds.
+        """
         now = self._clock()
         if self._looked is not None and 0 <= now - self._looked < NOTICED:
             return False
@@ -205,7 +208,7 @@ class _KeyCache:
         return bool(found)
 
     async def find_valid(self, text: str) -> ApiKey | None:
-        """Return the API key with this text, or None if there is no such key or it is not valid."""
+        """Return the API key with this text, or None if no such key exists or the key is not valid."""
         if parse_key_id(text) is None:
             return None
         now, name = self._clock(), hash_key(text)
@@ -270,7 +273,7 @@ class RateLimiter:
         self._buckets: OrderedDict[tuple[str | None, ...], _Bucket] = OrderedDict()
 
     def consume(self, principal: Principal) -> int:
-        """Count a request and return 0. If it exceeds the limit, return the seconds until the next request is allowed."""
+        """Count a request and return 0. If the request exceeds the limit, return the seconds until the next request is allowed."""
         if principal.key_id is None:
             return 0
         rate = self._rate if principal.rate is None else principal.rate

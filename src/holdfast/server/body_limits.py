@@ -34,7 +34,7 @@ class BodyRoom:
     A principal may hold half of the memory, and a tenant three quarters. Two exceptions keep bodies from waiting for each other
     forever:
 
-    - With its oldest body that is still arriving, a principal may hold three quarters of the memory.
+    - For the oldest of its arriving bodies, a principal may hold three quarters of the memory.
     - The oldest arriving body of all principals may exceed the total by the size of the largest allowed body.
 
     Args:
@@ -90,7 +90,7 @@ class BodyRoom:
             del self._tenants[reservation.owner.tenant]
 
     def end_arrival(self, reservation: BodyReservation) -> None:
-        """Record that no more bytes of a body will arrive: it is complete, or the request has failed."""
+        """Record that no more bytes of a body will arrive, because the body is complete or the request has failed."""
         self._arriving.pop(reservation, None)
         self.wake()
 
@@ -168,7 +168,7 @@ class BodyLimits:
         return b"".join(pieces)
 
     async def _make_room(self, reservation: BodyReservation, size: int, arrival: _Arrival) -> None:
-        """Reserve memory for a piece that has arrived, and wait until it is available. The first `_SMALL` bytes never wait.
+        """Reserve memory for a piece that has arrived, and wait until the memory is available. The first `_SMALL` bytes never wait.
 
         Raises:
             Refused: the memory is full, or was not available in time.
@@ -281,7 +281,7 @@ class BodyReservation:
 
 
 def get_declared_size(headers: Mapping[str, str]) -> int | None:
-    """Return the size of a body in bytes as `Content-Length` declares it. Return None without a valid declaration."""
+    """Return the size of a body in bytes that `Content-Length` declares, or None if the header is missing or not valid."""
     text = headers.get("content-length", "")
     return int(text[:20]) if text.isascii() and text.isdigit() else None
 

@@ -206,7 +206,7 @@ def _attach_placement(turn: Turn, placement: Placement) -> Turn:
 
 
 def _get_idempotency_key(call: Call) -> str | None:
-    """Return the request's idempotency key, or None. Raise `InvalidRequest` if it is not valid."""
+    """Return the request's idempotency key, or None if it has none. Raise `InvalidRequest` if the key is not valid."""
     key = call.get_header("idempotency-key") or None
     if key is not None:
         check_id(key, "Idempotency-Key")
@@ -237,7 +237,7 @@ def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) ->
         hf: the `Holdfast` whose configured mode is used.
         body: fields of the request.
         guest: True if the request is from a participant in another user's session. Such a request may not interrupt a turn. If the
-            configured mode is `interrupt`, it waits instead.
+            configured mode is `interrupt`, such a request waits instead.
 
     Raises:
         InvalidRequest: the mode is unknown, or a participant asks to interrupt.
@@ -253,7 +253,7 @@ def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
     """Check a request without messages.
 
     Raises:
-        InvalidRequest: the list of messages is missing, or it is empty and the request names no session.
+        InvalidRequest: there is no list of messages, or the list is empty and the request names no session.
     """
     if find_records(sent)[0] != []:
         raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")

@@ -155,7 +155,7 @@ async def get(call: Call, query: SessionQuery) -> CompactionObject:
 
 @routes.add("DELETE", _COMPACTION, "write", error_statuses=OF_SESSION)
 async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
-    """Drop a compaction. Its messages are sent verbatim again. If it superseded another compaction, that one is live again.
+    """Drop a compaction. Its messages are sent verbatim again or, if it had replaced an earlier compaction, that one is used again.
 
     The messages are not summarized again automatically, unless a prompt does not fit without a summary.
     """

@@ -93,14 +93,14 @@ class Call:
             raise errors.InvalidRequest(f"the path contains {value!r}, which is not percent-encoded UTF-8") from exc
 
     def get_header(self, name: str) -> str | None:
-        """Return the value of a header, or None if it is missing. Raise `InvalidRequest` if it is repeated."""
+        """Return the value of a header, or None if the header is missing. Raise `InvalidRequest` if the header is repeated."""
         values = self.request.headers.getlist(name)
         if len(values) > 1:
             raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
         return values[0] if values else None
 
     def get_path_number(self, param: str, named: str) -> int:
-        """Return a numeric path parameter. Raise `InvalidRequest` if it is not a whole number.
+        """Return a numeric path parameter. Raise `InvalidRequest` if the parameter is not a whole number.
 
         Args:
             param: name of the path parameter.
@@ -112,7 +112,10 @@ class Call:
         return int(given)
 
     def get_expected_version(self) -> int | None:
-        """Return the version that `If-Match` requires, or None if any is accepted. Raise `InvalidRequest` if it is not a version."""
+        """Return the version that `If-Match` requires, or None if any is accepted.
+
+        Raise `InvalidRequest` if the header has no valid version.
+        """
         value = (self.get_header("if-match") or "").strip().strip('"')
         if not value or value == "*":
             return None
@@ -121,7 +124,10 @@ class Call:
         return int(value)
 
     async def read_body(self) -> dict[str, Any]:
-        """Return the JSON object in the body. Raise `InvalidRequest` if it is not an object, and the errors of `BodyLimits.read`."""
+        """Return the JSON object in the body.
+
+        Raise `InvalidRequest` if the body is not an object. Also raises the errors of `BodyLimits.read`.
+        """
         data = await self._intake.read(self.request, self._held)
         if not isinstance(data, dict):
             raise errors.InvalidRequest("the body must be a JSON object")
@@ -149,7 +155,7 @@ class Call:
     # -- parameters --------------------------------------------------------
 
     def get_parameter(self, name: str) -> str | None:
-        """Return a query parameter, or None if it is missing. Raise `InvalidRequest` if it is not UTF-8, is repeated, or is empty."""
+        """Return a query parameter, or None if missing. Raise `InvalidRequest` if the parameter is not UTF-8, is repeated, or is empty."""
         value = self.parameters.get(name)
         if value == "":
             raise errors.InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
@@ -247,7 +253,7 @@ class Call:
     def get_speaker(self, session: Session) -> str | None:
         """Return the user to whom all messages of the request are attributed.
 
-        In a shared session this is the key's user. In other sessions the result is None, and each message keeps the speaker that it names.
+        In a shared session, the result is the key's user. In other sessions it is None: each message keeps its own speaker.
         """
         return self.principal.user_id if read_participants(session.metadata) else None
 
@@ -297,7 +303,7 @@ async def mask_secrets(
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
-    """Parse a query string. Raise `InvalidRequest` if it is not UTF-8, has too many parameters, or repeats one."""
+    """Parse a query string. Raise `InvalidRequest` if the string is not UTF-8, has too many parameters, or repeats a parameter."""
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS)
     except UnicodeDecodeError as exc:

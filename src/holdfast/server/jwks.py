@@ -87,7 +87,7 @@ class TokenVerifier:
 
         Raises:
             BadToken: the token is not valid.
-            Refused: no keys are available to verify it.
+            Refused: no keys are available to verify the token.
         """
         if len(token) > TOKEN_CHARS:
             raise BadToken("too long")
@@ -108,7 +108,7 @@ class TokenVerifier:
         return self._make_principal(claims)
 
     async def _key(self, token: str) -> jwt.PyJWK:
-        """Return the public key that a token names. Raise `BadToken` if it is unknown, or does not fit the token's algorithm."""
+        """Return the public key that a token names. Raise `BadToken` if the key is unknown, or does not fit the token's algorithm."""
         try:
             header = self._jwt.get_unverified_header(token)
         except self._jwt.PyJWTError as exc:

@@ -124,6 +124,6 @@ class RequestLogMiddleware:
 
 
 def _get_request_id(scope: Scope) -> str:
-    """Return the request id that the client sent, if it is safe to log. Otherwise return a new id."""
+    """Return the request id that the client sent, or a new id if the client's id is missing or not safe to log."""
     given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
     return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"

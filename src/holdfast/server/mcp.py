@@ -1,6 +1,6 @@
 """The MCP server over HTTP (streamable HTTP): `POST /mcp`.
 
-No request depends on an earlier one, so any server process can answer it. Keys, users, limits and hosts are those of all routes.
+No request depends on an earlier one, so any server process can answer it. Keys, users, limits and hosts work as for all other routes.
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@ def parse_owner(call: Call, scope: str | None, user_id: str | None, agent: str |
 
     Args:
         call: the request.
-        scope: kind of owner; None: it follows from the other arguments.
+        scope: kind of owner; None: derived from the other arguments.
         user_id: user that the request names, or None.
         agent: agent that the request names, or None.
 
@@ -396,7 +396,7 @@ def check_writes(call: Call, owner: Owner) -> None:
 
 
 async def _get_visible(call: Call) -> Memory:
-    """Return the memory with the id in the path. Raise `MemoryNotFound` if it does not exist, or the key's user may not see it."""
+    """Return the memory with the id in the path. Raise `MemoryNotFound` if there is no such memory, or the key's user may not see it."""
     found = await call.hf.memories.get(call.path["memory_id"])
     bound = call.principal.user_id
     if bound is not None and found.owner not in (Owner("user", bound), Owner("app")):
@@ -445,7 +445,7 @@ _MODEL_FIELDS: Final = ("status", "code", "memories", "prompt_tokens", "completi
 
 
 class ConsolidationCandidate(Answer):
-    """The decision of a consolidation about one memory, with its reasons."""
+    """The decision of a consolidation on whether to promote one memory, with the reasons."""
 
     memory_id: MemoryId
     content: str | None

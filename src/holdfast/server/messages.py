@@ -137,7 +137,7 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     response_headers=ETAG,
 )
 async def append(call: Call, query: SessionQuery, body: NewMessages) -> AppendedMessages:
-    """Append messages to the log of a session, in one write with changes of its state."""
+    """Append messages to the log of a session and change the session's state, in one write."""
     changes = None if body.changes is None else read_changes(body.changes)
     is_optional = changes is not None or body.retire_from is not None
     has_more = is_optional or body.usage is not None
@@ -240,7 +240,7 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]],
 
 @routes.add("PATCH", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION), answer=Entry)
 async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
-    """Pin a message, set its importance, or set the upstreams to which it is not sent."""
+    """Pin a message, set its importance, or set the upstreams (model providers) that must not receive the message."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
     own = parse_own_fields(given)
     session = await call.get_session()

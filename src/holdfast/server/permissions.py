@@ -84,7 +84,7 @@ def check_app(principal: Principal, keys: Iterable[str]) -> None:
 
 
 class Refused(Exception):
-    """A request is rejected for a reason outside its contents, such as its key, size or rate.
+    """A request is rejected because of its key, size, rate or another reason outside its content.
 
     The exception has the status, the error code and the headers of the response.
     """

@@ -33,7 +33,7 @@ class Protocol(HttpToolsProtocol):
     """The HTTP protocol of one connection."""
 
     send_timeout: float = 60.0
-    """Seconds in which a client must read `READ_BYTES` of the waiting data. If it reads less, the connection is closed."""
+    """Seconds in which a client must read `READ_BYTES` of the waiting data. If the client reads less, the connection is closed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -288,7 +288,7 @@ class WriteBuffer:
         return cast("asyncio.Transport", self)
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of unread bytes, in this buffer and in that of the event loop."""
+        """Return the number of unread bytes in this buffer and in the event loop's buffer."""
         return self._transport.get_write_buffer_size() + len(self._waiting)
 
     def write(self, data: bytes) -> None:

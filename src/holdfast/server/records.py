@@ -287,7 +287,7 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
 @routes.add("DELETE", f"{_USER}/record", "write", error_statuses=(*_OF_USER, 412), request_headers=(_MATCH,))
 @routes.add("DELETE", f"{_TENANT}/record", "shared write", error_statuses=(*_OF_USER, 412), request_headers=(_MATCH,))
 async def delete(call: Call, query: NameQuery) -> DeletedRecord:
-    """Delete a record of a session, a user or the tenant. With `If-Match`, it must have that version."""
+    """Delete a record of a session, a user or the tenant. With `If-Match`, the record must have that version."""
     records = await _get_records(call, query.namespace)
     if not await records.delete(query.key, expect=call.get_expected_version()):
         raise RecordNotFound(query.key)
@@ -304,7 +304,7 @@ async def delete(call: Call, query: NameQuery) -> DeletedRecord:
 async def list_records(call: Call, query: ListQuery) -> RecordList:
     """List the records of a session, a user or the tenant in a namespace, in order of their keys.
 
-    A page ends early if its values are very large.
+    A page with very large values can have fewer records than requested.
     """
     records = await _get_records(call, query.namespace)
     page = await records.list(

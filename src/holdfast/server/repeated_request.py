@@ -53,7 +53,7 @@ class RepeatedRequest:
 
     Args:
         call: the request.
-        digest: result of `digest_attempt`. If it is None, the request is treated as new.
+        digest: result of `digest_attempt`. None: the request is treated as new.
     """
 
     def __init__(self, call: Call, digest: bytes | None) -> None:

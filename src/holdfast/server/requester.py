@@ -223,7 +223,7 @@ def _parse_baggage(header: str) -> Iterator[tuple[str, str]]:
 
 
 def decode_header(value: str, name: str) -> str:
-    """Decode the value of a header, which is UTF-8 or percent-encoded UTF-8. Raise `InvalidRequest` if it is neither."""
+    """Decode the value of a header from UTF-8 or percent-encoded UTF-8. Raise `InvalidRequest` if the value is neither."""
     try:
         return unquote(value.encode("latin-1").decode(), errors="strict")
     except UnicodeDecodeError as exc:

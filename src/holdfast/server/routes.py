@@ -190,7 +190,7 @@ def read_query(given: Mapping[str, str], kind: type[S]) -> S:
 
 
 def _convert_parameter(name: str, text: str, schema: Schema) -> Any:
-    """Convert a query parameter according to its schema. Raise `InvalidRequest` if it is not valid."""
+    """Convert a query parameter to the type in its schema. Raise `InvalidRequest` if the parameter is not valid."""
     if text == "":
         raise InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
     kind = schema.get("type")

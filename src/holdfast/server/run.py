@@ -68,8 +68,8 @@ def serve(
 ) -> int:
     """Run the server until it is stopped, and return the exit code.
 
-    At the start, it prints its address, the model, the place where data is stored, and a command to try. When it has stopped, it prints
-    `stopped` on standard error.
+    At the start, the server prints its address, the model, the place where data is stored, and a command to try. When it has stopped, it
+    prints `stopped` on standard error.
 
     Args:
         settings: settings from `holdfast.config.load_settings`.
@@ -192,7 +192,7 @@ def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:
 
 
 def create_access(hf: Holdfast, config: Config) -> Access:
-    """Create the authentication for a configuration. Raise `MissingExtra` if it uses tokens, and PyJWT is not installed."""
+    """Create the authentication for a configuration. Raise `MissingExtra` if the configuration uses tokens, and PyJWT is not installed."""
     tokens = None if config.auth.jwt is None else TokenVerifier(config.auth.jwt, hf.tenant, hf.clock)
     return Access(hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 

@@ -25,7 +25,7 @@ def make_ref(kind: type) -> Schema:
 
 
 def make_components(kinds: Iterable[type]) -> dict[str, Schema]:
-    """Return a dict of schemas by name: those of the structs in `kinds`, and of all structs that they refer to."""
+    """Return the schemas, by name, of the structs in `kinds` and of all structs that these refer to."""
     known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _list_subclasses(kind)}
     wanted = {kind.__name__: kind for kind in kinds}
     named, found = set(wanted), dict[str, Schema]()

@@ -40,7 +40,7 @@ NO_VERSION: Final = -1
 
 
 class Request(NamedTuple):
-    """The parts of a request from which `SessionLocator` determines its session."""
+    """The parts of a request from which `SessionLocator` determines the request's session."""
 
     user_id: str
     identified: bool
@@ -214,7 +214,7 @@ class Matching:
 
 
 class LocatorInput(NamedTuple):
-    """The parts of a request from which `locate_session` chooses its session."""
+    """The parts of a request from which `locate_session` chooses the request's session."""
 
     system: tuple[Message, ...]
     """The leading system messages."""

@@ -254,7 +254,7 @@ async def drop_scope(call: Call) -> DeletedState:
 
 
 def _get_owner(call: Call) -> str | None:
-    """Return the user in the path, or None for the app. Raise `UserNotFound` if it is not the key's user."""
+    """Return the user in the path, or None for the app. Raise `UserNotFound` if the key belongs to another user."""
     return call.get_owner(call.path["user_id"]) if "user_id" in call.path else None
 
 

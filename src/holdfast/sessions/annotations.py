@@ -23,7 +23,7 @@ async def annotate(store: Store, ref: SessionRef, seq: int, *, refused_by: objec
         changes: `pinned` and `importance`, as for `Store.annotate`.
 
     Raises:
-        EntryNotFound: the live path has no such message.
+        EntryNotFound: the session has no such message, or the message was replaced or removed.
         InvalidMessage: `refused_by` is not a list of names.
     """
     if refused_by is None:

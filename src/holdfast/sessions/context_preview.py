@@ -133,7 +133,8 @@ class Preview(NamedTuple):
     entries: Sequence[Entry] = ()
     """All live messages of the session, if they were read to rebuild past prompts; otherwise empty."""
     departures: Mapping[int, Departure] = {}
-    """When each message in `PreviewRequest.trace` left the prompt. Messages that did not leave it are missing."""
+    """Model call at which each message in `PreviewRequest.trace` left the prompt, by `seq`. Messages that did not leave the prompt are
+    missing."""
     not_sent: str | None = None
     """With `PreviewRequest.at_turn`, if no prompt of the turn could be rebuilt: the reason, and what was built instead."""
 
@@ -286,7 +287,7 @@ class Past(NamedTuple):
     """The messages, model calls and summaries from which past prompts can be rebuilt."""
 
     entries: Sequence[Entry]
-    """The live path."""
+    """The messages of the session that are in force, in order."""
     calls: Sequence[tuple[ModelCall, BuildRecord]]
     """Recorded model calls that used the view, each with its build record, oldest first.
 

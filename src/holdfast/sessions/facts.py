@@ -90,7 +90,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
         change: maps `pinned` or `dropped` to True, which replaces the other choice, or to False, which undoes the choice.
 
     Returns:
-        The statement with its new choice.
+        The statement after the change.
 
     Raises:
         FactNotFound: no current message of the user has such a statement.

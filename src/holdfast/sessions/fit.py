@@ -41,7 +41,7 @@ def fit(
 
     Nothing is stored and no model is called. The result depends only on the arguments and, for the label of texts that
     Holdfast adds, on this process. If messages are added at the end, the beginning of the result stays the same until
-    messages have to be evicted, so that a provider's prompt cache is used. The function uses the processor for about two
+    old messages have to be left out, so that a provider's prompt cache is used. The function uses the processor for about two
     milliseconds per 10 messages: call it in a thread if that would block an event loop.
 
     Args:

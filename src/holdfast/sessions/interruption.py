@@ -158,7 +158,7 @@ async def _check_heard(store: Store, session: Session, last_reply: LastReply, he
 
 
 async def build_replacement(cut: Cut, later: Sequence[Entry]) -> list[NewEntry]:
-    """Return the entries that replace an interrupted reply and the entries after it."""
+    """Return the entries to write in place of an interrupted reply and of all entries after it."""
     entries = [to_new_entry(entry) for entry in (*cut.results, *later)]
     if cut.message is None:
         return entries

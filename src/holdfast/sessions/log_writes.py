@@ -106,7 +106,7 @@ async def replace_entry(
         erase: True to erase the old content afterwards, in this session and in sessions that have a copy.
 
     Raises:
-        EntryNotFound: the session has no such message, or it was already replaced.
+        EntryNotFound: the session has no such message, or the message was replaced or removed.
         InvalidMessage: tool calls would be left without results, or results without calls.
         SessionNotFound: there is no such session.
         InvalidRequest: a turn of the session is open in this task.

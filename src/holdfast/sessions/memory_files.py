@@ -1,7 +1,7 @@
 """Files that an agent keeps as its memory, with the commands of Anthropic's memory tool (`memory_20250818`).
 
-The answers are those of the SDK's own implementation, word for word, because models are trained on them. Files are stored as records with
-versions. If another writer changes a file at the same time, the command is tried again with the new content, so no change is lost.
+The answers have the same words as in the SDK's own implementation, because models are trained on these answers. Files are stored as records
+with versions. If another writer changes a file at the same time, the command is tried again with the new content, so no change is lost.
 """
 
 from __future__ import annotations

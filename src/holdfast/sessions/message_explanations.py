@@ -223,7 +223,7 @@ def _build_explanation(
     words: str | None,
     budgets: int,
 ) -> Explanation:
-    """Describe a prompt, and explain how it contains each of `entries`.
+    """Describe a prompt, and explain whether and how the prompt contains each of `entries`.
 
     Args:
         engine: the tenant's engine.
@@ -388,7 +388,7 @@ def _is_departure_unknown(one: MessageExplanation) -> bool:
 
 
 def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
-    """Return the model calls of a view up to a turn, oldest first, with their build records."""
+    """Return those of `calls` that used the view `key`, up to a turn, oldest first, with their build records."""
     own = [call for call in reversed(calls) if call.view == key and (turn is None or call.turn_id <= turn)]
     return [(call, record) for call in own if (record := decode_record(call.build)) is not None]
 
@@ -401,7 +401,7 @@ async def _search_turns(
     Args:
         engine: the tenant's engine.
         ref: the session.
-        key: key of the view.
+        key: key of the view (the cached state of prompts for one agent and its settings).
         one: the message.
         known: the earliest known time at which the message had left the prompt; None: the message has not left it.
 

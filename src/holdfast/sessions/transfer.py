@@ -128,7 +128,7 @@ class ImportResult(NamedTuple):
 
 
 async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: int = 0) -> tuple[Session, bool] | None:
-    """Return the session that an import would replace, and True if the import would change it; None if there is no such session.
+    """Return the session that an import would replace, and True if the import differs from it. Return None if there is no such session.
 
     Args:
         store: the store.

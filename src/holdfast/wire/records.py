@@ -52,7 +52,7 @@ class RecordObject(Answer, kw_only=True):
     created_at: Time
     updated_at: Time
     expires_at: Time | None
-    """Time from which on the record no longer exists; null: never."""
+    """Time at which the record expires; null: never."""
     size: Count
     """Bytes of the value as stored."""
     encoding: Encoding | UnsetType = UNSET
