@@ -5,8 +5,8 @@ Source: Tavakoli et al., "Beyond a Million Tokens: Benchmarking and Enhancing Lo
 A row is an object with these fields:
 
 - `conversation_id`.
-- `chat`: a list of batches. A batch is a list of messages, a list of lists of messages, or an object that contains such lists. A message has
-  `role`, `content`, `id`, and in some cases a `time_anchor` ("March-15-2024").
+- `chat`: a list of batches. A batch is a list of messages, a list of lists of messages, or an object that contains such lists. A message
+  has `role`, `content`, `id`, and in some cases a `time_anchor` ("March-15-2024").
 - `probing_questions`: an object with a list of questions for each ability, or this object as a text in JSON or Python. A question has
   `question` and `source_chat_ids`, the ids of the messages that answer it, as a list or as an object of lists.
 
@@ -35,7 +35,7 @@ QUESTIONS: Final = Path("probing_questions", "probing_questions.json")
 _APART: Final = 60_000
 """Milliseconds between the assigned times of two messages. The format has no time for each message."""
 _PLACE: Final = re.compile(r"\s*->->[\d\s,.]*$")
-"""Suffix of a user message that gives its position in the plan of the dataset. It is removed."""
+"""Suffix of a user message with the message's position in the plan of the dataset. The suffix is removed."""
 _DATES: Final = ("%B-%d-%Y", "%B %d, %Y", "%Y-%m-%d", "%b-%d-%Y")
 _MOST_EVIDENCE: Final = 1_000
 

@@ -20,7 +20,7 @@ RESAMPLES: Final = 2_000
 """Number of resamples of the bootstrap."""
 _SEED: Final = 20_260_101
 _OUTSIDE: Final = 0.025
-"""Fraction of the resamples below the interval. The fraction above it is the same."""
+"""Fraction of the resamples below the interval, and also the fraction above the interval."""
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):

@@ -30,7 +30,7 @@ class Query(msgspec.Struct, frozen=True, gc=False):
     role: str | None = None
     """Role of the messages to search. `tool`: only tool results. None: all messages except tool results."""
     values: tuple[str, ...] = ()
-    """Words of the evidence, verbatim, that an answer must contain."""
+    """Words that an answer must contain, verbatim from the evidence."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):

@@ -1,6 +1,6 @@
 """Search a dataset with Holdfast's ranking alone, without a store or an index.
 
-It is used to try other weights in seconds, and to verify the results of `holdfast.evaluation.library`.
+This search is used to try other weights in seconds, and to verify the results of `holdfast.evaluation.library`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ _FIELDS: Final = tuple(name for name in Candidate.__struct_fields__ if name != "
 
 
 def _number_turns(turns: Sequence[Turn]) -> Iterator[int]:
-    """Yield the position of each turn in its session, counted from 0."""
+    """Yield, for each turn, its position in its session, counted from 0."""
     counts: dict[int, int] = {}
     for turn in turns:
         place = counts[turn.session] = counts.get(turn.session, -1) + 1

@@ -25,7 +25,7 @@ class Evaluator:
     """Evaluates a search on a dataset.
 
     Attributes:
-        outcomes: For each mode that was run, by its name: the outcome of each question, in order.
+        outcomes: For each mode that was run, by the name of the mode: the outcome of each question, in order.
 
     Args:
         dataset: The dataset.

@@ -30,6 +30,6 @@ class Finder(Protocol):
             mode: Mode of the search.
             number: Index of the sample in the dataset.
             query: The question.
-            enough: Function that returns True if the turns that it gets are sufficient, so that the search may stop. The result may have
-                more turns.
+            enough: Function that is called with the turns found so far, and returns True if the search may stop. The result may have more
+                turns.
         """

@@ -138,7 +138,7 @@ class Library:
         return [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
 
     async def _import(self, number: int, sample: Sample, session: int) -> None:
-        """Import one session of a sample, and record which turn each position in its log belongs to."""
+        """Import one session of a sample, and record for each position in the session's log the index of its turn."""
         chosen = [at for at, turn in enumerate(sample.turns) if turn.session == session]
         messages, places = make_messages(sample, chosen)
         self._places[number] |= {(str(session), seq): at for seq, at in places.items()}

@@ -16,7 +16,7 @@ DIGITS = 4
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """The results of a search for one question. `sample` and `query` are the indexes of its sample and of the question."""
+    """The results of a search for one question. `sample` is the index of the sample; `query` is the index of the question in the sample."""
 
     sample: int
     query: int
@@ -134,7 +134,7 @@ def list_sessions(sample: Sample, ranked: Sequence[int]) -> list[int]:
 
 
 def fit_budget(ranked: Sequence[int], budget: int, tokens: Callable[[int], int]) -> list[int]:
-    """Return the first of the ranked turns, as many as fit into a token budget. The first turn that does not fit ends the list."""
+    """Return the first ranked turns that fit into a token budget. The first turn that does not fit ends the list."""
     kept = []
     for turn in ranked:
         budget -= tokens(turn)

@@ -3,8 +3,8 @@
 All turns of a sample are appended to one session, in order, and the question is the current user message. Evidence is detected as follows:
 
 - If the question has `values`, the prompt must contain all values that occur in the turn with the evidence.
-- Otherwise, one line of the prompt must contain the text of the turn, or 60 % of its distinct terms. The same is tried with the sentence of
-  the turn that has most in common with the question.
+- Otherwise, one line of the prompt must contain the text of the turn, or 60 % of its distinct terms. Instead of the whole turn, its
+  sentence that has the most in common with the question is also sufficient.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.recall.terms import choose_language, count_terms, split_words
 from holdfast.wire.sendable import get_own_fields, to_messages
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
-"""Parts of a prompt: verbatim messages, the standing facts, the digest, and the recalled memories."""
+"""Parts of a prompt: verbatim messages, facts that the user stated, the digest, and the recalled memories."""
 TERMS_SHARE: Final = 0.6
 """Minimum fraction of the terms that one line must contain if the question has no values."""
 _MINUTE: Final = 60_000
@@ -80,7 +80,8 @@ class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Search mode of the index: `keyword` or `hybrid`."""
     budget: int
     refused: int
-    """Number of prompts that could not be built, because not even the required messages fit the budget. They are counted as empty prompts."""
+    """Number of prompts that could not be built, because not even the required messages fit the budget. They are counted as empty
+    prompts."""
     late: int
     """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float
@@ -176,7 +177,7 @@ class _Values:
 
 
 class _Words:
-    """Checks that a prompt has a line with one of several texts, or with at least `TERMS_SHARE` of the text's terms."""
+    """Checks that a line of a prompt contains one of several texts, or at least the fraction `TERMS_SHARE` of the terms of one text."""
 
     def __init__(self, texts: Iterable[str], language: str) -> None:
         self._texts = [(normalize(text).strip(), _list_terms(normalize(text), language)) for text in texts]
@@ -196,7 +197,7 @@ class _Words:
 
 
 class Needs:
-    """Creates the checks that detect the evidence of a sample in a prompt."""
+    """Creates checks, which detect if a prompt contains the evidence in a sample's turns."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -206,7 +207,7 @@ class Needs:
                 self._counts.update(_list_terms(turn.text, choose_language(split_words(turn.text))))
 
     def make_check(self, query: Query, at: int) -> _Values | _Words:
-        """Return a check that detects in a prompt the answer that a turn gives to a question.
+        """Return a check that is true for a prompt that contains the answer that a turn gives to a question.
 
         Args:
             query: The question. Its values that occur in the turn are checked. If there are none, the terms of the turn are checked.
@@ -221,9 +222,9 @@ class Needs:
         return _Words([text, sentence] if sentence else [text], choose_language(split_words(text)))
 
     def _find_best_sentence(self, question: str, text: str) -> str:
-        """Return the sentence of `text` that has most in common with the question, or an empty string.
+        """Return the sentence of `text` that has the most in common with the question, or an empty string.
 
-        Common terms are weighted by their rarity in the sample.
+        Terms that both contain are weighted by their rarity in the sample.
         """
         language = choose_language(split_words(text))
         asked = _list_terms(question, language)

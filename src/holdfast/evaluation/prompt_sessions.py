@@ -33,19 +33,20 @@ from holdfast.turns.recall import recall_session
 from holdfast.turns.turn import TurnRequest
 
 WINDOW: Final = 2_000_000
-"""Size of the model's context window in tokens. It is so large that only the budgets limit a prompt."""
+"""Size of the model's context window in tokens. This window is so large that only the budgets limit a prompt."""
 _NAME: Final = "statements"
 _TRIES: Final = 4
 """Maximum number of times that a prompt is built if a search takes too long each time."""
 _PATIENCE: Final = 20.0
 """Maximum seconds that a preview waits for a search. The limit is high, so that results do not depend on the load of the machine."""
 MARKER: Final = derive_marker(_NAME.encode(), "")
-"""Marker of generated blocks in all sessions of this module. It is constant, so that the same conversation always gives the same results."""
+"""Marker of generated blocks in all sessions of this module. The marker is constant, so that a conversation always gives the same
+results."""
 _T = TypeVar("_T")
 
 
 class Run(NamedTuple):
-    """A strategy with a budget, for which prompts are built."""
+    """A strategy and a token budget, with which prompts are built."""
 
     label: str
     budget: int
@@ -70,8 +71,8 @@ class _FixedMarkers(Markers):
 class PromptSession(Generic[_T]):
     """A session whose prompts are built for several runs, which are strategies with budgets.
 
-    Each run has a saved view of its own. Views are saved after the first prompt, and are kept while questions are added and removed. As in
-    any session that continues, building a prompt then reads only the verbatim part of the log.
+    For each run, the state of the first prompt is saved, and kept while questions are added and removed. As in any session that continues,
+    later prompts are built from this state and the messages that are still sent verbatim.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class PromptSession(Generic[_T]):
             await self._write(messages[start : start + PAGE], fields[start : start + PAGE])
 
     async def ask(self, question: str) -> None:
-        """Append a question to the log. It replaces the previous question."""
+        """Append a question to the log, in place of the previous question."""
         self._question = await self._write([Message(role="user", content=question)], [{}])
 
     async def build_prompts(self) -> list[Built[_T] | None]:
@@ -110,7 +111,7 @@ class PromptSession(Generic[_T]):
         return await self._build_all(self._build)
 
     async def save_views(self) -> None:
-        """Save the view of each run, so that previews need not read the complete log."""
+        """Save the state from which each run's prompts are built, so that previews need not read the complete log."""
         for handle in self._handles:
             await self._build_in_time(partial(self._build, handle))
         await self._write([], [])
@@ -153,7 +154,7 @@ class PromptSession(Generic[_T]):
             return Built(self._read(built), is_late(built))
 
     async def _build_preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
-        """Build the prompt for a message that follows the log, without writing the message. It works like the library's previews."""
+        """Build the prompt for a new message without writing the message to the log, like the library's previews."""
         engine, responder = self.hf.engine, handle.responder
         view = await read_view(engine.store, self.ref, responder.view_key)
         entries, tail = continue_log(view.session.tail, await make_entries([message], [{}], timestamp=engine.clock()))
@@ -173,7 +174,10 @@ class PromptSession(Generic[_T]):
         return Built(self._read(built), is_late(built))
 
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
-        """Write messages and views, and return the `seq` of the first message. The current question, if any, is removed from the log."""
+        """Write messages and saved states, and return the position of the first message.
+
+        The current question, if any, is removed from the log.
+        """
         now = self.hf.clock()
         entries = await make_entries(messages, own, timestamp=now)
         write = Append(entries=entries, timestamp=now, views=self._views, retire_from=self._question)

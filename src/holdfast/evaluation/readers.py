@@ -62,7 +62,7 @@ def _parse_sample(data: Any, where: str, *, captions: bool) -> tuple[Sample, int
 
 
 def _read_samples(paths: Iterable[Path]) -> Iterator[tuple[str, Any]]:
-    """Yield the position, for errors, and the decoded data of each sample.
+    """Yield, for each sample, its position (for error messages) and its decoded data.
 
     Raises:
         InvalidRequest: A file cannot be read, or a folder contains no dataset.

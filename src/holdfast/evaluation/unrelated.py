@@ -64,8 +64,8 @@ async def measure_unrelated(
 ) -> list[UnrelatedFigures]:
     """Search for all questions of a dataset, and return the results for each kind of question.
 
-    If there are two or more samples, the questions of each sample are also asked in the next sample, and those of the last sample in the
-    first. They are the questions of kind `elsewhere`.
+    If there are two or more samples, the questions of each sample are also asked in the next sample, and the last sample's questions in the
+    first. These are the questions of kind `elsewhere`.
 
     Args:
         dataset: The dataset.
@@ -97,7 +97,7 @@ async def measure_unrelated(
 
 
 def can_ask(dataset: Dataset) -> bool:
-    """Return True if `measure_unrelated` can use a dataset: it has unanswerable questions, or at least two samples."""
+    """Return True if a dataset has unanswerable questions or at least two samples, which `measure_unrelated` needs."""
     return len(dataset.samples) > 1 or any(sample.unanswerable for sample in dataset.samples)
 
 

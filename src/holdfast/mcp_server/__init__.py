@@ -4,7 +4,7 @@
 - `results`: results of the tools, as structs and as text for the model
 - `transcript`: a session's messages within a token budget
 - `resources`: sessions and memories by URI, and lists of them
-- `call_limiter`: how many calls of one principal run at the same time
+- `call_limiter`: limits the calls of one principal (the identity that requests are made with) that run at the same time
 - `protocol`: connects tools and resources to the official SDK; serves standard input and output
 
 The route `/mcp` is in `holdfast.server.mcp`, the command `holdfast mcp` in `holdfast.cli.mcp`.

@@ -1,4 +1,4 @@
-"""Limit how many MCP calls of one principal run at the same time."""
+"""Limit the number of MCP calls of one principal that run at the same time."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.limits import MCP_CALLS, MCP_CALLS_WAITING
 
 
 class TooManyCalls(Exception):
-    """Too many calls of one principal are running or waiting."""
+    """Raised if too many calls of one principal are running or waiting."""
 
 
 class CallLimiter:
-    """Lets a few calls of each principal run at the same time. The others wait in order of arrival.
+    """Lets a few calls of each principal run at the same time. Other calls wait in order of arrival.
 
     Args:
-        most: most running calls of one principal.
-        waiting: most waiting calls of one principal.
+        most: maximum number of running calls of one principal.
+        waiting: maximum number of waiting calls of one principal.
     """
 
     def __init__(self, most: int = MCP_CALLS, waiting: int = MCP_CALLS_WAITING) -> None:
@@ -30,7 +30,7 @@ class CallLimiter:
 
     @asynccontextmanager
     async def admit(self) -> AsyncIterator[None]:
-        """Wait until a call of the running task's principal may run, and count it as running inside the block.
+        """Wait until a call of the current task's principal may run. The call counts as running for the duration of the block.
 
         Raises:
             TooManyCalls: too many calls of the principal are waiting.
@@ -51,7 +51,7 @@ class CallLimiter:
 
 
 class _Slots:
-    """The calls of one principal."""
+    """The running and waiting calls of one principal."""
 
     def __init__(self, most: int) -> None:
         self.running = anyio.Semaphore(most)

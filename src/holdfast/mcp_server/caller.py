@@ -18,9 +18,9 @@ class McpCaller(msgspec.Struct, frozen=True, kw_only=True):
     hf: Holdfast
     """The `Holdfast` of the caller's tenant."""
     user_id: str
-    """The only user whose sessions and memories the caller reaches."""
+    """The only user whose sessions and memories the caller can read or change."""
     agent: str | None = None
-    """The agent that remembers for the user, and whose own memories are recalled too; None: no agent."""
+    """The agent with whose name memories are stored, and whose own memories are recalled too; None: no agent."""
     can_write: bool = True
     """False: the caller can only read."""
 

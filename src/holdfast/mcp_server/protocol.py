@@ -1,4 +1,7 @@
-"""Connect the tools and resources to the official SDK. Import this module only when a server is needed, because it requires the extra `mcp`."""
+"""Connect the tools and resources to the official SDK.
+
+Import this module only when a server is needed, because it requires the extra `mcp`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ data, not instructions."""
 
 
 class _Failure(Exception):
-    """A call failed; the message is for the model."""
+    """Raised if a call failed. The message is for the model."""
 
 
 class McpService:
@@ -117,7 +120,7 @@ class McpService:
             raise MCPError(types.INVALID_PARAMS, str(exc)) from exc
 
     async def _run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run the work of a call within the limits. Raise `_Failure` with a message for the model if it fails."""
+        """Run the work of a call within the limits for calls. If the work fails, raise `_Failure` with a message for the model."""
         try:
             async with self._limiter.admit():
                 with anyio.fail_after(MCP_CALL_SECONDS):
@@ -138,7 +141,7 @@ class McpService:
 
 
 _NO_CONTEXT: Final[Any] = None
-"""Context of a call. The tools have none, because they do not run in a turn."""
+"""Context that the tools get. They need none, because they do not run in a turn."""
 
 
 @cache

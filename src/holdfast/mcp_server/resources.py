@@ -25,7 +25,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
 _SESSIONS: Final = "holdfast://sessions/"
 _MEMORIES: Final = "holdfast://memories/"
 _READ: Final = 8_000
-"""Tokens of a session that are read."""
+"""Maximum tokens of a session's messages in a resource."""
 _NAME_CHARS: Final = 80
 
 
@@ -46,15 +46,15 @@ class ResourcePage(NamedTuple):
 
 
 async def list_resources(caller: McpCaller, cursor: str | None) -> ResourcePage:
-    """Return a page of the user's sessions, newest first, and after the last session, of the user's memories, newest first.
+    """Return a page of the list of the user's sessions, newest first, followed by the user's memories, newest first.
 
     Args:
         caller: the caller.
         cursor: the URI after which the page begins; None: the first page.
 
     Raises:
-        InvalidRequest: the cursor is not one of a previous page.
-        SessionNotFound, MemoryNotFound: what the cursor names is gone. The list can be read from its beginning.
+        InvalidRequest: the cursor does not come from a previous page.
+        SessionNotFound, MemoryNotFound: the session or memory in the cursor was deleted. The list can be read again from its beginning.
     """
     if cursor is not None and cursor.startswith(_MEMORIES):
         return await _list_memories(caller, cursor.removeprefix(_MEMORIES) or None, MCP_PAGE)
@@ -95,7 +95,7 @@ async def read_resource(caller: McpCaller, uri: str) -> str:
     """Return the text of a resource: messages of a session, or a memory, marked as data.
 
     Raises:
-        InvalidRequest: the URI is not one of a resource.
+        InvalidRequest: the URI does not name a session or a memory.
         SessionNotFound, MemoryNotFound: there is no such session or memory, or it belongs to another user.
     """
     if uri.startswith(_SESSIONS):

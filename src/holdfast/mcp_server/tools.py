@@ -1,6 +1,6 @@
 """The tools of the MCP server. Each one is a method that checks its arguments and returns a `Result`.
 
-A tool reaches only the sessions and memories of the caller's user, and memories of the app. No tool creates a session.
+A tool can use only the sessions and memories of the caller's user, and memories that all users share. No tool creates a session.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class McpTools:
 
         Args:
             session_id: id of the session, from `list_sessions` or `search`.
-            max_tokens: most tokens to return. A message that takes more than a third of them is cut.
+            max_tokens: maximum tokens to return. A message with more than a third of this number is cut.
             seq: only this message, up to max_tokens.
             before: the newest messages before this number.
             after: the oldest messages after this number.
@@ -313,14 +313,14 @@ def _to_explained_message(one: MessageExplanation) -> ExplainedMessage:
 
 
 class ToolKind(NamedTuple):
-    """The properties of a tool that are the same for all callers."""
+    """Title and properties of a tool, which are the same for all callers."""
 
     title: str
     writes: bool = False
     destroys: bool = False
     """True if the tool deletes data."""
     repeats: bool = False
-    """True if a repeated call has a further effect."""
+    """True if repeating a call has an additional effect."""
 
 
 KINDS: Final[Mapping[str, ToolKind]] = {

@@ -23,7 +23,7 @@ _PAGE: Final = 20
 _SHARE: Final = 3
 """If several messages are read, each may take at most one third of the budget, so that one large result does not hide all others."""
 _CHARS_A_TOKEN: Final = 8
-"""Characters of a text that are looked at for each token that it may take. Ordinary text has about four."""
+"""For each allowed token, this many characters of a text are read. Ordinary text has about four characters per token."""
 _ARGUMENT_CHARS: Final = 500
 """Maximum characters of a tool call's arguments that are shown."""
 
@@ -37,7 +37,9 @@ async def read_transcript(
     before: int | None = None,
     after: int | None = None,
 ) -> Transcript:
-    """Return messages and notes of a session in order, as many as fit into `max_tokens`. Nothing is created, and the session does not count as used.
+    """Return messages and notes of a session in order, as many as fit into `max_tokens`.
+
+    Nothing is created, and the time of the session's last use does not change.
 
     Args:
         hf: the `Holdfast` of the tenant.
@@ -77,11 +79,11 @@ async def read_transcript(
 
 
 class _Budget:
-    """Messages that fit into a number of tokens.
+    """Collects messages until a number of tokens is used.
 
     Args:
-        most: tokens of all messages together.
-        each: tokens of one message. A longer one is cut.
+        most: maximum tokens of all messages together.
+        each: maximum tokens of one message. A longer message is cut.
     """
 
     def __init__(self, most: int, each: int) -> None:
@@ -92,7 +94,7 @@ class _Budget:
         self._each = each
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Add the messages of entries until one does not fit. The first message is always added, cut if necessary."""
+        """Add the messages of log entries until a message does not fit. The first message is always added, cut if necessary."""
         for entry in entries:
             made, size = _fit(_convert(entry, self._each * _CHARS_A_TOKEN), self._each)
             if self.messages and self.used + size > self._most:

@@ -48,9 +48,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Text of the statement. The message contains it verbatim."""
     kind: Kind
     value: _Phrases
-    """Alternative phrases with the essential information. Any of them is sufficient."""
+    """Phrases with the essential information. A prompt must contain one of them."""
     topic: _Phrases
-    """Alternative phrases that show the topic. Any of them is sufficient."""
+    """Phrases that show the topic. A prompt must contain one of them."""
     cue: bool
     """True if the wording contains a clear cue, such as "always"."""
     question: _Words
@@ -152,7 +152,7 @@ def _read_file(path: Path) -> Conversation:
 
 
 def _name_statement(error: str, raw: Any) -> str:
-    """Return a message of the JSON decoder, preceded by the id of the statement that it refers to, if there is one."""
+    """Return an error message of the JSON decoder, preceded by the id of the statement to which the error refers, if there is one."""
     place = _PLACE.search(error)
     named = raw["statements"][int(place[1])] if place else None
     id_ = named.get("id") if isinstance(named, dict) else None
@@ -213,7 +213,7 @@ def _check_ids(statements: Iterable[Statement], where: str) -> None:
 
 
 def _find_fault(statement: Statement, message: Message) -> str:
-    """Return what is wrong with a statement about `message`, or an empty string if nothing is wrong."""
+    """Return an error message if a statement does not fit its message, or an empty string."""
     if statement.text not in message.text:
         return f"text must be verbatim in message {statement.message!r}"
     if not statement.matcher.is_with_topic(normalize(message.text)):

@@ -13,7 +13,7 @@ from holdfast.evaluation.statements.matching import normalize
 from holdfast.tokens import STORED
 
 SUPERSEDED: Final = "superseded"
-"""Kind under which statements that were corrected later are reported. Results for other groups exclude these statements."""
+"""Kind under which results for later corrected statements are reported. Results for other groups exclude these statements."""
 _WORDINGS: Final = {True: "cue", False: "no cue"}
 
 
@@ -58,7 +58,7 @@ def _read_lines(message: Message) -> str:
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Which prompts of one strategy and budget contain a statement.
+    """The results for one statement with one strategy and budget: the prompts that contain the statement.
 
     Most fields concern the prompt that answers the last user message of the conversation.
     """
@@ -129,7 +129,7 @@ def find_asked(conversation: Conversation, statement: Statement, prompt: Prompt 
 
     Returns:
         Two values. The first is True if a line of the prompt contains a value and a topic of the statement. The second is True if the
-        statement corrects another one, and the prompt contains that one, but no correction of it.
+        statement corrects an older statement, and the prompt contains the older statement but no correction.
     """
     if prompt is None:
         return False, False
