@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -34,6 +36,22 @@ def make_messages(event: Event) -> list[Json]:
     first, *rest = made or [{"role": "note"}]
     own = {"timestamp": max(0, int(event.timestamp * 1000)), "metadata": {EVENT: event.id}}
     return [{**first, **own, "origin": {EVENT: dump_event(event)}}, *({**message, **own} for message in rest)]
+
+
+async def prepare_event(event: Event) -> tuple[list[Json], str]:
+    """Return the messages of an event and its idempotency key. Events with media are converted in a thread.
+
+    Different events may have the same id, so the key includes a digest.
+    """
+    parts = event.content.parts if event.content else None
+    has_media = any(part.inline_data is not None for part in parts or ())
+    return await asyncio.to_thread(_prepare, event) if has_media else _prepare(event)
+
+
+def _prepare(event: Event) -> tuple[list[Json], str]:
+    messages = make_messages(event)
+    stored = json.dumps(messages[0]["origin"], sort_keys=True).encode()
+    return messages, f"adk-{event.id[:64]}-{hashlib.blake2b(stored, digest_size=16).hexdigest()}"
 
 
 def dump_event(event: Event) -> Json:

@@ -14,8 +14,8 @@ from google.adk.sessions.session import Session
 from google.genai import types
 
 import holdfast
-from holdfast.adapters.adk.contents import EVENT, get_texts, make_messages, read_event
-from holdfast.adapters.adk.sessions import MEMORY, make_key
+from holdfast.adapters.adk.contents import EVENT, get_texts, prepare_event, read_event
+from holdfast.adapters.adk.sessions import MEMORY
 from holdfast.adapters.adk.tenant import TenantService, ensure_session
 from holdfast.errors import EntryNotFound, MemoryNotFound, SessionNotFound
 
@@ -60,7 +60,8 @@ class HoldfastMemoryService(TenantService, BaseMemoryService):
                     return
             copy = await ensure_session(hf, f"{MEMORY}{session_id or ''}", user_id)
             for event in await _list_new(copy, events):
-                await copy.append(make_messages(event), idempotency_key=make_key(event))
+                messages, idempotency_key = await prepare_event(event)
+                await copy.append(messages, idempotency_key=idempotency_key)
 
         await self._run(app_name, add)
 

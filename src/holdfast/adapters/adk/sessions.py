@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -18,7 +16,7 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session
 
 import holdfast
-from holdfast.adapters.adk.contents import dump_event, make_messages, read_event
+from holdfast.adapters.adk.contents import prepare_event, read_event
 from holdfast.adapters.adk.state import UPDATED, decode_state, encode_state
 from holdfast.adapters.adk.tenant import TenantService
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
@@ -118,11 +116,12 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         async with self._appending.setdefault(key, asyncio.Lock()):
             try:
                 handle = await hf.get(session.id, user_id=session.user_id)
+                messages, idempotency_key = await prepare_event(event)
                 appended = await handle.append(
-                    make_messages(event),
+                    messages,
                     expect_log=session._storage_update_marker,  # noqa: SLF001 - ADK's place for it
                     state={**encode_state(event.actions.state_delta), UPDATED: event.timestamp},
-                    idempotency_key=make_key(event),
+                    idempotency_key=idempotency_key,
                 )
             except SessionNotFound as exc:
                 raise SessionNotFoundError(f"Session {session.id} not found.") from exc
@@ -137,12 +136,6 @@ class HoldfastSessionService(TenantService, BaseSessionService):
             if appended.version == appended.session.version:  # nothing was written after a repeated event
                 session._storage_update_marker = appended.session.log_marker  # noqa: SLF001
         return event
-
-
-def make_key(event: Event) -> str:
-    """Return the idempotency key of an event. Different events may have the same id, so it includes a digest."""
-    digest = hashlib.blake2b(json.dumps(dump_event(event), sort_keys=True).encode(), digest_size=16).hexdigest()
-    return f"adk-{event.id[:64]}-{digest}"
 
 
 async def _read_session(app_name: str, handle: holdfast.SessionHandle, config: GetSessionConfig | None) -> Session:
