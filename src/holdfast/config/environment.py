@@ -309,7 +309,6 @@ def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> st
 
 
 def _open_inner(node: Section | Listing, key: str, info: inspect.Type, path: str) -> Section | Listing:
-    """Return the mapping or list under a key. Create it if there is none."""
     info, _ = unwrap_type(info)
     if isinstance(node, Section):
         found = node.entries.get(key)

@@ -263,8 +263,6 @@ for _tag, _kind in _KINDS.items():
 
 
 class _Builder:
-    """Builds the tree from PyYAML's nodes."""
-
     def __init__(self, env: Mapping[str, str], problems: Problems) -> None:
         self._env = env
         self._problems = problems

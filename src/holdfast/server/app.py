@@ -172,8 +172,6 @@ def make_app(
 
 
 def _make_lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """Return a lifespan that opens and closes `hf`."""
-
     @asynccontextmanager
     async def open_while_served(_: Starlette) -> AsyncIterator[None]:
         async with hf:

@@ -284,7 +284,6 @@ def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
 
 
 def _get_queue_mode(hf: Holdfast, body: Mapping[str, Any]) -> str:
-    """Return the queue mode that the request asks for, or the configured mode."""
     return check_mode(body.get("session_queue")) or hf.queueing.mode
 
 

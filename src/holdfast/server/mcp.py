@@ -186,7 +186,6 @@ class _Response:
         raise AssertionError
 
     async def send(self, message: Message) -> None:
-        """Store a part of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             found = {name.decode("latin-1"): value.decode("latin-1") for name, value in message.get("headers", ())}

@@ -53,8 +53,6 @@ class Metrics:
 
 
 class _Summaries(Collector):
-    """Collects metrics of summaries from the counters of the compactor."""
-
     def __init__(self, compactor: Callable[[], Compactor | None]) -> None:
         self._compactor = compactor
 
@@ -76,8 +74,6 @@ class _Summaries(Collector):
 
 
 class _Ratings(Collector):
-    """Collects metrics of ratings from the counters of scoring."""
-
     def __init__(self, scoring: Callable[[], Scoring | None]) -> None:
         self._scoring = scoring
 
@@ -136,8 +132,6 @@ class _Ends(Collector):
 
 
 class _Indexed(Collector):
-    """Collects metrics of the index."""
-
     def __init__(self, index: Callable[[], IndexService | None]) -> None:
         self._index = index
 
@@ -159,8 +153,6 @@ class _Indexed(Collector):
 
 
 class _Secrets(Collector):
-    """Collects metrics of secrets from the counters of the secret guard."""
-
     def __init__(self, guard: Guard | None) -> None:
         self._guard = guard
 
@@ -174,8 +166,6 @@ class _Secrets(Collector):
 
 
 class _Upstreams(Collector):
-    """Collects metrics of model calls from the counters of upstreams."""
-
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
 
@@ -205,8 +195,6 @@ class _Upstreams(Collector):
 
 
 class _Replies(Collector):
-    """Collects metrics of replies and streams."""
-
     def __init__(self, relays: ReplyStreams) -> None:
         self._relays = relays
 

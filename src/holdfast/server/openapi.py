@@ -108,7 +108,6 @@ def describe_api(routes: Sequence[Route], *, requires_key: bool = True) -> Schem
 
 @cache
 def _make_components(routes: tuple[Route, ...]) -> dict[str, Schema]:
-    """Return the schemas of all structs that the routes use."""
     return make_components([kind for route in routes for kind in _list_structs(route)])
 
 
@@ -120,7 +119,6 @@ def _add_strategies(schemas: Mapping[str, Schema]) -> dict[str, Schema]:
 
 
 def _list_structs(route: Route) -> Iterator[type]:
-    """Yield the structs that a route uses for its body, response and errors."""
     for given in (route.body, route.answer, route.errors or Error):
         several = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else (given,)
         yield from (kind for kind in several if isinstance(kind, type))

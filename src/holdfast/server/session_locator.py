@@ -330,7 +330,6 @@ def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester
 
 
 def _should_match(call: Call, body: Mapping[str, Any], matching: Matching) -> bool:
-    """Return True if the request may be matched to a session by its messages."""
     named, header = body.get("session_match"), call.get_header("x-session-match")
     if header is not None and (header not in MATCHES or (named and named != header)):
         wanted = f"must be {' or '.join(MATCHES)} and equal session_match in the body"

@@ -117,7 +117,6 @@ async def copy_entries(
 
 
 def _remove_pins(entry: Entry) -> Entry:
-    """Return an entry without its pin and without the pins of its statements."""
     return evolve(entry, pinned=False, metadata=with_choices(entry.metadata, {}))
 
 

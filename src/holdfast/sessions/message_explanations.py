@@ -299,7 +299,6 @@ def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
 def _list_remedies(
     engine: Engine, responder: Responder, found: Preview, entry: Entry, presence: Presence, *, with_budget: bool
 ) -> list[Remedy]:
-    """Return the changes that would bring a message back."""
     built = found.built
     if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT):
         return []

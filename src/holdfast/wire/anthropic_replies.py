@@ -87,7 +87,6 @@ def _get_native_blocks(message: Mapping[str, Any]) -> list[Block]:
 
 
 def _convert_content(message: Mapping[str, Any]) -> list[Block]:
-    """Return the blocks for the content of a message."""
     content, server_blocks = (
         message.get("content"),
         [block for block in _list_native_blocks(message) if block["type"] in _SERVERS],
@@ -152,10 +151,9 @@ def _make_head(chunk: Mapping[str, Any]) -> Block:
 
 
 def _make_stop(choice: Mapping[str, Any], *, called: bool) -> Block:
-    """Return the stop reason.
+    """Return the fields `stop_reason`, `stop_sequence` and, if known, `stop_details` of a reply.
 
-    Some upstreams report `stop` along with tool calls. The reason is then `tool_use`, because clients would not run the
-    calls otherwise.
+    Some upstreams report `stop` along with tool calls. The reason is then `tool_use`, because clients would not run the calls otherwise.
     """
     finish = choice.get("finish_reason")
     finish = "tool_calls" if called and finish in (None, "stop") else finish

@@ -196,7 +196,6 @@ def _parse_format(given: Any) -> Mapping[str, Any] | None:
 
 
 def _select_tools(body: Body) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return the tools that the model may call, and Anthropic's `tool_choice`."""
     tools = convert_tools(body.get("tools") or ())
     choice, allowed = _convert_choice(body.get("tool_choice"), tools)
     if allowed is not None:

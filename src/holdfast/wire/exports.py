@@ -461,7 +461,6 @@ def _is_export(data: Mapping[str, Any]) -> bool:
 
 
 def _erase_content(message: Message, own: dict[str, Any]) -> Message:
-    """Return the message, without its content if the message was erased."""
     return erased_message(message) if "stands_for" in own else message
 
 

@@ -151,7 +151,6 @@ def _convert_reply(message: Message) -> list[Block]:
 
 
 def _get_transcript(message: Message) -> Any:
-    """Return the transcript of a spoken reply."""
     audio = message.extra.get("audio")
     return audio.get("transcript") if isinstance(audio, Mapping) else None
 

@@ -79,5 +79,4 @@ def _encode_event(data: Any) -> bytes:
 
 
 def _encode_comment(text: str) -> bytes:
-    """Encode an SSE comment, which clients ignore."""
     return b": " + text.encode() + b"\n\n"
