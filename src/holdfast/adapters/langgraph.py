@@ -64,7 +64,7 @@ class _Bridge:
 
     Args:
         hf: an open `Holdfast`, or a portal.
-        user_id: owner of the records; None: the tenant, for all users.
+        user_id: owner of the records; None: all users of the tenant share them.
     """
 
     def __init__(self, hf: holdfast.Holdfast | holdfast.Portal, user_id: str | None) -> None:
@@ -141,7 +141,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     Args:
         hf: an open `Holdfast`, or a portal.
-        user_id: owner of all threads; None: the tenant. With an owner, deleting the user deletes the checkpoints.
+        user_id: owner of all threads. Deleting the user deletes the checkpoints. None: all users of the tenant share the threads.
         serde: converts values to bytes; None: LangGraph's own.
     """
 
@@ -158,7 +158,10 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     # -- reading -------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint that `config` names, or the newest of the thread if it names none, with its pending writes."""
+        """Return a checkpoint with its pending writes, or None if it does not exist.
+
+        If `config` contains no checkpoint id, return the thread's newest checkpoint.
+        """
         return await self._bridge.run(lambda hf: self._get_tuple(hf, _Place.from_config(config)))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
@@ -430,7 +433,7 @@ class HoldfastStore(BaseStore):
 
     Args:
         hf: an open `Holdfast`, or a portal.
-        user_id: owner of all items; None: the tenant.
+        user_id: owner of all items; None: all users of the tenant share them.
     """
 
     supports_ttl = True

@@ -62,7 +62,7 @@ class _Unit:
     at: int
     """Index of the source's message in the run's messages."""
     own: Any
-    """The part of a `ModelRequest`, or the `ModelResponse`."""
+    """The source: the part of a `ModelRequest`, or the `ModelResponse`."""
     key: str = ""
 
     def __post_init__(self) -> None:

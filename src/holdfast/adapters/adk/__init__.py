@@ -1,4 +1,4 @@
-"""Session, artifact and memory services for Google's Agent Development Kit, and a plugin that sends the working set.
+"""Session, artifact and memory services for Google's Agent Development Kit, and a plugin that fits prompts into a token budget.
 
     runner = Runner(
         app=App(name="shop", root_agent=agent, plugins=[WorkingSetPlugin(budget=8_000)]),
@@ -7,13 +7,14 @@
         memory_service=HoldfastMemoryService(hf),
     )
 
-An application of ADK is a tenant of Holdfast, so the state scopes `app:` and `user:` are the same in both.
+Each application of ADK has its own tenant in Holdfast, so the state scopes `app:` and `user:` mean the same in ADK and Holdfast.
 
 Facts about google-adk 2.13 that this package relies on:
 
 - Services are called with keyword arguments only, except `append_event`.
 - `append_event` returns partial events without storing them. Keys with `temp:` stay in the session object.
-- A session object that is older than the stored session raises `StaleSessionError`; `Session._storage_update_marker` is for that.
+- `append_event` raises `StaleSessionError` if the session object is older than the stored session. It compares
+  `Session._storage_update_marker`.
 - Sessions are listed by the time of their last event, oldest first.
 - Before a model call, ADK removes the ids of its own function calls from the contents, so results are matched by order and name.
 """

@@ -18,18 +18,19 @@ from holdfast.errors import ArtifactNotFound, Conflict, InvalidRequest, SessionN
 T = TypeVar("T")
 Json = dict[str, Any]
 PART: Final = "adk_part"
-"""Key of the artifact's metadata with the part, without its bytes or text."""
+"""Key in an artifact's metadata under which the part is stored, without the part's bytes or text."""
 CUSTOM: Final = "adk_custom"
-"""Key of the artifact's metadata with ADK's `custom_metadata`."""
+"""Key in an artifact's metadata under which ADK's `custom_metadata` is stored."""
 MAX_REFERENCES: Final = 5
-"""Most references to other artifacts that are followed, as in ADK's own services."""
+"""Maximum number of references from one artifact to the next that are followed, as in ADK's own services."""
 _BYTES: Final = "application/octet-stream"
 
 
 class HoldfastArtifactService(TenantService, BaseArtifactService):
-    """Stores artifacts. Those of a session are deleted with it; names with `user:` belong to the user and need no session.
+    """Stores the artifacts of sessions and users.
 
-    If there is no session with the id, because sessions are stored elsewhere, saving an artifact creates one.
+    A session's artifacts are deleted with the session. Artifacts whose names begin with `user:` belong to the user and need no session. If
+    the session does not exist, because sessions are stored elsewhere, saving an artifact creates the session.
     """
 
     async def save_artifact(
@@ -74,7 +75,7 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> types.Part | None:
-        """Return an artifact, by default its newest version; None if there is none. References are followed."""
+        """Return an artifact, by default the newest version, or None if it does not exist. References to other artifacts are followed."""
         for _ in range(MAX_REFERENCES + 1):
             part = await self._load(app_name, user_id, filename, session_id, version)
             if part is None or not artifact_util.is_artifact_ref(part):
@@ -98,7 +99,7 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
         return await self._check(app_name, load)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the names of a session's artifacts and of the user's; without a session, those of the user only."""
+        """Return the names of a session's artifacts and of the user's artifacts. Without a session id, return only the latter."""
 
         async def find(hf: holdfast.Holdfast) -> list[str]:
             try:
@@ -152,7 +153,7 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return the description of a version, by default the newest; None if there is none."""
+        """Return the description of a version, by default the newest, or None if it does not exist."""
 
         async def get(hf: holdfast.Holdfast) -> ArtifactVersion | None:
             try:
@@ -165,7 +166,7 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
         return await self._check(app_name, get)
 
     async def _check(self, app_name: str, function: Callable[[holdfast.Holdfast], Awaitable[T]]) -> T:
-        """Do the same as `_run`. Errors of the caller become ADK's error."""
+        """Run a function like `_run`, and convert errors of the caller to ADK's `InputValidationError`."""
         try:
             return await self._run(app_name, function)
         except (InvalidRequest, TooLarge, Conflict, UnsupportedType) as exc:
@@ -182,7 +183,7 @@ async def _open(hf: holdfast.Holdfast, user_id: str, filename: str, session_id: 
 
 
 def _check_version(filename: str, version: int | None) -> int | None:
-    """Return the version. Raises `ArtifactNotFound` if it is negative."""
+    """Return `version` unchanged, or raise `ArtifactNotFound` if it is negative."""
     if version is not None and version < 0:
         raise ArtifactNotFound(filename)
     return version
@@ -200,13 +201,13 @@ def _read_part(part: types.Part) -> tuple[bytes, str]:
 
 
 def _describe(part: types.Part) -> Json:
-    """Return a part as JSON, without what `_read_part` returns."""
+    """Convert a part to JSON, without the content that `_read_part` returns."""
     described = part.model_dump(mode="json", exclude_none=True, exclude={"text": True, "inline_data": {"data"}})
     return described if part.text is None else {**described, "text": ""}
 
 
 def _make_part(artifact: Any, data: bytes) -> types.Part | None:
-    """Return the part that was saved; None for the mark with which ADK rewinds an artifact."""
+    """Return the part that was saved, or None if the artifact is the empty mark that ADK saves to rewind an artifact."""
     described = artifact.metadata.get(PART)
     if described is None:  # saved by another program
         return types.Part.from_bytes(data=data, mime_type=artifact.mime_type)
@@ -222,7 +223,7 @@ def _make_part(artifact: Any, data: bytes) -> types.Part | None:
 def _check_reference(
     part: types.Part, app_name: str, user_id: str, session_id: str | None
 ) -> artifact_util.ParsedArtifactUri | None:
-    """Return the artifact to which a part refers, or None if it is no reference.
+    """Return the artifact to which a part refers, or None if the part is no reference.
 
     Raises:
         InputValidationError: the reference is invalid, or belongs to another application, user or session.

@@ -14,11 +14,12 @@ from google.genai import types
 
 Json = dict[str, Any]
 EVENT: Final = "adk_event"
-"""Key of the event in the origin of its first message, and of the event's id in the metadata of all its messages."""
+"""Key under which the `origin` of an event's first message contains the event, and the metadata of all its messages contains the event's
+id."""
 
 
 class ConvertedMessage(NamedTuple):
-    """A message, and the parts of the content that are function calls or results in it."""
+    """A message, and those parts of the content that became function calls or results in the message."""
 
     message: Json
     parts: Sequence[types.Part] = ()
@@ -29,7 +30,7 @@ NameCall = Callable[[types.Part, int], str]
 
 
 def make_messages(event: Event) -> list[Json]:
-    """Return the messages of an event, with the event as the origin of the first one. An event without content becomes a note."""
+    """Convert an event to messages. The first message's `origin` contains the event. An event without content becomes a note."""
     made = [
         one.message for one in convert_content(event.content, _make_namer(event.id), is_user=event.author == "user")
     ]
@@ -63,21 +64,21 @@ def dump_event(event: Event) -> Json:
 
 
 def read_event(origin: Any) -> Event | None:
-    """Return the event that is the origin of a message; None if the message has another origin or none."""
+    """Return the event in the `origin` of a message, or None if there is no event."""
     if not isinstance(origin, dict) or EVENT not in origin:
         return None
     return Event.model_validate(origin[EVENT])
 
 
 def convert_content(content: types.Content | None, name_call: NameCall, *, is_user: bool) -> Iterator[ConvertedMessage]:
-    """Yield the messages that say the same as a content: first the results of calls, then everything else in one message.
+    """Convert a content to messages: first one for each result of a call, then one for everything else.
 
     Thoughts are left out.
 
     Args:
         content: the content, or None.
         name_call: returns the id of a call or result.
-        is_user: True if the user said it.
+        is_user: True if the content comes from the user.
     """
     parts = list(content.parts or ()) if content else []
     for at, part in enumerate(parts):
@@ -94,7 +95,7 @@ def convert_content(content: types.Content | None, name_call: NameCall, *, is_us
 
 
 def format_result(response: Any) -> str:
-    """Return the result of a function as text: a single text without its key, anything else as JSON."""
+    """Format the result of a function as text: a single text without its key, anything else as JSON."""
     if isinstance(response, dict) and len(response) == 1:
         value = next(iter(response.values()))
         if isinstance(value, str) and next(iter(response)) in ("result", "output"):

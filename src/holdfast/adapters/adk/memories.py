@@ -20,21 +20,20 @@ from holdfast.adapters.adk.tenant import TenantService, ensure_session
 from holdfast.errors import EntryNotFound, MemoryNotFound, SessionNotFound
 
 FOUND: Final = 10
-"""Most memories that a search returns, as in ADK's own services."""
+"""Maximum number of memories that a search returns, as in ADK's own services."""
 QUERY_CHARS: Final = 2_000
-"""Characters of a query that are used; the rest is ignored."""
+"""Maximum characters of a query that are used; the rest is ignored."""
 _PREFIX: Final = "mem_"
 
 
 class HoldfastMemoryService(TenantService, BaseMemoryService):
     """Searches the conversations of a user, and facts that were added with `add_memory`.
 
-    Sessions of a `HoldfastSessionService` on the same database are searched as they are. Events of other sessions are
-    copied once.
+    Sessions of a `HoldfastSessionService` on the same database are searched directly. Events of other sessions are copied once.
     """
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Make a session searchable. A session that is stored here already is."""
+        """Make a session searchable. Do nothing for a session of a `HoldfastSessionService` on this database."""
         await self.add_events_to_memory(
             app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
         )
@@ -48,7 +47,10 @@ class HoldfastMemoryService(TenantService, BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Make events searchable that are not stored here yet. `custom_metadata` is ignored, as in ADK's own services."""
+        """Store copies of events, so that searches find them. Events of a session in this database are not copied again.
+
+        `custom_metadata` is ignored, as in ADK's own services.
+        """
 
         async def add(hf: holdfast.Holdfast) -> None:
             if session_id is not None:
@@ -96,7 +98,7 @@ class HoldfastMemoryService(TenantService, BaseMemoryService):
         await self._run(app_name, add)
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """Return at most ten memories that answer a query: facts and events in turn, the best of each first."""
+        """Return at most ten memories that answer a query: facts and events alternately, each best first."""
         query = query.strip()[:QUERY_CHARS]
         if not query or not user_id:
             return SearchMemoryResponse()
@@ -114,7 +116,7 @@ class HoldfastMemoryService(TenantService, BaseMemoryService):
         """Delete a fact, or the copy of an event. An unknown id changes nothing.
 
         Raises:
-            NotImplementedError: it is an event of a session that is stored here. Erase it with `hf.erase`.
+            NotImplementedError: the memory is an event of a session in this database. Erase such an event with `hf.erase`.
         """
         if not memory_id:
             return
@@ -142,7 +144,7 @@ class HoldfastMemoryService(TenantService, BaseMemoryService):
 
 
 async def _list_new(copy: holdfast.SessionHandle, events: Sequence[Event]) -> list[Event]:
-    """Return the events with content after the newest copied one, or all if it is not among them."""
+    """Return the events with content that follow the newest copied event, or all of them if that event is not in `events`."""
     with_content = [event for event in events if event.content and event.content.parts and not event.partial]
     newest = await copy.entries(limit=1, descending=True)
     known = (newest[0].metadata or {}).get(EVENT) if newest else None

@@ -13,9 +13,9 @@ _DEVICE: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9Â¹Â
 
 
 def encode_name(name: str) -> str:
-    """Return a name that Holdfast allows, different for each `name`.
+    """Encode a name so that Holdfast allows it. Different names stay different.
 
-    Letters, digits and most marks stay. Other characters become `+` and two hexadecimal digits for each byte of their UTF-8:
+    Letters, digits and most marks do not change. Other characters become `+` and two hexadecimal digits for each byte of their UTF-8:
     `user:reports/a.pdf` becomes `user:reports+2fa.pdf`.
     """
     prefix, rest = (USER, name.removeprefix(USER)) if name.startswith(USER) else ("", name)
@@ -30,7 +30,7 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(name: str) -> str:
-    """Return the name of which `encode_name` made `name`."""
+    """Decode a name that `encode_name` returned."""
     return _ESCAPED.sub(lambda found: _unescape(found[0]), name)
 
 

@@ -12,7 +12,7 @@ from holdfast.adapters.adk.memories import HoldfastMemoryService
 from holdfast.adapters.adk.sessions import HoldfastSessionService
 
 SCHEMES: Final = ("sqlite", "postgresql", "mysql", "redis")
-"""Databases, as in the URLs of `holdfast.open`."""
+"""Kinds of databases, as in the URLs of `holdfast.open`."""
 _PREFIX: Final = "holdfast"
 
 
@@ -33,7 +33,7 @@ def register() -> None:
 
 
 def open_portal(uri: str) -> holdfast.Portal:
-    """Return the portal of a URI, and open it at the first call."""
+    """Return the portal for a URI. The first call with this URI opens the portal."""
     return _open(uri.removeprefix(f"{_PREFIX}+") if uri.startswith(f"{_PREFIX}+") else "sqlite:///holdfast.db")
 
 

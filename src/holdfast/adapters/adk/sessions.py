@@ -22,9 +22,9 @@ from holdfast.adapters.adk.tenant import TenantService
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 
 PAGE: Final = 500
-"""Most entries or sessions that are read at a time."""
+"""Maximum number of log entries or sessions that are read at a time."""
 MEMORY: Final = "memory:"
-"""Prefix of the ids of sessions that hold the events of `HoldfastMemoryService`. They are not listed."""
+"""Prefix of the ids of sessions that contain the copied events of `HoldfastMemoryService`. Such sessions are not listed."""
 
 
 class HoldfastSessionService(TenantService, BaseSessionService):
@@ -73,7 +73,7 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         return await self._run(app_name, get)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Return the sessions of a user, or of all users, without their events; the oldest update comes first."""
+        """Return the sessions of a user, or of all users, without their events. The session that was updated longest ago comes first."""
 
         async def find(hf: holdfast.Holdfast) -> list[Session]:
             infos = [] if user_id == "" else await _list_infos(hf, user_id)
@@ -89,7 +89,7 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         )
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session with everything that belongs to it, its artifacts too."""
+        """Delete a session with all its data, including its artifacts."""
         ref = holdfast.SessionRef(user_id, session_id.strip())
         await self._run(app_name, lambda hf: hf.delete(ref))
 
@@ -99,7 +99,7 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         return {key.removeprefix("user:"): value for key, value in decode_state(stored).items()}
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Store an event with its changes of the state, in one transaction. Storing an equal event again changes nothing.
+        """Store an event and its changes of the state in one transaction. Storing an equal event again changes nothing.
 
         Raises:
             StaleSessionError: the log has changed since `session` was read.
@@ -159,7 +159,10 @@ def _make_session(app_name: str, info: Any, state: dict[str, Any], events: Seque
 
 
 async def _list_infos(hf: holdfast.Holdfast, user_id: str | None) -> list[Any]:
-    """Return all sessions of a user or of the tenant. Newest first, because a session that changes meanwhile moves there."""
+    """Return all sessions of a user or of the tenant.
+
+    They are read newest first, because a session that changes meanwhile becomes the newest.
+    """
     found: dict[tuple[str, str], Any] = {}
     after: holdfast.SessionRef | None = None
     while True:
@@ -175,7 +178,7 @@ async def _list_infos(hf: holdfast.Holdfast, user_id: str | None) -> list[Any]:
 
 
 async def _read_events(handle: holdfast.SessionHandle, config: GetSessionConfig) -> list[Event]:
-    """Return the newest events that `config` asks for, in order. Reads newest first until there are enough."""
+    """Return the newest events that `config` requests, in order. Entries are read newest first until there are enough events."""
     limit, since = config.num_recent_events, config.after_timestamp
     events: list[Event] = []
     stop: int | None = None

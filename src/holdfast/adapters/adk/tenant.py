@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class TenantService:
-    """The part that all services share.
+    """Base class of the services, which runs functions with the `Holdfast` of an application.
 
     Args:
         hf: an open `Holdfast`; or a portal, for several event loops.
@@ -22,7 +22,7 @@ class TenantService:
         self._hf = hf
 
     async def _run(self, app_name: str, function: Callable[[holdfast.Holdfast], Awaitable[T]]) -> T:
-        """Await `function` with the `Holdfast` of an application."""
+        """Call `function` with the `Holdfast` of an application, in the event loop of the `Holdfast`, and return the result."""
 
         async def run(hf: holdfast.Holdfast) -> T:
             async with hf.serve_tenant(app_name) as tenant:

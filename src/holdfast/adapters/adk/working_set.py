@@ -1,4 +1,4 @@
-"""Send models the working set instead of all contents."""
+"""Send models the working set, which is a prompt within a token budget, instead of all contents."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Source(NamedTuple):
 class WorkingSetPlugin(BasePlugin):
     """Replaces the contents of each model request by the working set. The session keeps all events.
 
-    Contents that fit are sent as the objects that ADK made, with thought signatures. Other fields of the request stay unchanged.
+    Contents that are sent in full are ADK's own objects, with thought signatures. Other fields of the request stay unchanged.
 
     Args:
-        budget: tokens of the conversation; None: as many as the model's context window allows.
+        budget: maximum tokens of the conversation; None: as many as the model's context window allows.
         strategy: name of the strategy; None: `digest`.
-        model: the model whose context window and tokenizer apply; None: that of the request.
+        model: the model whose context window and tokenizer apply; None: the model of the request.
         name: name of the plugin.
     """
 
@@ -75,18 +75,18 @@ def fit_contents(
 ) -> list[types.Content]:
     """Return the contents that a model should see, within a budget; see `holdfast.fit`.
 
-    Contents that fit completely stay the same objects. Function results follow their calls.
+    Contents that are returned in full are the same objects. Function results follow their calls.
 
     Args:
         contents: the whole conversation.
-        budget: tokens of the conversation; None: as many as the model's context window allows.
+        budget: maximum tokens of the conversation; None: as many as the model's context window allows.
         strategy: name of the strategy; None: `digest`.
         model: the model whose context window and tokenizer apply.
-        system: the system instruction, which takes room in the context window.
-        tools: the tool schemas, which do so too.
+        system: the system instruction, whose tokens count toward the context window.
+        tools: the tool schemas, whose tokens count toward the context window.
 
     Raises:
-        BudgetTooSmall: no valid working set fits; the error says how many tokens are needed.
+        BudgetTooSmall: the messages that must be sent do not fit; the error says how many tokens are needed.
     """
     sources = _convert(contents)
     if not sources:
@@ -120,7 +120,7 @@ def fit_contents(
 
 
 def _convert(contents: Sequence[types.Content]) -> list[_Source]:
-    """Return the messages of contents. Results without an id belong to the first open call of the same function."""
+    """Convert contents to messages. A result without an id belongs to the first call of the same function that has no result yet."""
     open_calls: list[tuple[str, str | None]] = []
     sources: list[_Source] = []
     for position, content in enumerate(contents):
@@ -143,7 +143,7 @@ def _convert(contents: Sequence[types.Content]) -> list[_Source]:
 
 
 def _add_result(contents: list[types.Content], part: types.Part) -> None:
-    """Add the result of a function. Results of one round of calls share a content, as Gemini requires."""
+    """Add a function result to the contents. Results of calls that were made together share a content, as Gemini requires."""
     last = contents[-1] if contents else types.Content()
     if last.parts and all(one.function_response is not None for one in last.parts):
         contents[-1] = types.Content(role="user", parts=[*last.parts, part])
@@ -154,7 +154,7 @@ def _add_result(contents: list[types.Content], part: types.Part) -> None:
 def _make_result(
     message: Mapping[str, Any], source: _Source | None, calls: Mapping[str, types.Part], *, is_unchanged: bool
 ) -> types.Part:
-    """Return a result of a function. It is the part that ADK made, or has its id and name."""
+    """Return ADK's own part with a function result, or a new part with the same id and name."""
     own = source.converted.parts[0] if source else None
     response = {"result": _join(message["content"])}
     if own is not None and own.function_response is not None:
@@ -168,7 +168,7 @@ def _make_result(
 
 
 def _make_content(message: Mapping[str, Any], calls: Mapping[str, types.Part]) -> types.Content:
-    """Return a content that ADK did not make. Calls in it keep the ids and signatures of their parts."""
+    """Convert a message that ADK did not make to a content. Function calls keep the ids and signatures of ADK's parts."""
     content = message.get("content")
     said = [{"type": "text", "text": content}] if isinstance(content, str) else content or ()
     parts = [_make_part(one) for one in said if one.get("text") != ""]
@@ -177,7 +177,7 @@ def _make_content(message: Mapping[str, Any], calls: Mapping[str, types.Part]) -
 
 
 def _make_part(part: Mapping[str, Any]) -> types.Part:
-    """Convert a part of a message: a text, or data that `convert_content` made a data URL of."""
+    """Convert a part of a message to a part of a content: a text, or the bytes in a data URL from `convert_content`."""
     if part["type"] == "text":
         return types.Part(text=part["text"])
     url = part["image_url"]["url"] if part["type"] == "image_url" else part["file"]["file_data"]
@@ -197,7 +197,7 @@ def _make_call(call: Json, own: types.Part | None) -> types.Part:
 
 
 def _index_calls(message: Mapping[str, Any], source: _Source | None) -> dict[str, types.Part]:
-    """Return the parts of ADK's calls by the ids that they have in a message."""
+    """Return ADK's parts with function calls, by the ids of these calls in a message."""
     called = message.get("tool_calls") or ()
     parts = source.converted.parts if source else ()
     return {call["id"]: part for call, part in zip(called, parts, strict=False)}
