@@ -256,7 +256,7 @@ def _read_option(node: Node, key: str) -> Any:
 
 
 def _is_unset(node: Node, field: inspect.Field) -> bool:
-    """Return True if a key has no value, or if it is optional and its value is a single variable that is empty."""
+    """Return True if a key has no value, or if the key is optional and its value is a single variable that is empty."""
     if not isinstance(node, Scalar) or node.is_broken:
         return False
     return node.is_empty or (node.is_loose and node.text == "" and not field.required and field.default is None)

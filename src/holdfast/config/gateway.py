@@ -83,7 +83,8 @@ class Gateway(Settings, frozen=True, kw_only=True):
     keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0
     """Seconds without an event after which a stream sends a keep-alive. 0: never."""
     on_disconnect: Literal["cut", "finish"] = "cut"
-    """If the client disconnects during a reply, `cut` stops the reply and marks it as cut, and `finish` completes it. Both store the reply."""
+    """If the client disconnects during a reply, `cut` stops the reply and marks it as cut, and `finish` completes it. Both store the
+    reply."""
     send_timeout: Timeout = 60.0
     """Maximum seconds that a client may leave data unread. After that, the client is treated as disconnected."""
     upstream_auth: Literal["server", "passthrough"] = "server"
@@ -93,14 +94,14 @@ class Gateway(Settings, frozen=True, kw_only=True):
     match_system: Literal["rank", "strict"] = "rank"
     """A session with a different system prompt matches with a lower rank (`rank`), or does not match (`strict`)."""
     user_headers: Names = ()
-    """Headers that name the user of a chat request whose body names no user. Use them only behind a trusted proxy or chat UI, because anyone
-    who reaches the server can send them.
+    """Headers that name the user of a chat request whose body names no user. Use them only behind a trusted proxy or chat UI, because
+    anyone who reaches the server can send them.
     """
     session_headers: Names = ()
     """Headers that name the session, in addition to `X-Session-Id`."""
     require_user: bool = False
-    """Reject chat requests that name no user, even if they name a session. If false, such requests belong to the user `default`. If they name
-    a session, they get that session of `default`, or else the only session with this id, even if it belongs to another user.
+    """Reject chat requests that name no user, even if they name a session. If false, such requests belong to the user `default`. If they
+    name a session, they get that session of `default`, or else the only session with this id, even if it belongs to another user.
     """
     single_user: bool = False
     """True if all requests that name no user come from one person. The user `default` is then treated as an identified user."""
@@ -175,11 +176,12 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "ES256K"),
     "EdDSA",
 )
-"""Supported signature algorithms of tokens. They use a private key that only the issuer has; algorithms with a shared secret are excluded."""
+"""Supported signature algorithms of tokens. They use a private key that only the issuer has; algorithms with a shared secret are
+excluded."""
 
 
 class Jwt(Settings, frozen=True, kw_only=True):
-    """JSON Web Tokens of another issuer that the server accepts in addition to API keys."""
+    """Settings for JSON Web Tokens (JWT) of another issuer, which the server accepts in addition to API keys."""
 
     jwks_url: Url | None = None
     """URL of the issuer's public keys."""

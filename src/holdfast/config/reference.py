@@ -255,7 +255,7 @@ def _add_range(schema: _Schema, info: inspect.IntType | inspect.FloatType) -> _S
 def _build_context() -> _Schema:
     """Build the schema of `context`.
 
-    If it names a strategy, it may have only the keys of this strategy. If it names none, it may have the keys of all strategies, because
+    If the section names a strategy, it may have only the keys of this strategy. Otherwise it may have the keys of all strategies, because
     the top-level `context` may name the strategy.
     """
     every: dict[str, _Schema] = {}

@@ -74,7 +74,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A list."""
+    """A list in the parsed file."""
 
     line: int
     items: list[Node]
@@ -82,7 +82,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping."""
+    """A mapping in the parsed file."""
 
     line: int
     entries: dict[str, Node]

@@ -250,7 +250,7 @@ def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) ->
 
 
 def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
-    """Check a request without messages.
+    """Check that a request without messages is allowed.
 
     Raises:
         InvalidRequest: there is no list of messages, or the list is empty and the request names no session.
@@ -263,7 +263,7 @@ def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
 
 
 def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], session_id: str | None) -> None:
-    """Check the messages of a request.
+    """Check that a request has messages that can be answered, and that no user message is empty.
 
     Raises:
         InvalidMessage: a user message is empty. No provider accepts an empty message, and once in the log it would be sent again with every

@@ -45,7 +45,7 @@ class BadToken(Exception):
 
 
 class TokenVerifier:
-    """Verifies tokens and returns their principals.
+    """Verifies tokens, and returns the principal (identity and rights) of each.
 
     Args:
         settings: `auth.jwt` of the configuration.

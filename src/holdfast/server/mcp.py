@@ -179,7 +179,7 @@ class _Response:
         return {**call.request.scope, "headers": [*kept, *own.items()]}
 
     async def receive(self) -> Message:
-        """Return the body; afterwards, wait until the exchange ends."""
+        """Return the body at the first call. At the next call, wait until the exchange ends."""
         if self._request:
             return {"type": "http.request", "body": self._request.pop(), "more_body": False}
         await anyio.sleep_forever()

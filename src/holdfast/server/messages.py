@@ -220,7 +220,7 @@ def _read_messages(given: Any, name: str, *, is_optional: bool) -> tuple[list[Me
 
 
 def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]], *, has_more: bool) -> None:
-    """Raise `InvalidRequest` if there is a message or field that a participant may not write into another user's session."""
+    """Raise `InvalidRequest` if the request has a message or field that a participant may not write into another user's session."""
     if has_more:
         raise errors.InvalidRequest(
             "retire_from, changes and usage can only be set by the owner of the session", param="changes"

@@ -112,7 +112,7 @@ def _make_components(routes: tuple[Route, ...]) -> dict[str, Schema]:
 
 
 def _add_strategies(schemas: Mapping[str, Schema]) -> dict[str, Schema]:
-    """Return schemas with the strategies that the application has registered by now, which may be after the schemas were made."""
+    """Return the schemas, updated with strategies that the application has registered since the schemas were made."""
     request = schemas[ContextRequest.__name__]
     properties = {**request["properties"], "strategy": describe_strategy()}
     return {**schemas, ContextRequest.__name__: {**request, "properties": properties}}
@@ -188,7 +188,7 @@ def _describe_query(route: Route) -> list[Schema]:
 
 
 class PathParameters(Request, kw_only=True):
-    """The parameters that paths contain."""
+    """The parameters that the paths of routes can contain."""
 
     seq: Count
     """Number of the message in the log."""

@@ -1,4 +1,4 @@
-"""Check that a caller has a permission. Each route declares the permission that it requires."""
+"""Check that a caller has a permission. Each route declares the permission that callers need."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class SessionNameQuery(NameQuery, kw_only=True):
 
 
 class SessionDropQuery(DropQuery, kw_only=True):
-    """Query parameters of a route for all records of a session."""
+    """Query parameters of routes that change or delete records of a session."""
 
     user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
 

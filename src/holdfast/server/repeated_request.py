@@ -23,7 +23,7 @@ _LONG: Final = 1_000_000
 
 
 async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *, identified: bool) -> bytes | None:
-    """Return a digest that is equal for all attempts of a request. Return None if the client neither sends a key nor marks retries.
+    """Return a hash that is equal for all attempts of a request, or None if the client neither sends an idempotency key nor marks retries.
 
     Args:
         call: the request.

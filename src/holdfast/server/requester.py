@@ -116,7 +116,11 @@ def _make_default_requester(rules: RequestRules) -> Requester:
 
 
 def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: Dialect) -> dict[Source, str]:
-    """Return the user that each source names, in order of precedence. Raise `InvalidRequest` if two headers name different users."""
+    """Return, for each source that names a user (key, body or header), that user. The source with the highest precedence is first.
+
+    Raises:
+        InvalidRequest: two headers name different users.
+    """
     found: dict[Source, str] = {}
     for source in ("user_id", "user", "safety_identifier"):
         if body.get(source):

@@ -111,7 +111,7 @@ class SessionLocator:
         return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.is_busy(ref)
 
     async def _find_match(self, *, own: bool) -> Match | None:
-        """Return the session that matches, or None.
+        """Return the existing session whose log matches the request's messages, or None.
 
         `MatchFinder.find` checks that the session is not in use. Nothing may be awaited after that check, because another request could
         take the session in the meantime.

@@ -71,7 +71,7 @@ class SessionsQuery(Request, kw_only=True):
 
 
 class ShortSessionsQuery(SessionsQuery, kw_only=True):
-    """Query parameters of the list in the short form. By default, all sessions are on one page."""
+    """Query parameters of `GET /sessions`. By default, all sessions are on one page."""
 
     limit: PageLimit = MAX_PAGE
 
@@ -81,7 +81,7 @@ class SessionList(Page[SessionObject, str]):
 
 
 class ShortSession(Answer):
-    """A session in the short form, without its log."""
+    """A session as `GET /sessions` lists it: only id, agent and time of the last write."""
 
     id: Id
     agent: str | None
@@ -95,13 +95,13 @@ class ShortSession(Answer):
 
 
 class ShortSessions(Answer):
-    """A list of sessions in the short form."""
+    """The response of `GET /sessions`: sessions with id, agent and time of the last write."""
 
     sessions: list[ShortSession]
 
 
 class ShortSessionWhole(ShortSession):
-    """A session in the short form, with its messages and its state."""
+    """A session with only id, agent, time of the last write, messages and state."""
 
     messages: list[MessageJson]
     state: State
@@ -116,7 +116,7 @@ async def list_sessions(call: Call, query: SessionsQuery) -> SessionList:
 
 @routes.add("GET", "/sessions", "read", tag="short form", error_statuses=OF_SESSION)
 async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
-    """List sessions in the short form."""
+    """List sessions, each with only its id, its agent and the time of its last write."""
     page = await _get_page(call, query)
     return ShortSessions([ShortSession.from_session(session) for session in page.sessions])
 
@@ -139,7 +139,7 @@ async def _get_page(call: Call, query: SessionsQuery) -> SessionPage:
 
 @routes.add("GET", "/sessions/{session_id}", "read", tag="short form", error_statuses=OF_SESSION)
 async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
-    """Return a session in the short form, with its messages and its state, including the shared state."""
+    """Return a session's id, agent, time of the last write, messages and state. The state includes the shared state."""
     session = await call.get_session()
     entries = await call.hf.store.entries(session.ref)
     messages = [to_chat_message(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]

@@ -125,7 +125,7 @@ def _parse(given: list[Any], speaker: str | None) -> ParsedMessages:
 
 
 def _add_speaker(message: Any, speaker: str) -> Any:
-    """Attribute a message to the user of the key. A message that is not an object is returned unchanged; the turn refuses it."""
+    """Attribute a message to a speaker. A message that is not an object is returned unchanged; the turn rejects such messages later."""
     if not isinstance(message, dict):
         return message
     metadata = message.get("metadata")

@@ -500,7 +500,7 @@ def to_context(found: Preview) -> Context:
 
 
 def _list_sources(found: Preview, messages: Sequence[Mapping[str, Any]]) -> list[MessageSource]:
-    """Return the source of each message in the dialect's format; an empty list for Gemini."""
+    """Return, for each message in the dialect's format, the log entries that the message comes from; an empty list for Gemini."""
     sources = list_message_sources(found.built)
     match found.built.request.dialect:
         case "anthropic":

@@ -126,7 +126,7 @@ class SessionHandle(ExplainedSession):
         return SessionState(self._engine, self.ref)
 
     def records(self, namespace: str | Sequence[str]) -> Records:
-        """Return the records that the session owns in a namespace. They are deleted with the session."""
+        """Return an object that reads and writes the session's records in a namespace. The records are deleted with the session."""
         return Records(self._engine, self.ref, namespace)
 
     @property

@@ -177,7 +177,7 @@ def _to_new_compaction(one: CompactionFields) -> NewCompaction:
 
 
 async def _check_target(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
-    """Return True if the target is a copy that an interrupted move left, or False if there is no session at the target.
+    """Return True if an interrupted move left a copy at the target, or False if there is no session at the target.
 
     Raises:
         SessionExists: the target is another session.

@@ -34,7 +34,8 @@ _ITERATED = 100
 class Records:
     """Reads and writes the records of one owner in a namespace. Every method uses the store; nothing is cached.
 
-    A value is bytes or JSON; None is stored as null. Each write gives the record a new version, which `expect` is compared with.
+    A value is bytes or JSON; None is stored as null. Each write gives the record a new version. With `expect`, a write fails unless the
+    record has that version.
 
     Attributes:
         owner: the owner: a `SessionRef`, `UserRef` or `TenantRef`.
@@ -155,7 +156,7 @@ class Records:
         return (await self.change([self.make_put(key, value, ttl=ttl) for key, value in values.items()])).version
 
     async def delete(self, key: str, *, expect: int | None = None) -> bool:
-        """Delete a record, and return True if it existed. Raises `StaleRecord` if it is not at version `expect`."""
+        """Delete a record, and return True if it existed. Raises `StaleRecord` if the record is not at version `expect`."""
         return (await self.change([self.make_delete(key, expect=expect)])).existed[0]
 
     async def clear(self, *, nested: bool = False) -> int:

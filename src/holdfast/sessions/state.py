@@ -110,7 +110,7 @@ class StateHandle(ABC):
 class SessionState(StateHandle):
     """The state that a session sees: its own keys, and the shared keys of its user (`user:`) and of the tenant (`app:`).
 
-    `temp:` keys exist only during a turn. Writes to them here are ignored.
+    `temp:` keys exist only during a turn. This class ignores writes to them.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef) -> None:

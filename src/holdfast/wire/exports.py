@@ -394,7 +394,7 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
 
 
 def _parse_records(data: Mapping[str, Any], now: int) -> tuple[PutRecord, ...]:
-    """Return the records of an export, without those that have expired since."""
+    """Return the records in an export. Records that have expired since are left out."""
     records = [parse_exported_record(item, f"records[{at}]") for at, item in enumerate(get_list(data, "records"))]
     return tuple(one for one in records if one.expires_at is None or one.expires_at > now)
 

@@ -248,7 +248,7 @@ _OF_A_NOTE = frozenset({"role", "content"}) | OWN_FIELDS - {"pinned", "importanc
 
 
 def parse_log_messages(data: Any, where: str = "messages") -> list[Message]:
-    """Parse a list of messages and notes that are written to a log; see `parse_log_message`.
+    """Parse a list of messages and notes from the owner of a log; see `parse_log_message`.
 
     Raises:
         InvalidMessage: The data is not a list, or a message is invalid. The error names the first invalid one.

@@ -35,7 +35,7 @@ class Part(OpenObject):
 
 
 class FunctionCall(OpenObject):
-    """A call of a function."""
+    """Name and arguments of a function that the model calls."""
 
     name: str
     arguments: str | UnsetType = UNSET
@@ -43,7 +43,7 @@ class FunctionCall(OpenObject):
 
 
 class CustomCall(OpenObject):
-    """A call of a custom tool."""
+    """Name and input of a custom tool that the model calls."""
 
     name: str | UnsetType = UNSET
     input: str | UnsetType = UNSET
@@ -100,7 +100,7 @@ Origin = Annotated[
 class ChatMessage(Message, kw_only=True):
     """A Chat Completions message. Unknown fields are kept and returned unchanged.
 
-    If it is a voice record, it also has time, turn and metadata.
+    A message that is a voice record also has time, turn and metadata.
     """
 
     timestamp: Time | UnsetType = UNSET

@@ -86,4 +86,4 @@ class ApiFormat(Protocol):
         """Create the encoder of a streamed reply. `body` are the fields of the request, from `ParsedRequest.body`."""
 
     def to_error(self, reply: Reply) -> Reply:
-        """Convert an error response from OpenAI's format to this format. It is used for errors before the first chunk."""
+        """Convert an error response from OpenAI's format to this format. Used for errors that occur before the first chunk is sent."""
