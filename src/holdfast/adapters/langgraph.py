@@ -400,7 +400,6 @@ def _decode(data: Any, kind: type[T]) -> T:
 
 
 def _split(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Split items into parts of at most `AT_ONCE` items."""
     for start in range(0, len(items), AT_ONCE):
         yield items[start : start + AT_ONCE]
 

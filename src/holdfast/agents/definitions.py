@@ -46,11 +46,11 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int | None = None
     """Size of the context window in tokens; None: the size that Holdfast knows for the model."""
     max_tokens: int | None = None
-    """Longest reply in tokens; None: the default reserve for replies."""
+    """Maximum tokens of a reply; None: the number that Holdfast reserves for replies by default."""
     params: Mapping[str, Any] = {}
     """Fields that are added to every request that does not set them itself."""
     cache_key: bool = False
-    """True: send `prompt_cache_key`. Some providers refuse unknown fields."""
+    """True: send the field `prompt_cache_key`. The default is False because some providers refuse unknown fields."""
 
     count: PromptCounter | None = None
     """Client that asks the provider for token counts (`count: provider`); None: Holdfast alone counts tokens."""
@@ -155,7 +155,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     instruction: str | None = None
     """The agent's system prompt. It is a template; see `holdfast.domain.templates`."""
     global_instruction: str | None = None
-    """Text before the instruction of this agent, and of every agent below this one. It is a template too."""
+    """Template for a text before the instruction of this agent and of every agent below this agent."""
     description: str | None = None
     """The agent's purpose, shown to clients and to agents that can transfer the conversation to it."""
     session_mode: Mode | None = None
@@ -212,7 +212,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     agent: Agent | None
     context: ContextSettings
     summarizer: Llm | Summarizer | None = None
-    """Writes summaries; None if the strategy has no summaries, or if no model can write them."""
+    """Writes summaries; None if the strategy has no summaries, or if there is no model to write summaries."""
     history: int = 0
     """Number of newest messages that the strategy may see; 0: all."""
     tools: Toolset = Toolset()
@@ -226,7 +226,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     steps: tuple[Responder, ...] = ()
     """If the agent is a workflow: the responders that answer in its place, without those that do not exist."""
     branch: str = ""
-    """Path of an agent that answers in parallel with others: names of workflows and agents from the root down, joined by dots."""
+    """Path of an agent that answers in parallel with others: names of workflows and agents from the root to this agent, joined by dots."""
     recalls: Mapping[RecalledKind, RecallSettings] = {}
     """What may be recalled, with or without an agent; see `Agent.recalls`."""
 

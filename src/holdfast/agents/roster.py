@@ -313,5 +313,5 @@ def _check_agents(agents: Mapping[str, Agent]) -> None:
 
 
 def _identify_upstream(llm: Llm) -> tuple[int, str]:
-    """Return a value that is equal for two llms if they call the same model with the same client."""
+    """Return a key that is equal for two llms if both call the same model with the same client."""
     return id(llm.client), llm.model

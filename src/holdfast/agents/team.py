@@ -88,7 +88,7 @@ class WrongRelation(NamedTuple):
 
 
 def find_wrong_relations(agents: Mapping[str, AgentRelations]) -> list[WrongRelation]:
-    """Return references that form a cycle, or that put an agent below the same root twice. Unknown names are ignored.
+    """Return the references between agents that form a cycle, or that put an agent below the same root twice. Unknown names are ignored.
 
     Args:
         agents: all agents by name.
@@ -165,7 +165,7 @@ class Team(Generic[A]):
     Args:
         root: the agent above all others.
         agents: all agents by name. `find_wrong_relations` must find nothing in them.
-        named: the agent that the request or the session names; None: the root. Only this agent and the agents below it answer.
+        named: the agent that the request or the session names; None: the root. Only the named agent and the agents below it answer.
 
     Attributes:
         root: name of the root agent.

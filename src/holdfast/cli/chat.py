@@ -65,7 +65,7 @@ def chat(
 
 @contextmanager
 def _open(settings: ServerSettings) -> Iterator[tuple[asyncio.Runner, Holdfast]]:
-    """Open the store, and an event loop for it, for the duration of the block.
+    """Open the store and an event loop for the duration of the block.
 
     The event loop runs only while there is work, not while the user types.
     """
@@ -125,7 +125,7 @@ def _warn_about_gateway(llm: LLMSettings) -> None:
 
 
 class Chat:
-    """The input loop of a chat. It reads lines, and runs each as a command or a turn."""
+    """The input loop of a chat, which reads lines and runs each line as a command or a turn."""
 
     def __init__(self, runner: asyncio.Runner, hf: Holdfast, handle: SessionHandle) -> None:
         from holdfast.cli.repl import BudgetGauge, ChatSession
@@ -206,12 +206,12 @@ class Chat:
 
 
 def _is_interactive() -> bool:
-    """Return True if standard input and output are both terminals, so that a person types and reads."""
+    """Return True if standard input and output are both terminals."""
     return is_interactive() and sys.stdout.isatty()
 
 
 def _make_reader() -> Callable[[], str | None]:
-    """Return a function that reads the next line of input. It returns None at the end of the input."""
+    """Return a function that reads the next line of input, and returns None at the end of the input."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     if not _is_interactive():

@@ -135,7 +135,7 @@ def read_sessions(file: IO[bytes], source: str, *, now: int = 0) -> Iterator[Ses
 
 
 def _read_lines(file: IO[bytes], source: str) -> Iterator[tuple[int, bytes]]:
-    """Yield each line that is not blank, and its number. A line that is too long is not read to its end."""
+    """Yield the number and content of each line that is not blank. Raise `InvalidMessage` at a line that is too long."""
     number = 0
     while line := file.readline(IMPORT_LINE_BYTES + 1):
         number += 1

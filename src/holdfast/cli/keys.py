@@ -156,7 +156,6 @@ def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool)
 
 
 def _explain_no_keys(auth: Auth) -> str:
-    """Return a message that says who can use the server while there are no keys."""
     if auth.jwt is not None and auth.kind == "always":
         return "There are no keys: the server accepts only tokens (auth.jwt)."
     if auth.kind == "always":

@@ -189,7 +189,6 @@ def _parse_number(text: str, usage: str) -> int:
 
 
 def _format_message(message: dict[str, Any]) -> str:
-    """Format a message of a prompt as one line."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     text = " ".join(str(part.get("text") or f"[{part.get('type')}]") if part != {"text": ""} else "" for part in parts)

@@ -60,7 +60,6 @@ def _parse_option(param: click.Parameter, read: Callable[[], T]) -> T:
 
 
 def _parse_budgets(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[int]:
-    """Parse comma-separated token budgets, without duplicates."""
     words = _split_words(given, param)
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word)):

@@ -540,7 +540,6 @@ def _confirm(descriptions: Sequence[str], what: str) -> None:
 
 
 def _parse_age(_: click.Context, __: click.Parameter, value: str) -> int:
-    """Parse a duration such as `30d` into milliseconds."""
     from holdfast.durations import parse_milliseconds
 
     try:

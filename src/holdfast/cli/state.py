@@ -65,7 +65,6 @@ def _refuse_temporary(*keys: str) -> None:
 
 
 def _add_options(command: F) -> F:
-    """Add the options that all commands of `holdfast state` have."""
     session = click.option("--session", metavar="ID", help="State of this session, with the state it shares.")
     user = click.option(
         "--user",

@@ -78,7 +78,7 @@ def _read_retired_ranges(path: Path) -> tuple[list[int], list[int]]:
     """Return the ranges of entries that are no longer part of the conversation. Ranges that overlap or touch are merged.
 
     Returns:
-        The first `seq` of each range, and the `seq` after the last one of each range; both are sorted.
+        Two sorted lists: the first `seq` of each range, and for each range the `seq` after its last entry.
     """
     firsts: list[int] = []
     ends: list[int] = []
@@ -160,7 +160,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def _locate(text: str, needle: str) -> tuple[int, int]:
-    """Return start and end of the first part of `text` that matches the normalized `needle`."""
+    """Return the start and end of the first match of `needle` in `text`. `needle` must be the result of `fold_text`."""
     pieces: list[str] = []
     places: list[int] = []
     for at, character in enumerate(text):

@@ -357,7 +357,7 @@ async def _import_file(hf: Holdfast, file: Path, user: str | None, before: int) 
 
 
 async def _check_newer(hf: Holdfast, ref: Any, read: ParsedTranscript) -> str | None:
-    """Return `newer` if the stored session is newer than the file."""
+    """Return `newer` if the stored session is newer than the file, otherwise None."""
     try:
         session = await hf.store.get(ref)
     except SessionNotFound:

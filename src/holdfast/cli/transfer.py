@@ -346,7 +346,6 @@ def _read_all(hf: Holdfast, opened: Sequence[ImportFile]) -> Any:
 
 
 def _make_ref(item: SessionRecord, user: str | None) -> SessionRef:
-    """Return user and id under which a session is imported."""
     from holdfast.domain.session import DEFAULT_USER, SessionRef
 
     stored_user = DEFAULT_USER if item.session.user_id is None else item.session.user_id

@@ -34,7 +34,6 @@ def workspace() -> None:
 
 
 def _add_options(command: F) -> F:
-    """Add the argument and the options that all commands of `holdfast workspace` have."""
     agent = click.argument("agent", metavar="AGENT")
     tenant = click.option("--tenant", metavar="ID", default="default", help="Tenant of the agent.  [default: default]")
     return agent(tenant(config_option(json_option(command))))

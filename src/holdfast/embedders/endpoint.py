@@ -278,7 +278,6 @@ class EndpointEmbedder:
         return vectors
 
     def _make_error(self, results: _Results) -> EmbeddingFailed:
-        """Make the error for a call of `embed` in which some texts could not be embedded."""
         cause = results.failed[0] if results.failed else None
         refused = tuple(sorted(at for at, _ in results.refused)) if all(results.probed) else ()
         words = str(cause) if cause else _format_refusal(refused, results.refused[0][1])

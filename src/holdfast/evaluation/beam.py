@@ -152,7 +152,6 @@ def _parse(text: str, where: str) -> Any:
 
 
 def _list_ids(value: Any) -> Iterator[str]:
-    """Yield the ids in nested lists and objects."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):

@@ -105,7 +105,7 @@ class _Budget:
 
 
 def _fit(one: TranscriptMessage, most: int) -> tuple[TranscriptMessage, int]:
-    """Return a message, cut to about `most` tokens, and its size in tokens."""
+    """Return a message, cut to about `most` tokens, and the tokens of the cut message."""
     size = _count(one)
     while size > most and (one.text or one.calls):
         kept = min(len(one.text) * most // size, len(one.text) - 1)

@@ -163,7 +163,6 @@ class _Prompt:
 
 
 def _build_reply(prompt: _Prompt) -> dict[str, Any]:
-    """Return the assistant message that answers a prompt."""
     user_texts = prompt.list_texts("user")
     last = user_texts[-1] if user_texts else ""
     if prompt.messages and prompt.messages[-1].get("role") == "tool":

@@ -324,7 +324,6 @@ class Workspace:
             await asyncio.sleep(_PAUSE)
 
     async def _ensure_repository(self) -> None:
-        """Create the repository if it is missing. Clean up after an interrupted operation."""
         try:
             if await anyio.to_thread.run_sync(recover, self.folder):
                 return

@@ -174,7 +174,6 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
 
 
 async def _open(hf: holdfast.Holdfast, user_id: str, filename: str, session_id: str | None) -> Any:
-    """Return the artifacts of the session, or of the user if the name begins with `user:`."""
     if filename.startswith(USER):
         return hf.user_artifacts(user_id)
     if session_id is None:

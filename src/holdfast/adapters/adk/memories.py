@@ -153,7 +153,6 @@ async def _list_new(copy: holdfast.SessionHandle, events: Sequence[Event]) -> li
 
 
 async def _iter_events(hf: holdfast.Holdfast, user_id: str, query: str) -> AsyncIterator[MemoryEntry]:
-    """Yield the events that a search finds, best first."""
     for hit in (await hf.search(query, user_id, limit=FOUND)).hits:
         try:
             session = await hf.get(hit.session_id, user_id=user_id)

@@ -105,7 +105,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
 
 
 async def _read_git_version(settings: WorkspaceSettings) -> str:
-    """Return version and path of git. Raise a `HoldfastError` if workspaces cannot work here."""
+    """Return the version and path of git, or raise a `HoldfastError` if workspaces cannot be used on this machine."""
     from holdfast.holdfast import get_milliseconds
     from holdfast.workspace import Workspaces
 

@@ -316,7 +316,6 @@ def check_redis_memory(one: Health) -> Finding:
 
 
 def _check_replicas(found: list[Health]) -> Finding:
-    """Report version, nodes and replicas of the Redis servers."""
     versions = ", ".join(sorted({one.version or "of unknown version" for one in found}))
     nodes = f"a cluster of {len(found)} nodes with slots" if any(one.cluster for one in found) else "one server"
     replicas = min(one.replicas or 0 for one in found)
