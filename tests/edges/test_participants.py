@@ -16,6 +16,7 @@ from holdfast.stores.sessions import SessionPatch
 from tests.edges.access_kit import (
     LOG,
     OWN,
+    QUERIES,
     ROUTES,
     ask,
     create_objects,
@@ -66,12 +67,14 @@ async def test_participants_may_use_only_shared_routes(tmp_path: Path) -> None:
                 continue
             await add_participants(served, "bob", "carl")
             before = await load_everything(served)
-            there = await ask(served, route, carl, HERS)
+            query = f"{QUERIES[route]}&{HERS[1:]}" if route in QUERIES else HERS
+            there = await ask(served, route, carl, query)
             if route in SHARED:
                 assert there.status_code == 200, (route, there.text)
                 assert "ada's note" not in there.text, "what all of her sessions share is hers"
+                assert "ada's record" not in there.text, "records are for her program"
                 continue
-            gone = await ask(served, route, carl, HERS, session_id="q")
+            gone = await ask(served, route, carl, query, session_id="q")
             assert (there.status_code, normalize_session_name(there)) == (404, normalize_session_name(gone)), route
             assert await load_everything(served) == before
         await add_participants(served, "carl")
@@ -261,6 +264,21 @@ async def test_invalid_participants_are_refused(tmp_path: Path, named: Any, says
             assert re.search(says, error["message"])
         assert await load_everything(served) == before
         assert len((await served.hf.sessions()).sessions) == 1
+
+
+async def test_what_a_participant_reads_contains_no_records(tmp_path: Path) -> None:
+    """The export of the owner does, so the records are there."""
+    async with server(tmp_path) as served:
+        ada, bob = await make_key(served, "ada"), await make_key(served, "bob")
+        await add_participants(served, "bob")
+        await served.hf.records("checkpoints", session=REF).put("0001", "of the owner")
+        one = "/v1/sessions/s?user_id=ada"
+        owned = (await served.http.get(one, headers=ada)).json()["records"]
+        assert "of the owner" in [record["value"] for record in owned]
+        for more in ("", "&records=true", "&retired=true&calls=true&digests=true"):
+            answer = await served.http.get(one + more, headers=bob)
+            assert answer.status_code == 200
+            assert "records" not in answer.json()
 
 
 async def test_session_user_without_a_session_is_refused(tmp_path: Path) -> None:

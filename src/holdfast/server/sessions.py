@@ -397,11 +397,13 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
     """Export a session with its messages and state.
 
     With `retired`, retired messages are included, so that all messages keep their numbers at an import. With `calls` and `retired`, model
-    calls are included. With `digests`, the hashes of erased messages are included. Artifacts are listed without their contents.
+    calls are included. With `digests`, the hashes of erased messages are included. Artifacts are listed without their contents. Participants
+    in another user's session do not get its records.
     """
     session = await call.get_session(shared=True)
+    records = query.records and not call.is_guest(session)
     return await call.hf.export(
-        session.ref, retired=query.retired, calls=query.calls, digests=query.digests, records=query.records
+        session.ref, retired=query.retired, calls=query.calls, digests=query.digests, records=records
     )
 
 
