@@ -132,6 +132,17 @@ async def test_a_file_that_is_too_large_is_refused() -> None:
             await call(tool, command="create", path="/memories/a.md", file_text="x" * (2**20 + 1))
 
 
+async def test_a_text_that_occurs_a_million_times_is_refused_at_once() -> None:
+    """Overlapping occurrences in the largest file cost linear time, and the message stays short enough for a model."""
+    async with holdfast.open(MEMORY) as hf:
+        tool = HoldfastMemoryTool(hf, user_id="ada")
+        await tool.call({"command": "create", "path": "/memories/a.md", "file_text": "a" * (1024 * 1024 - 2)})
+        edit = {"command": "str_replace", "path": "/memories/a.md", "old_str": "aa", "new_str": "b"}
+        with pytest.raises(ToolError, match="Multiple occurrences") as raised:
+            await tool.call(edit)
+        assert len(str(raised.value)) < 10_000
+
+
 async def test_secrets_are_masked() -> None:
     guard = holdfast.Guard(redaction=holdfast.make_redactor())
     async with holdfast.open(MEMORY, guard=guard) as hf:

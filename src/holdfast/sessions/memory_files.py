@@ -22,6 +22,8 @@ _FOLDER_SIZE: Final = 4096
 """Size in bytes that is reported for a folder, as on most disks."""
 _AROUND: Final = 2
 """Number of lines that are shown before and after a change."""
+_SHOWN_MATCHES: Final = 1_000
+"""Maximum number of occurrences of a text whose lines an error names, so that a long file cannot make the error long."""
 _TRIES: Final = 16
 """Maximum number of attempts at a change while other writers change the same file."""
 
@@ -239,11 +241,12 @@ def _number(lines: Sequence[str], first: int) -> str:
 
 
 def _find_lines(content: str, text: str) -> list[int]:
-    """Return the line numbers of all occurrences of a text, including overlapping ones."""
+    """Return the line numbers of the first occurrences of a text, at most `_SHOWN_MATCHES`, including overlapping ones."""
     found: list[int] = []
-    at = content.find(text)
-    while at >= 0:
-        found.append(content.count("\n", 0, at) + 1)
+    line, before, at = 1, 0, content.find(text)
+    while at >= 0 and len(found) < _SHOWN_MATCHES:
+        line, before = line + content.count("\n", before, at), at
+        found.append(line)
         at = content.find(text, at + 1)
     return found
 
