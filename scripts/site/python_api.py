@@ -23,10 +23,14 @@ _LAID_OUT: Final = re.compile(r"^ |\S {2,}\S|[├└│]", re.MULTILINE)
 
 
 def find_packages() -> dict[str, ModuleType]:
-    """Return every package that has `__all__`, by name, `holdfast` first."""
+    """Return every package that has `__all__`, by name, `holdfast` first.
+
+    Adapters are left out, because their frameworks are not installed here. Each has a page of its own.
+    """
     found: dict[str, ModuleType] = {holdfast.__name__: holdfast}
     for one in pkgutil.walk_packages(holdfast.__path__, f"{holdfast.__name__}."):
-        if one.ispkg and not any(part.startswith("_") for part in one.name.split(".")):
+        parts = one.name.split(".")
+        if one.ispkg and parts[1] != "adapters" and not any(part.startswith("_") for part in parts):
             module = import_module(one.name)
             if hasattr(module, "__all__"):
                 found[one.name] = module
