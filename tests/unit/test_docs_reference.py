@@ -143,7 +143,7 @@ def list_public_packages() -> Iterator[str]:
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
             if isinstance(target, ast.Name)
         ]
-        if "__all__" in names:
+        if "__all__" in names and "adapters" not in path.parts:  # their frameworks are not installed here
             yield ".".join(path.parent.relative_to(SOURCE).parts)
 
 
