@@ -229,6 +229,9 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]],
         if message.role != "user":
             reason = f"messages[{at}].role is {message.role!r}: participants in another user's session may only write user messages"
             raise errors.InvalidRequest(reason, param=f"messages[{at}].role")
+        if message.origin is not None:  # adapters restore the message of a framework from it, with any role
+            reason = f"messages[{at}].origin can only be set by the owner of the session"
+            raise errors.InvalidRequest(reason, param=f"messages[{at}].origin")
         for name in ("agent", "pinned", "importance"):
             if own.get(name):
                 reason = f"messages[{at}].{name} can only be set by the owner of the session"
