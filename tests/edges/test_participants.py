@@ -290,6 +290,9 @@ async def test_a_participant_cannot_write_origins(tmp_path: Path, origin: Any) -
         path, body = "/v1/sessions/s/messages?user_id=ada", {"role": "user", "content": "hi", "origin": origin}
         answer = await served.http.post(path, json={"messages": [body]}, headers=bob)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[0].origin")
+        chat = {"session_id": "s", "session_user": "ada", "session_mode": "delta", "messages": [body]}
+        answer = await served.http.post("/v1/chat/completions", json=chat, headers=bob)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[0].origin")
         assert await speakers(served) == []
         assert (await served.http.post(path, json={"messages": [body]}, headers=ada)).status_code == 200
 

@@ -300,7 +300,7 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
     """Return the session of the user in the field `session_user`.
 
     Raises:
-        InvalidRequest: the request has no session id.
+        InvalidRequest: the request has no session id, or a message has an `origin`, and the session is another user's.
         UserNotFound: `session_user` is not the key's user, and the session does not exist or the key's user does not take part in it.
         SessionNotFound: the session does not exist, and the key has no user or belongs to the session's owner.
     """
@@ -311,7 +311,14 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
         )
     if call.get_user(None) in (None, owner):
         return await call.hf.store.get(SessionRef(owner, session_id))
-    return await call.get_joined_session(owner, session_id)
+    session = await call.get_joined_session(owner, session_id)
+    for at, message in enumerate(body.get("messages") or ()):
+        if (
+            isinstance(message, Mapping) and "origin" in message
+        ):  # readers of the log would take it for Holdfast's field
+            reason = f"messages[{at}].origin can only be set by the owner of the session"
+            raise errors.InvalidRequest(reason, param=f"messages[{at}].origin")
+    return session
 
 
 def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester: Requester) -> str | None:
