@@ -247,7 +247,7 @@ async def locate_session(
     reject is rejected before the session is created, so that no empty session remains.
     """
     if body.get("session_user") is not None:
-        return Placement(await _get_joined_session(call, body, request_input.session_id), "new")
+        return Placement(await _get_joined_session(call, body, request_input), "new")
     hf, user, owner = call.hf, request_input.requester.user_id, request_input.requester.owner
     session_id, matches = request_input.session_id, _should_match(call, body, matching)
     keyed = session_id is None and request_input.key is not None
@@ -296,7 +296,7 @@ def _check_results(incoming: Sequence[Message]) -> None:
         raise make_result_error(unasked)
 
 
-async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: str | None) -> Session:
+async def _get_joined_session(call: Call, body: Mapping[str, Any], request_input: LocatorInput) -> Session:
     """Return the session of the user in the field `session_user`.
 
     Raises:
@@ -304,7 +304,7 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
         UserNotFound: `session_user` is not the key's user, and the session does not exist or the key's user does not take part in it.
         SessionNotFound: the session does not exist, and the key has no user or belongs to the session's owner.
     """
-    owner = body["session_user"]
+    owner, session_id = body["session_user"], request_input.session_id
     if session_id is None:
         raise errors.InvalidRequest(
             "session_user needs a session_id: it names the owner of that session", param="session_user"
@@ -312,10 +312,8 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
     if call.get_user(None) in (None, owner):
         return await call.hf.store.get(SessionRef(owner, session_id))
     session = await call.get_joined_session(owner, session_id)
-    for at, message in enumerate(body.get("messages") or ()):
-        if (
-            isinstance(message, Mapping) and "origin" in message
-        ):  # readers of the log would take it for Holdfast's field
+    for at, message in enumerate(request_input.incoming):
+        if "origin" in message.extra:  # readers of the log would take it for Holdfast's field
             reason = f"messages[{at}].origin can only be set by the owner of the session"
             raise errors.InvalidRequest(reason, param=f"messages[{at}].origin")
     return session
