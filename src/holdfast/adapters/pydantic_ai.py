@@ -267,7 +267,10 @@ def _to_reply(response: ModelResponse) -> Json:
 
 
 def _add_origin(unit: _Unit, messages: Sequence[ModelMessage]) -> Json:
-    """Return the message of a unit, with the original message or part as JSON, from which `read_history` restores it."""
+    """Return the Chat Completions message of a unit with a field `origin`, from which `read_history` restores the original.
+
+    `origin` is a Pydantic AI message as JSON: the response, or a request that contains only the part of this unit.
+    """
     message = messages[unit.at]
     if isinstance(message, ModelRequest):
         message = dataclasses.replace(message, parts=[unit.own])

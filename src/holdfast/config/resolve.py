@@ -174,7 +174,8 @@ def find_store_mistake(config: Config) -> Mistake | None:
 def find_store_name(config: Config) -> str:
     """Return the name of the database in which sessions are stored.
 
-    The first of these applies: `storage.sessions.database`; `main` or `default` if `databases` has such an entry; `main`.
+    This is `storage.sessions.database` if it is set. Otherwise it is `main` or `default`, the first of them that `databases` contains.
+    If `databases` contains neither, it is `main`.
     """
     known = [name for name in reversed(BUILT_IN) if name in config.databases]
     return config.storage.sessions.database or [*known, "main"][0]

@@ -262,7 +262,10 @@ def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> di
 
 
 def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """Return a proposal in a report with its text and its present status. Both are None if the proposed memory no longer exists."""
+    """Add the text and the current status of the proposed memory to a proposal of a report.
+
+    Both are None if the memory no longer exists.
+    """
     memory = memories.get(one["memory_id"])
     return {
         **one,

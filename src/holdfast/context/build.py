@@ -277,16 +277,16 @@ class WorkingSet:
         return self.window.units[-1].last if self.window.units else -1
 
     def list_sources(self) -> tuple[Entry | None, ...]:
-        """Return the log entry of each item of `messages`; None for a message without an entry, and for a shortened task.
+        """Return the log entry of each item of `messages`; None for a message without an entry, and for a task message that was shortened.
 
-        The result is computed from the window, so call this method before the view changes.
+        The result is computed from `window`, so call this method before the view (the cached state of the prompt builder) changes.
         """
         return self._align(self.window.list_sources())
 
     def list_seqs(self) -> tuple[int | None, ...]:
         """Return the `seq` of the log entry of each item of `messages`; None for a message without an entry.
 
-        Unlike `list_sources`, this includes a shortened task.
+        Unlike `list_sources`, this also returns the `seq` of a task message that was shortened.
         """
         return self._align(self.window.list_seqs())
 

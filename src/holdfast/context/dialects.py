@@ -264,7 +264,11 @@ def _with_object_arguments(call: ToolCall) -> ToolCall:
 
 
 def _replace_unsupported(message: Message, dialect: Dialect) -> Message:
-    """Return `message` with unsupported parts as text, without empty user content, and with JSON objects as arguments."""
+    """Return `message` with replacements for contents that `dialect` does not support.
+
+    Unsupported parts are converted to text. Empty content of a user message is replaced by `EMPTY`. Tool-call arguments are converted
+    to JSON objects.
+    """
     content = message.content
     if isinstance(content, tuple) and any(_is_unsupported(part, message.role, dialect) for part in content):
         content = tuple(

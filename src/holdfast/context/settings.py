@@ -31,7 +31,7 @@ _NOT_CONDENSED: Final = "before the frontier: over the budget, and no room to co
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One key of a strategy."""
+    """Description of one configuration key of a strategy: its type, default, meaning and minimum."""
 
     kind: Literal["integer", "share", "text", "texts", "flag", "switch", "clearing"]
     """The type of the value. These kinds need an explanation:

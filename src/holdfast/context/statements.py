@@ -238,7 +238,10 @@ def is_asking_to_keep(text: str) -> bool:
 
 
 def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
-    """Return a message without mails, letters and labelled lines of others, and the removed texts."""
+    """Remove text written by other people from a message. Return the rest of the message, and the removed texts.
+
+    Such text includes quoted e-mails and letters, lines with a speaker's name, and texts after a label such as `Context:`.
+    """
     others: list[str] = []
     own: list[str] = []
     at = 0

@@ -468,7 +468,8 @@ class Window:
     def list_sources(self) -> list[Entry | None]:
         """Return the entry of each message of `list_messages`.
 
-        The item is None for a compaction, for the note in place of a result that was never recorded, and for a shortened task.
+        The item is None for a compaction, for the note in place of a result that was never recorded, and for a task message that
+        was shortened.
         """
         before, compactions, after, tasks = self._compute_layout()
         first_part = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]

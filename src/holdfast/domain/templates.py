@@ -60,7 +60,7 @@ class Template:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the state that the template contains, with the prefix of their scope and without duplicates."""
+        """State keys for which the template contains placeholders, with the prefix of their scope and without duplicates."""
         return tuple(dict.fromkeys(one.name for one in self.places if not one.name.startswith(ARTIFACT)))
 
     @cached_property

@@ -53,7 +53,11 @@ class Indexes:
         self._sooner = asyncio.Event()
 
     def _locate_file(self, store: str | None) -> IndexFile:
-        """Return the file of the index. It may be deleted only if it cannot contain the sessions of the store, too."""
+        """Return the file of the index. The file is marked as deletable (`own`) only if sessions cannot be stored in the same file.
+
+        Args:
+            store: URL of the store; None if it is not known.
+        """
         path = get_index_file(self.url)
         own = path is not None and store is not None and get_index_file(store) != path
         return IndexFile(path, own=own)

@@ -329,7 +329,11 @@ class MatchFinder:
         return matches[0] if matches else None
 
     async def _count_shared(self, run: Landing) -> int:
-        """Count the messages that a request shares with a session: those of `run`, and those that match from the beginning before `run`."""
+        """Return the number of messages that a request shares with a session.
+
+        These are the messages of `run`, plus the messages at the beginning of the session that match the beginning of the request, if
+        they are before `run`.
+        """
         places, count = await find_shared_places(self._trail.restrict_to(run.place.ref), 0, GENESIS, first=0)
         before = any(place.live and place.seq < run.place.seq for place in places)
         return run.shared + (count if before else 0)
@@ -429,7 +433,8 @@ class MatchFinder:
     ) -> Match | None:
         """Return a match for one session.
 
-        Return None if the session is gone or in use, or if the match would use hidden material that may be of another sender.
+        Return None if the session is gone or in use. If the sender is not identified, also return None if hidden material of the
+        session (tool messages, state, artifacts, system prompt) may belong to another sender.
         """
         landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)

@@ -227,9 +227,9 @@ class ReplyChunks:
         yield from self._emit_native_block()
 
     def _emit_native_block(self) -> Iterator[Json]:
-        """Yield the block that was just completed as one of the `content_blocks`, if the reply needs this field.
+        """Yield a chunk with the field `content_blocks` that contains the block just completed, if the reply needs this field.
 
-        A reply needs the field as soon as it contains a block that later requests must send back unchanged and that Chat Completions cannot
+        A reply needs `content_blocks` as soon as it contains a block that later requests must send back unchanged and that Chat Completions cannot
         express. The first such block is yielded together with all blocks before it.
         """
         block, kind = self.blocks[-1], self.blocks[-1]["type"]

@@ -223,7 +223,7 @@ class Ranking:
         return found
 
     def _score_words(self, found: Candidates) -> None:
-        """Score each place by the concepts that its own turn, its neighbours and its session contain."""
+        """Score each place by the concepts of the question that occur in its own turn, in neighbouring turns and in its session."""
         assert self._statements is not None, "keywords are searched"
         score, rows, forms = self._statements.score, self._rows, self._forms
         for candidate in found.found:

@@ -164,12 +164,12 @@ class SessionSummaries:
 
     @property
     def due_at(self) -> int:
-        """Tokens of the conversation above which a summary is made after a call."""
+        """Number of tokens of the conversation above which a summary is made after a call."""
         return int(self._request.strategy.summarize_at * self._room.tokens)
 
     @property
     def full_at(self) -> int:
-        """Tokens of the conversation above which a summary is made before the next call, because the call would not fit."""
+        """Number of tokens of the conversation above which a summary is made before the next call, because the call would not fit."""
         return self._room.tokens
 
     def count_call(self) -> None:

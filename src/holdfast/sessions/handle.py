@@ -650,7 +650,7 @@ class SessionHandle(ExplainedSession):
         """Write a message of the agent to the log, as a turn of its own; see `holdfast.sessions.speech.deliver_speech`.
 
         Args:
-            text: the text to say; None: the agent's configured text for a `greeting` or a `silence`.
+            text: the text to say. If it is None and `source` is `greeting` or `silence`, the agent's configured text is used.
             priority: what to do if a turn is running: stop it (`INTERRUPT`), wait for it (`APPEND`), or say nothing (`IGNORE`).
             source: `command`, `greeting` or `silence`.
             interruptable: True if the user may interrupt this message. The flag is sent to upstreams that support voice records.

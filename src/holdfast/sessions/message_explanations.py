@@ -230,9 +230,9 @@ def _build_explanation(
         ref: the session.
         responder: the responder of the session.
         found: the prompt.
-        entries: the messages to explain. Without entries and `words`, the decisions on all messages are listed.
-        words: the text for which the messages were selected.
-        budgets: maximum number of messages for which to search a budget that would keep them.
+        entries: the messages to explain. If there are none and `words` is None, the result lists the decisions on all messages.
+        words: the text by which a search selected `entries`; None if they were selected otherwise.
+        budgets: for at most this many messages, find out which budget would be large enough to keep the message.
     """
     call, built = found.call, found.built
     contents = PromptContents(built, _find_recalled(found.record, ref))

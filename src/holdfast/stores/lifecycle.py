@@ -85,7 +85,7 @@ class LifecycleStore(Protocol):
         ...
 
     async def forget_ending(self, ending_id: str) -> None:
-        """Delete a recorded ending, but not the session that it withdrew."""
+        """Delete the record that a session ended. The session itself is not deleted."""
         ...
 
     async def idle(self, *, now: int, ttl: int | None, limit: int = 100) -> tuple[Session, ...]:

@@ -462,7 +462,10 @@ class Refusals:
         return True
 
     async def confirm(self) -> None:
-        """Record in the log which messages were refused, because the call without them was answered. Never fails."""
+        """Record in the log which messages the model refused. Called when the model answered a call without them.
+
+        An error while recording is only logged.
+        """
         suspect, self._suspect = self._suspect, None
         if suspect is None:
             return

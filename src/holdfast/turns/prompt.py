@@ -127,7 +127,7 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
 
 
 async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet:
-    """Build from the store, and cache the state of the prompt builder for the next turn."""
+    """Build the prompt from data read from the store. Cache the state of the prompt builder for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     warm = engine.warm.get(ref)
     read = None if warm is None or turn.branched or not warm.is_at(session) else warm.take_read(key)

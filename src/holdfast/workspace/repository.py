@@ -256,7 +256,7 @@ class Repository:
     Args:
         git: the git program.
         folder: existing folder of the workspace.
-        scratch: temporary folder for this operation. Git uses it in place of `.git`.
+        scratch: temporary folder for this operation. Git uses this folder instead of the workspace's `.git`.
         branch: full name of the branch for commits.
         git_folder: folder of the repository.
     """

@@ -527,7 +527,7 @@ class Workspaces:
 
 
 def make_finder(guard: Guard | None) -> Find:
-    """Create a function that finds well-known credentials and the secrets that the rules of a guard describe.
+    """Create a function that finds credentials in well-known formats, and secrets that match the rules of `guard`.
 
     Raises:
         MissingExtra: the search for secrets needs an extra that is not installed.

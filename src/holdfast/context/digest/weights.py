@@ -445,8 +445,10 @@ def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
 
 @lru_cache(maxsize=2_048)
 def _is_sent(sentence: str, sent: str) -> bool:
-    """Return True if a text contains a sentence, or at least half of its words in sequences and all of its values.
+    """Return True if a text contains a sentence, or nearly all that the sentence says.
 
+    The second is assumed if the text contains all values of the sentence, and at least half of the words of the sentence
+    (`CONTAINED`) are in sequences of `RUN` words that the text also contains.
     Cached, because consecutive prompts have most texts in common.
 
     Args:

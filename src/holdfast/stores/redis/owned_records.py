@@ -377,8 +377,8 @@ def _queue_deletion(tx: Transaction, places: Sequence[bytes]) -> None:
 def _list_owner(tx: Transaction, put: Sequence[EncodedChange], *, is_new: bool) -> None:
     """Add the owner to the tenant's lists of owners.
 
-    A user or the tenant is added to the list of owners with its first record. Any owner is added to the list of expiry times if a
-    record in `put` expires.
+    When the first record of a user or of the tenant is written, this owner is added to the list of owners. Sessions are not in
+    that list. Any owner except a withdrawn session is added to the list of expiry times if a record in `put` expires.
     """
     keys, tenant = tx.keys, tx.database.keys.tenant(tx.keys.tenant)
     member = _encode_owner(_get_owner(keys))

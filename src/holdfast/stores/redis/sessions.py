@@ -250,7 +250,7 @@ class SessionMethods(Handle):
 
 
 def delete_session(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Delete the session of a transaction with all its data.
+    """Delete the session that a transaction writes to, with all data of the session.
 
     Args:
         tx: the write.

@@ -278,7 +278,7 @@ class VectorDatabase(Database, Protocol):
 
 
 class PgvectorIndex(LogicIndex):
-    """An index of one tenant (`holdfast.recall.base.Index`). The server compares its vectors."""
+    """An index of one tenant (`holdfast.recall.base.Index`). The database server compares the vectors, not this process."""
 
     database: VectorDatabase
 
