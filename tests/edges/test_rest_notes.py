@@ -128,5 +128,7 @@ async def test_a_chat_client_sets_neither_notes_nor_origins() -> None:
         sent = upstream.requests[-1].body["messages"]
         assert [one["role"] for one in sent] == ["user", "assistant", "user"]
         assert [one.get("origin") for one in sent] == [None, None, "theirs"]
+        listed = (await list_messages(served))[3]
+        assert (listed["content"], listed.get("origin"), listed["client_origin"]) == ("he", None, "theirs")
         refused = await served.http.post("/v1/chat/completions", json={**chat, "messages": [NOTE]})
         assert_error(refused, 400)

@@ -25,6 +25,10 @@ SHOWN_AFTER: Final = "[media: shown after the results]"
 """Placeholder in a tool's result for media, which Chat Completions do not allow there."""
 FROM_RESULT: Final = "[media in the result of {id}]"
 """Text before the media of a tool's result. The media are moved to a later message."""
+ORIGIN: Final = "origin"
+"""Name of the field with a message's origin."""
+CLIENT_ORIGIN: Final = "client_origin"
+"""Name, in Holdfast's own routes and exports, of a field `origin` that a chat client sent in a message."""
 FRAMES: Final = "[video{about}: Chat Completions take no such video]"
 """Text in place of a video that has neither a link nor complete data."""
 _AUDIO_FORMATS: Final = {
@@ -302,8 +306,10 @@ def to_entry_json(entry: Entry) -> dict[str, Any]:
     """Return an entry with all its fields, as in Holdfast's own routes and exports."""
     message = entry.message
     data = {"seq": entry.seq, "turn_id": entry.turn_id, **to_chat_message(message), "timestamp": entry.timestamp}
+    if ORIGIN in message.extra:  # a chat client's own field, which a reader of the log must not take for an origin
+        data[CLIENT_ORIGIN] = data.pop(ORIGIN)
     if message.origin is not None:
-        data["origin"] = mark_origin(message) if message.origin_held else message.origin
+        data[ORIGIN] = mark_origin(message) if message.origin_held else message.origin
     if entry.agent is not None:
         data["agent"] = entry.agent
     if entry.metadata:
