@@ -296,10 +296,10 @@ class Holdfast(Sessions):
             InvalidRequest: the tenant's name is invalid.
             StoreClosed: this object is not open.
         """
-        if self._tenants is None:
-            raise StoreClosed(_NOT_OPEN)
+        own = self.engine  # raises an error if it is not open, or in another event loop
+        assert self._tenants is not None, "an open Holdfast has both"
         async with self._tenants.serve_tenant(tenant) as engine:
-            if engine is self._engine:
+            if engine is own:
                 yield self
                 return
             other = copy(self)

@@ -57,7 +57,7 @@ class Portal:
         return self
 
     def close(self) -> None:
-        """Finish running calls, close the `Holdfast`, and end the thread. Closing twice is allowed."""
+        """Close the `Holdfast`, and end the thread. Calls that still run in other threads fail. Closing twice is allowed."""
         self._blocking = self._hf = self._loop = None
         self._stack.close()
 

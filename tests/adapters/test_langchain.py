@@ -183,6 +183,14 @@ def test_invoke_works_with_a_portal(tmp_path: Path) -> None:
         assert portal.call(session.info).messages == 52
 
 
+async def test_a_providers_own_tool_is_passed_on() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        model = ScriptedModel(messages=play_orders(), prompts=[])
+        agent = create_agent(model, [find, {"type": "web_search"}], middleware=[HoldfastMiddleware(hf, session_id="s")])
+        await agent.ainvoke({"messages": [HumanMessage("Where?")]})
+        assert len(model.prompts) == 2
+
+
 async def test_invoke_without_a_portal_says_what_to_do() -> None:
     async with holdfast.open(MEMORY) as hf:
         agent, _ = make_agent(HoldfastMiddleware(hf))

@@ -29,6 +29,8 @@ async def test_end_writes_what_was_added_and_gives_the_session_to_the_next_turn(
             assert [message["content"] for message in following.messages] == ["a", "b", "c"]
         with pytest.raises(InvalidRequest, match="the turn has ended"):
             turn.add("d")
+        with pytest.raises(InvalidRequest, match="the turn has ended"):
+            await turn.next()
 
 
 async def test_another_task_may_end_the_turn() -> None:

@@ -104,6 +104,19 @@ async def test_a_session_in_a_foreign_loop_is_refused(use: str) -> None:
         assert await session.messages() == []
 
 
+async def test_a_tenant_in_a_foreign_loop_is_refused() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        async with hf.serve_tenant("shop") as shop:
+            await shop.session("s")
+
+        async def misuse() -> None:
+            with pytest.raises(WrongEventLoop):
+                async with hf.serve_tenant("shop"):
+                    pass
+
+        await asyncio.to_thread(asyncio.run, misuse())
+
+
 async def test_a_turn_in_a_foreign_loop_is_refused_and_goes_on_in_its_own() -> None:
     async with holdfast.open(MEMORY) as hf:
         session = await hf.session("s")

@@ -113,6 +113,7 @@ def test_media_of_results_move_and_keep_their_source() -> None:
         "user",
     ]
     assert [list(source.seqs) for source in context.sources] == [[0], [1], [2], [2], [3], [4]]
+    assert [source.verbatim for source in context.sources] == [True, True, False, False, True, True]
 
 
 def test_bad_arguments_are_named() -> None:

@@ -12,6 +12,7 @@ have a tool message after the reply.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -80,7 +81,7 @@ class HoldfastMiddleware(AgentMiddleware):
         """Call the model with the working set, and store its reply. For `ainvoke` and `astream`."""
         hf = self._hf
         if hf is None:
-            return await _step_down(self._fit(request), request, handler)
+            return await _step_down(await asyncio.to_thread(self._fit, request), request, handler)
         run = hf.run if isinstance(hf, holdfast.Portal) else _run_here
         owner = hf.hf if isinstance(hf, holdfast.Portal) else hf
         session = await run(owner.session, self._find_session(request), user_id=self._find_user(request))
@@ -114,7 +115,7 @@ class HoldfastMiddleware(AgentMiddleware):
         return response
 
     def _make_options(self, request: ModelRequest[Any]) -> Json:
-        tools = [convert_to_openai_tool(tool) for tool in request.tools]
+        tools = [_to_tool(tool) for tool in request.tools]
         given = {"strategy": self._strategy, "budget": self._budget, "tools": tools or None}
         return {"mode": "transcript", **{name: value for name, value in given.items() if value is not None}}
 
@@ -191,6 +192,15 @@ def _get_configurable(name: str) -> Any:
         return get_config().get("configurable", {}).get(name)
     except RuntimeError:  # outside of a run
         return None
+
+
+def _to_tool(tool: Any) -> Json:
+    """Return a tool as Chat Completions declare it. A provider's own tool is counted as it is."""
+    try:
+        converted: Json = convert_to_openai_tool(tool)
+    except ValueError:
+        return dict(tool)
+    return converted
 
 
 # -- messages ------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -66,11 +67,15 @@ def list_message_sources(built: WorkingSet) -> list[MessageSource]:
 def join_sources(sources: Sequence[MessageSource], groups: Sequence[Sequence[int]]) -> list[MessageSource]:
     """Return the sources of messages that are made from one or several messages.
 
+    A message whose content was divided among several messages is not sent verbatim.
+
     Args:
         sources: the source of each message before.
         groups: for each new message, the indexes in `sources` of the messages that it is made from.
     """
-    return [_join([sources[at] for at in dict.fromkeys(group)]) for group in groups]
+    uses = Counter(at for group in groups for at in set(group))
+    parts = [one if uses[at] < 2 else msgspec.structs.replace(one, verbatim=False) for at, one in enumerate(sources)]
+    return [_join([parts[at] for at in dict.fromkeys(group)]) for group in groups]
 
 
 def _join(sources: Sequence[MessageSource]) -> MessageSource:

@@ -188,8 +188,11 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     past = await _read_past(engine, ref, responder.view_key, calls) if back else None
     log = DepartureLog(look.trace)
     if past is None:
-        build_prompt = _build_saved if look.save and not engine.is_busy(ref) else _build_current
-        found = Preview(await build_prompt(engine, session, responder, request))
+        if look.save and not engine.is_busy(ref):
+            async with engine.lock_between_turns(ref):  # turns use and change the same cached view
+                found = Preview(await _build_saved(engine, await engine.store.get(ref), responder, request))
+        else:
+            found = Preview(await _build_current(engine, session, responder, request))
     elif look.at_turn is None:
         draft = await run_cpu(_draft_after_last, request, past, ref, log)
         found = Preview(await _add_recall(engine, session, draft), entries=past.entries)

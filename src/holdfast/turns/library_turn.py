@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import format_table
@@ -26,6 +26,8 @@ from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
 from holdfast.wire.openai import list_moved_media, parse_origin
 from holdfast.wire.sendable import Sendable, to_message
+
+_ENDED: Final = "the turn has ended: open another one, or add what is missing with session.append()"
 
 
 class LibraryTurn:
@@ -83,6 +85,8 @@ class OpenTurn:
         self._usage: Any = None
         self._called: WorkingSet | None = None
         self._ended = False
+        self._failure: BaseException | None = None
+        """The error of the last write: a second `end` raises it again, because messages may be missing in the log."""
         self.state = State(turn.turn_state)
         self.messages = messages
 
@@ -136,7 +140,7 @@ class OpenTurn:
             TurnLost: another server took the session over. Messages that were not written yet are lost.
         """
         if self._ended:
-            raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
+            raise InvalidRequest(_ENDED)
         self._turn.lock.check()
         engine = self._turn.engine
         with engine.mask_errors():
@@ -168,6 +172,8 @@ class OpenTurn:
             InvalidRequest: the store refuses the changes of `state`. The messages are in the log without them.
         """
         self._turn.engine.check_loop()
+        if self._ended:
+            raise InvalidRequest(_ENDED)
         self._turn.lock.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
         if self._turn.turn_state.loaded:
@@ -180,7 +186,7 @@ class OpenTurn:
         """Write the added messages, even if the caller is cancelled, and end the turn.
 
         The end of an `async with` block calls this. After `begin_turn`, the program must call it, from any task. A
-        second call does nothing.
+        second call does nothing, or raises the error of the first one again.
 
         Raises:
             InvalidRequest: the store refuses the changes of `state`. The messages are in the log without them.
@@ -199,6 +205,8 @@ class OpenTurn:
         Raises the errors of `end`.
         """
         if self._ended:
+            if self._failure is not None:
+                raise self._failure
             return
         self._turn.engine.check_loop()
         self._ended = True
@@ -208,6 +216,7 @@ class OpenTurn:
         try:
             await self._turn.settle(self.flush(last=True))
         except BaseException as exc:
+            self._failure = exc
             await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
             raise
         await self._scope.__aexit__(None if error is None else type(error), error, None)
