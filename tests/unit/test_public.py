@@ -52,9 +52,12 @@ def told() -> list[tuple[str, str, str]]:
         (str(page.relative_to(ROOT)), found[1], name.split(" as ")[0].strip())
         for page in pages
         for found in re.finditer(
-            r"^\s*from (holdfast(?:\.[\w.]+)?) import (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE
+            r"^\s*from (holdfast(?:\.[\w.]+)?) import (?:\(([^)]*)\)|(.+))$",
+            page.read_text(encoding="utf-8"),
+            re.MULTILINE,
         )
-        for name in found[2].split(",")
+        for name in (found[2] or found[3]).split(",")
+        if name.strip()
     ]
 
 
