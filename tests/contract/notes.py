@@ -110,7 +110,7 @@ async def test_erasing_a_message_keeps_the_totals_of_notes_right(store: Store) -
 
 
 async def test_a_replayed_append_returns_its_notes(store: Store) -> None:
-    """What the first call wrote."""
+    """The result has the notes that the first call wrote."""
     await store.create(session())
     write = Append(entries=[user("a"), note({"n": 1})], timestamp=2, idempotency_key="k")
     first = await store.append(REF, write)

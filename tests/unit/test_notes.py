@@ -27,7 +27,7 @@ from tests.unit.strategies import Event, Log, events, requests
 PAYLOAD = {"event": "handoff", "to": "billing", "id": "secret payload"}
 NOTE = NewEntry(message=Message(role="note", origin=PAYLOAD), tokens=0, timestamp=5, metadata={"by": "framework"})
 counts = st.lists(st.integers(0, 3), max_size=30)
-"""How many notes come before each message."""
+"""Numbers of notes before each message."""
 
 
 class NotedLog(Log):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -77,14 +78,8 @@ class _Bridge:
             return await self._hf.run(function, self._hf.hf)
         return await function(self._hf)
 
-    def call(self, function: Callable[[holdfast.Holdfast], Awaitable[T]]) -> T:
-        """Call `function` with the `Holdfast` from synchronous code, and wait for the result."""
-        if not isinstance(self._hf, holdfast.Portal):
-            raise TypeError(_NEEDS_PORTAL)
-        return self._hf.call(function, self._hf.hf)
-
-    def call_anywhere(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Call a function that itself uses `run` from synchronous code, and wait for the result."""
+    def call(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Await `function`, which uses `run`, in the portal's loop, and return its result. For synchronous code."""
         if not isinstance(self._hf, holdfast.Portal):
             raise TypeError(_NEEDS_PORTAL)
         return self._hf.call(function)
@@ -166,7 +161,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do the same as `aget_tuple` in synchronous code."""
-        return self._bridge.call(lambda hf: self._get_tuple(hf, _Place.from_config(config)))
+        return self._bridge.call(lambda: self.aget_tuple(config))
 
     async def _get_tuple(self, hf: holdfast.Holdfast, place: _Place) -> CheckpointTuple | None:
         records = self._bridge.open(hf, *place.labels)
@@ -204,7 +199,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         for place in places:
             if limit is not None and found >= limit:
                 return
-            one = await self._bridge.run(lambda hf, place=place: self._get_tuple(hf, place))  # type: ignore[misc]
+            one = await self.aget_tuple(place.to_config())
             if one is not None and _matches(one.metadata, filter):
                 found += 1
                 yield one
@@ -219,10 +214,11 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     ) -> Iterator[CheckpointTuple]:
         """Do the same as `alist` in synchronous code."""
         found = 0
-        for place in self._bridge.call(lambda hf: self._list_places(hf, config, before)):
+        places = self._bridge.call(lambda: self._bridge.run(lambda hf: self._list_places(hf, config, before)))
+        for place in places:
             if limit is not None and found >= limit:
                 return
-            one = self._bridge.call(lambda hf, place=place: self._get_tuple(hf, place))  # type: ignore[misc]
+            one = self.get_tuple(place.to_config())
             if one is not None and _matches(one.metadata, filter):
                 found += 1
                 yield one
@@ -269,7 +265,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Do the same as `aput` in synchronous code."""
-        return self._bridge.call(lambda hf: self._put(hf, config, checkpoint, metadata))
+        return self._bridge.call(lambda: self.aput(config, checkpoint, metadata, new_versions))
 
     async def _put(
         self, hf: holdfast.Holdfast, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
@@ -291,7 +287,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Do the same as `aput_writes` in synchronous code."""
-        self._bridge.call(lambda hf: self._put_writes(hf, config, writes, task_id, task_path))
+        self._bridge.call(lambda: self.aput_writes(config, writes, task_id, task_path))
 
     async def _put_writes(
         self,
@@ -324,21 +320,18 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Do the same as `adelete_thread` in synchronous code."""
-        self._bridge.call(lambda hf: self._bridge.open(hf, *CHECKPOINTS, str(thread_id)).clear(nested=True))
+        self._bridge.call(lambda: self.adelete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints and writes of runs. This method reads all checkpoints of the owner."""
         async for one in self.alist(None):
             if one.metadata.get("run_id") in run_ids:
                 place = _Place.from_config(one.config)
-                await self._bridge.run(lambda hf, place=place: self._delete(hf, place))  # type: ignore[misc]
+                await self._bridge.run(partial(self._delete, place=place))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Do the same as `adelete_for_runs` in synchronous code."""
-        for one in self.list(None):
-            if one.metadata.get("run_id") in run_ids:
-                place = _Place.from_config(one.config)
-                self._bridge.call(lambda hf, place=place: self._delete(hf, place))  # type: ignore[misc]
+        self._bridge.call(lambda: self.adelete_for_runs(run_ids))
 
     async def _delete(self, hf: holdfast.Holdfast, place: _Place) -> None:
         records = self._bridge.open(hf, *place.labels)
@@ -352,7 +345,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Do the same as `acopy_thread` in synchronous code."""
-        self._bridge.call(lambda hf: self._copy(hf, str(source_thread_id), str(target_thread_id)))
+        self._bridge.call(lambda: self.acopy_thread(source_thread_id, target_thread_id))
 
     async def _copy(self, hf: holdfast.Holdfast, source: str, target: str) -> None:
         async for record in self._bridge.open(hf, *CHECKPOINTS, source).iterate(nested=True):
@@ -375,11 +368,11 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
                 graph = _Place.from_config(one.config).graph
                 if newest.setdefault(graph, one) is not one and not _needs_ancestors(newest[graph]):
                     place = _Place.from_config(one.config)
-                    await self._bridge.run(lambda hf, place=place: self._delete(hf, place))  # type: ignore[misc]
+                    await self._bridge.run(partial(self._delete, place=place))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do the same as `aprune` in synchronous code."""
-        self._bridge.call_anywhere(lambda: self.aprune(thread_ids, strategy=strategy))
+        self._bridge.call(lambda: self.aprune(thread_ids, strategy=strategy))
 
 
 def _needs_ancestors(newest: CheckpointTuple) -> bool:
@@ -447,7 +440,7 @@ class HoldfastStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Do the same as `abatch` in synchronous code."""
-        return self._bridge.call(lambda hf: self._batch(hf, list(ops)))
+        return self._bridge.call(lambda: self.abatch(ops))
 
     async def _batch(self, hf: holdfast.Holdfast, ops: Sequence[Op]) -> list[Result]:
         """Do all reads first, then all writes, as LangGraph's own stores do. Of several writes to a key, only the last is done."""

@@ -187,7 +187,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     silence_message: str | None = None
     """The agent's message after a silence in the conversation."""
     recalls: Mapping[RecalledKind, RecallSettings] | None = None
-    """What the agent may recall: past conversations, memories. Kinds that are missing are not allowed. None: the roster's setting."""
+    """Kinds of items that the agent may recall, with their settings. Kinds that are missing are not allowed. None: the roster's setting."""
 
     @property
     def workflow(self) -> bool:

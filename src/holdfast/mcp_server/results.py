@@ -97,7 +97,7 @@ class RecalledMemories(Result, frozen=True, kw_only=True):
 
     memories: tuple[MemoryItem, ...]
     note: str = ""
-    """How the search differs from the request."""
+    """Differences between the search and the request, in words."""
 
     def to_text(self) -> str:
         """Return the result as text for the model."""
@@ -139,7 +139,7 @@ class Hits(Result, frozen=True, kw_only=True):
     after: str | None = None
     """Pass this as `after` to get the next page; left out on the last page."""
     notes: tuple[str, ...] = ()
-    """How the search differs from the request."""
+    """Differences between the search and the request, in words."""
 
     def to_text(self) -> str:
         """Return the result as text for the model."""

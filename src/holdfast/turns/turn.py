@@ -76,7 +76,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     empty: nothing is remembered.
     """
     queue: QueueMode | None = None
-    """What to do with the request if another turn of the session runs; None: the default mode."""
+    """Mode that decides what happens to the request if another turn of the session runs; None: the default mode."""
     settings: RequestSettings = RequestSettings()
     """The strategy and budget that the request sets, within the allowed limits. They apply to every agent that answers
     in the turn.
