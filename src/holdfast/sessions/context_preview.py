@@ -31,15 +31,24 @@ from holdfast.context.view import make_view
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
-from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, choose_view_to_save, read_view
 from holdfast.recall.passages import Passage
 from holdfast.stores.log import Append
-from holdfast.turns.prompt import build_instruction, count_by_provider, draft_from, introduce_memories, make_request
-from holdfast.turns.recall import make_item, recall_session
+from holdfast.turns.prompt import (
+    add_recall,
+    build_from_cache,
+    build_from_store,
+    build_instruction,
+    count_by_provider,
+    draft_from,
+    introduce_memories,
+    make_request,
+)
+from holdfast.turns.recall import make_item
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic import MARK
@@ -195,7 +204,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
             found = Preview(await _build_current(engine, session, responder, request))
     elif look.at_turn is None:
         draft = await run_cpu(_draft_after_last, request, past, ref, log)
-        found = Preview(await _add_recall(engine, session, draft), entries=past.entries)
+        found = Preview(await add_recall(engine, session, draft), entries=past.entries)
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
         if found.call is None:
@@ -224,22 +233,13 @@ async def _make_request(engine: Engine, session: Session, look: PreviewRequest, 
 
 async def _build_saved(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:
     """Build the working set that continues from the previous one, and save the view as a turn does."""
-    ref, key = session.ref, responder.view_key
-    warm = engine.warm.get(ref)
-    view = warm.find_view(key) if warm is not None and warm.is_at(session) else None
-    if view is not None:
-        with suppress(BudgetTooSmall):  # a build from the store may fit
-            long = view.is_heavy
-            drafted = await run_cpu(lambda: draft_from_view(request, view.view, reduced=False), long=long)
-            built = await _add_recall(engine, session, drafted)
-            await _save_view(engine, session, key, built, view.saved)
-            return built
-    read = engine.warm.share(await read_view(engine.store, ref, key))
-    built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
-    if not built.reduced:
-        engine.warm.put(read.session, read.entries, key, built.view, read.saved)
-        await _save_view(engine, read.session, key, built, read.saved)
-    return built
+    key = responder.view_key
+    found = await build_from_cache(engine, session, request, key)
+    if found is None:
+        found = await build_from_store(engine, session, request, key)
+    if not found.built.reduced:
+        await _save_view(engine, found.session, key, found.built, found.saved)
+    return found.built
 
 
 async def _save_view(engine: Engine, session: Session, key: str, built: WorkingSet, saved: int) -> None:
@@ -266,7 +266,7 @@ async def _build_current(engine: Engine, session: Session, responder: Responder,
     of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
     read = await read_view(engine.store, ref, key)
-    built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
+    built = await add_recall(engine, read.session, await run_cpu(draft_from, request, read))
     if not of_turns and not built.reduced:
         await _save_view(engine, read.session, key, built, read.saved)
     return built
@@ -275,12 +275,6 @@ async def _build_current(engine: Engine, session: Session, responder: Responder,
 async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
     """Return True if one of the newest model calls used the view. In that case, turns keep the view up to date."""
     return any(call.view == key for call in await engine.store.calls(ref, limit=RECENT_CALLS))
-
-
-async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
-    """Return the working set of a draft, with earlier messages of the session that match the newest one ("recalled" messages) added."""
-    found = await recall_session(engine, session, drafted)
-    return drafted.finish(found.items, found.missed)
 
 
 # -- rebuilding sent prompts ---------------------------------------------------

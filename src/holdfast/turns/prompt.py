@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -92,26 +92,37 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
     if turn.without and (without := turn.without.get(turn.request.responder.llm.name)):
         made = msgspec.structs.replace(made, without=dict(without))
     key = turn.key
-    built = await _build_warm(turn, session, made, key)
-    if built is None:
-        built = await _build_cold(turn, session, made, key)
+    found = None if turn.branched else await build_from_cache(turn.engine, session, made, key)
+    if found is None:
+        found = await build_from_store(turn.engine, session, made, key, cached=not turn.branched)
+    built = found.built
+    turn.remember(key, built, found.saved, found.session.version)
     turn.working_set = built
     return built
 
 
-async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
+class BuiltPrompt(NamedTuple):
+    """A prompt that was built, and what is known of its view in the store."""
+
+    built: WorkingSet
+    session: Session
+    """The session from which the prompt was built."""
+    saved: int
+    """The frontier of the view as stored."""
+
+
+async def add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
     """Finish a prompt with recalled passages from older parts of the same session."""
-    prepare_recall(turn.engine, session, drafted)
     if not drafted.needs_recall:
         return drafted.finish((), ())
-    found = await recall_session(turn.engine, session, drafted)
+    found = await recall_session(engine, session, drafted)
     return drafted.finish(found.items, found.missed)
 
 
-async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
+async def build_from_cache(engine: Engine, session: Session, made: Request, key: str) -> BuiltPrompt | None:
     """Build from the cached view. Return None if no view is cached, or if only a build from the store may fit."""
-    warm = turn.engine.warm.get(turn.request.ref)
-    view = None if warm is None or turn.branched or not warm.is_at(session) else warm.find_view(key)
+    warm = engine.warm.get(session.ref)
+    view = None if warm is None or not warm.is_at(session) else warm.find_view(key)
     if view is None:
         return None
     try:
@@ -121,28 +132,40 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
             drafted = draft_from_view(made, view.view, reduced=False)
     except BudgetTooSmall:
         return None
-    built = await _add_recall(turn, session, drafted)
-    turn.remember(key, built, view.saved, session.version)
-    return built
+    prepare_recall(engine, session, drafted)
+    return BuiltPrompt(await add_recall(engine, session, drafted), session, view.saved)
 
 
-async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet:
-    """Build the prompt from data read from the store. Cache the state of the prompt builder for the next turn."""
-    ref, engine = turn.request.ref, turn.engine
+async def build_from_store(
+    engine: Engine, session: Session, made: Request, key: str, *, cached: bool = True
+) -> BuiltPrompt:
+    """Build the prompt from data read from the store.
+
+    Args:
+        engine: the tenant's engine.
+        session: the session as last read.
+        made: the request for the prompt.
+        key: key of the view.
+        cached: True to use and fill the cache of views, for the next build.
+
+    Raises:
+        SessionNotFound: the session was deleted.
+    """
+    ref = session.ref
     warm = engine.warm.get(ref)
-    read = None if warm is None or turn.branched or not warm.is_at(session) else warm.take_read(key)
+    read = warm.take_read(key) if cached and warm is not None and warm.is_at(session) else None
     if read is None:
         read = engine.warm.share(await read_view(engine.store, ref, key))
-    if read.session.identity != session.identity:  # the turn's session was deleted
+    if read.session.identity != session.identity:
         raise SessionNotFound(ref.id)
     drafted = await run_cpu(lambda: draft_from(made, read), long=made.strategy.history > 0 or is_heavy(read.entries))
-    built = await _add_recall(turn, read.session, drafted)
+    prepare_recall(engine, read.session, drafted)
+    built = await add_recall(engine, read.session, drafted)
     if built.reduced:
         engine.warm.forget(ref)
-    elif not turn.branched:
+    elif cached:
         engine.warm.put(read.session, read.entries, key, built.view, read.saved)
-    turn.remember(key, built, read.saved, read.session.version)
-    return built
+    return BuiltPrompt(built, read.session, read.saved)
 
 
 def draft_from(made: Request, read: ReadView) -> Draft:
