@@ -68,7 +68,9 @@ async def read_results(
 def pids(served: Served) -> dict[str, int]:
     """Return the live processes by session."""
     assert served.hf.tool_registry.kernels is not None
-    found: dict[str, Any] = {key[2]: kernel._place for key, kernel in served.hf.tool_registry.kernels._kernels.items()}
+    found: dict[str, Any] = {
+        key[0][2]: kernel._place for key, kernel in served.hf.tool_registry.kernels._kernels.items()
+    }
     return {name: place[1].pid for name, place in found.items() if place and place[1].pid is not None}
 
 

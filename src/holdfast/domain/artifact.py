@@ -17,6 +17,8 @@ USER: Final = "user:"
 """Prefix of the names of artifacts that all sessions of a user share."""
 LOADER: Final = "load_artifact"
 """Name of the tool with which a model loads artifacts, and tool results that its prompt no longer contains."""
+NAMED_ARTIFACTS: Final = "artifacts"
+"""Key in the `metadata` of a reply: the artifacts that tools saved in its turn, or that its text names."""
 NOTHING: Final = -1
 """Expected version that means: no artifact with this name may exist yet."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote
 
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import read_participants
+from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, read_participants
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
@@ -218,17 +218,20 @@ class Call:
 
     # -- sessions ----------------------------------------------------------
 
-    async def get_session(self, *, shared: bool = False) -> Session:
+    async def get_session(self, part: Part = "administration", right: Literal["read", "write"] = "write") -> Session:
         """Return the session with the id in the path.
 
         The session belongs to the key's user, or to the user in the query parameter `user_id`. If neither is given, return the session of
-        the user `default` with this id, or else the only session with this id.
+        the user `default` with this id, or else the only session with this id. It can be a session of another user in which the key's user
+        takes part, if participants have the right that the request needs.
 
         Args:
-            shared: True to allow the session of another user in which the key's user takes part.
+            part: the part of the session that the request reads or writes.
+            right: the right that the request needs.
         """
         named = self.get_parameter("user_id")
-        if shared and named is not None and self.principal.user_id not in (None, named):
+        may_join = getattr(PARTICIPANT_RIGHTS[part], right)
+        if may_join and named is not None and self.principal.user_id not in (None, named):
             return await self.get_joined_session(named, self.path["session_id"])
         return await get_session_by_id(self.hf, self.path["session_id"], self.get_owner(named))
 

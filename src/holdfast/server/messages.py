@@ -15,7 +15,8 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import with_speaker
+from holdfast.domain.participants import may_read, view_entries, view_session, with_speaker
+from holdfast.domain.session import Entry as LogEntry
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
 from holdfast.limits import INLINE_BODY_BYTES, STATE_CHANGES
@@ -109,22 +110,23 @@ class Annotation(Request, kw_only=True):
 @routes.add("GET", _MESSAGES, "read", error_statuses=OF_SESSION)
 async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     """List the messages of a session."""
-    session = await call.get_session(shared=True)
+    session = await call.get_session("conversation", "read")
     descending = query.order == "desc"
     start, stop = 0, None
     if query.after is not None:
         start, stop = (0, query.after) if descending else (query.after + 1, None)
+    guest = call.is_guest(session)
     found = await call.hf.store.entries(
         session.ref,
         start=start,
         stop=stop,
         limit=query.limit + 1,
         descending=descending,
-        retired=query.retired,
-        notes=True,
+        retired=query.retired and may_read("retired messages", guest=guest),
+        notes=may_read("notes", guest=guest),
     )
     has_more = len(found) > query.limit
-    items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, found[: query.limit])]
+    items = await _to_json(call, session, found[: query.limit])
     return EntryList.of(items, has_more=has_more, by="seq", version=session.version)
 
 
@@ -144,7 +146,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
     large = call.held.size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
-    session = await call.get_session(shared=True)
+    session = await call.get_session("conversation", "write")
     speaker = call.get_speaker(session)
     if call.is_guest(session):
         _check_guests(messages, fields, has_more=has_more)
@@ -169,7 +171,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         else b"",
     )
     written = await append_to_log(call.hf.engine, session.ref, write, log_marker=body.expect_log)
-    items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
+    items = await _to_json(call, session, written.entries)
     version = written.session.version
     call.set_etag(version)
     return AppendedMessages.of(
@@ -181,8 +183,16 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         log_marker=written.session.log_marker,
         replayed=written.replayed,
         written_version=written.version,
-        session=SessionObject.from_session(written.session) if body.return_session else UNSET,
+        session=SessionObject.from_session(view_session(written.session, guest=call.is_guest(session)))
+        if body.return_session
+        else UNSET,
     )
+
+
+async def _to_json(call: Call, session: Session, entries: Sequence[LogEntry]) -> list[JsonObject]:
+    """Return entries of a log as JSON objects, as the caller may read them."""
+    seen = view_entries(entries, guest=call.is_guest(session))
+    return [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, seen)]
 
 
 def _make_call_record(call: Call, session: Session, usage: JsonObject) -> ModelCall:

@@ -371,7 +371,8 @@ async def _get_records(call: Call, namespace: str | None) -> Records:
     """
     labels = parse_path(namespace or "")
     if "session_id" in call.path:
-        return call.hf.records(labels, session=(await call.get_session()).ref)
+        right: Literal["read", "write"] = "read" if call.request.method in ("GET", "HEAD") else "write"
+        return call.hf.records(labels, session=(await call.get_session("records", right)).ref)
     return call.hf.records(labels, user_id=call.get_owner(call.path["user_id"]) if "user_id" in call.path else None)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.domain.participants import view_session
 from holdfast.domain.session import Session, SessionRef
 from holdfast.domain.state import get_scope
 from holdfast.durations import format_utc
@@ -254,9 +255,9 @@ def _parse_carry_over(call: Call, body: NewSessionObject, user_id: str) -> Carry
 @routes.add("GET", f"{ONE}/info", "read", error_statuses=OF_SESSION, response_headers=ETAG)
 async def info(call: Call, query: SessionQuery) -> SessionObject:
     """Return a session without its log."""
-    session = await call.get_session(shared=True)
+    session = await call.get_session("conversation", "read")
     call.set_etag(session.version)
-    return SessionObject.from_session(session)
+    return SessionObject.from_session(view_session(session, guest=call.is_guest(session)))
 
 
 @routes.add("PATCH", ONE, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422), request_headers=(MATCH,))
@@ -398,12 +399,16 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
 
     With `retired`, retired messages are included, so that all messages keep their numbers at an import. With `calls` and `retired`, model
     calls are included. With `digests`, the hashes of erased messages are included. Artifacts are listed without their contents. Participants
-    in another user's session do not get its records.
+    in another user's session get only the conversation, whatever the parameters say.
     """
-    session = await call.get_session(shared=True)
-    records = query.records and not call.is_guest(session)
+    session = await call.get_session("conversation", "read")
     return await call.hf.export(
-        session.ref, retired=query.retired, calls=query.calls, digests=query.digests, records=records
+        session.ref,
+        retired=query.retired,
+        calls=query.calls,
+        digests=query.digests,
+        records=query.records,
+        viewer=call.principal.user_id,
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.interruptions import SPEAKING_RATE, parse_heard
+from holdfast.domain.participants import view_entries
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
@@ -99,10 +100,11 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
 
     System messages and tool messages are left out. The text of a message with tool calls is included.
     """
-    session = await call.get_session(shared=True)
+    session = await call.get_session("conversation", "read")
     as_records = query.view == "voice"
 
-    def encode(entries: Sequence[Entry]) -> list[msgspec.Raw]:
+    def encode(found: Sequence[Entry]) -> list[msgspec.Raw]:
+        entries = view_entries(found, guest=call.is_guest(session))
         items: Sequence[JsonObject] = (
             make_attributed_records(entries, session.agent) if as_records else make_plain_records(entries)
         )

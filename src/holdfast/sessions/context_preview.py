@@ -48,7 +48,7 @@ from holdfast.turns.prompt import (
     introduce_memories,
     make_request,
 )
-from holdfast.turns.recall import make_item
+from holdfast.turns.recall import make_item, was_for_owner
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic import MARK
@@ -225,7 +225,8 @@ async def _make_request(engine: Engine, session: Session, look: PreviewRequest, 
         ref=session.ref, responder=responder, incoming=(), system=look.system, body=body, dialect=look.dialect
     )
     learned = await engine.learning.get(responder.llm)
-    instruction = await build_instruction(engine, session, responder)
+    guest = look.at_turn is not None and not await was_for_owner(engine.store, session, look.at_turn)
+    instruction = await build_instruction(engine, session, responder, guest=guest)
     known = await introduce_memories(engine, session, responder)
     marker = await engine.markers.derive(session)
     return make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)

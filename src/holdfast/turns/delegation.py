@@ -69,6 +69,7 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
         settings=limits,
         incoming=(Message(role="user", content=request),),
         headers=turn.request.headers,
+        guest=not turn.is_for_owner,
     )
     inner = Turn(turn.engine, turn_request)
     inner.depth = turn.depth + 1

@@ -26,6 +26,7 @@ from holdfast.context.build import Draft, WorkingSet
 from holdfast.context.recalled import PromptContent, Recall, RecalledItem, RecalledKind, RecallSettings, format_time
 from holdfast.context.units import group_units
 from holdfast.context.window import Window
+from holdfast.domain.participants import is_by_owner
 from holdfast.domain.participants import is_shared as read_by_others
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, Session, SessionRef
@@ -53,7 +54,8 @@ from holdfast.recall.passages import Finding, Passage
 from holdfast.recall.questions import is_asking_for_many
 from holdfast.search.conversations import rank_session, search_conversations
 from holdfast.search.queries import SearchHit, SearchOptions, parse_search_zone
-from holdfast.stores.walk import group_ranges
+from holdfast.stores.base import Store
+from holdfast.stores.walk import group_ranges, read_entries_until
 from holdfast.tools.context import FoundMessage, SearchRequest
 from holdfast.tools.memory import is_from_user
 from holdfast.turns.turn import Turn
@@ -133,7 +135,46 @@ def is_shared(turn: Turn) -> bool:
 
     These users must not see the owner's other sessions.
     """
-    return turn.request.guest or read_by_others(turn.session.metadata)
+    request = turn.request
+    is_others = request.guest or request.speaker not in (None, request.ref.user_id)
+    return is_others or read_by_others(turn.session.metadata)
+
+
+async def is_for_owner(turn: Turn) -> bool:
+    """Return True if the turn answers the session's owner, or a program that names no user; False: it answers a participant.
+
+    The prompts and built-in tools of a participant's turn contain nothing that the participant may not read.
+    """
+    request, owner = turn.request, turn.request.ref.user_id
+    if request.guest or request.speaker is not None:
+        return not request.guest and request.speaker == owner
+    if not read_by_others(turn.session.metadata):
+        return True
+    for at in reversed(range(len(request.incoming))):
+        if request.incoming[at].role == "user":
+            own = request.own[at] if request.own else {}
+            return is_by_owner(own.get("metadata"), owner)
+    return await was_for_owner(turn.engine.store, turn.session)
+
+
+async def was_for_owner(store: Store, session: Session, turn_id: int | None = None) -> bool:
+    """Return True if the last user message of a session is from its owner, or names no author.
+
+    Args:
+        store: the store of the session.
+        session: the session.
+        turn_id: only messages up to this turn count; None: all.
+    """
+    if not read_by_others(session.metadata):
+        return True
+    _, asked = await read_entries_until(
+        store,
+        session.ref,
+        lambda one: one.message.role == "user" and (turn_id is None or one.turn_id <= turn_id),
+        keep=lambda _: False,
+        descending=True,
+    )
+    return asked is None or is_by_owner(asked.metadata, session.user_id)
 
 
 LATE: Final = "recall: late"

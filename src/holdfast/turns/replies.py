@@ -19,6 +19,7 @@ from holdfast.limits import ERROR_CHARS
 from holdfast.stores.log import Appended
 from holdfast.turns.model_call import OF_KEY
 from holdfast.turns.prompt import fill_template
+from holdfast.turns.recall import is_for_owner
 from holdfast.turns.reply_assembler import ReplyAssembler, with_artifacts
 from holdfast.turns.turn import Turn
 
@@ -91,7 +92,8 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
     if agent is None or not agent.failure_message or assembler.has_spoken or own_key:
         return None
-    text = await fill_template(turn.engine, turn.session, agent.failure_message, agent, turn.temp)
+    guest = not await is_for_owner(turn)
+    text = await fill_template(turn.engine, turn.session, agent.failure_message, agent, turn.temp, guest=guest)
     return text if text.strip() else None
 
 

@@ -15,9 +15,10 @@ import msgspec
 
 from holdfast.agents import Responder
 from holdfast.context.units import make_distinct_id
-from holdfast.domain.artifact import check_name, format_versions
+from holdfast.domain.artifact import NAMED_ARTIFACTS, check_name, format_versions
 from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.participants import may_read
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
@@ -368,19 +369,20 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
     Returns:
         The metadata with the field `artifacts`; unchanged if there are no artifacts.
     """
-    for candidates in _find_mentions(text or ""):
-        await _note_artifact(turn, candidates)
+    if may_read("artifacts", guest=not turn.is_for_owner):  # a participant must not detect which artifacts exist
+        for candidates in _find_mentions(text or ""):
+            await _note_artifact(turn, candidates)
     return with_artifacts(turn, metadata)
 
 
 def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a reply's metadata with the artifacts that are recorded in the turn; unchanged if there are none."""
-    return {**(metadata or {}), "artifacts": format_versions(turn.artifacts)} if turn.artifacts else metadata
+    return {**(metadata or {}), NAMED_ARTIFACTS: format_versions(turn.artifacts)} if turn.artifacts else metadata
 
 
 def take_artifacts(turn: Turn, entry: Entry) -> None:
     """Add the artifacts that a stored reply names to the turn, because the turn repeats this reply."""
-    for one in (entry.metadata or {}).get("artifacts", ()):
+    for one in (entry.metadata or {}).get(NAMED_ARTIFACTS, ()):
         turn.artifacts[one["name"]] = one["version"]
 
 

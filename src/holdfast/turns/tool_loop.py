@@ -157,6 +157,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
     return ToolContext(
         session_id=ref.id,
         user_id=ref.user_id,
+        is_for_owner=turn.is_for_owner,
         agent=turn.request.responder.agent_name,
         state=State(turn.turn_state),
         artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, note_artifact),

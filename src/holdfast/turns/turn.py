@@ -26,7 +26,7 @@ from holdfast.domain.calibration import Learned
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import Message, encode_canonical
-from holdfast.domain.participants import with_speaker
+from holdfast.domain.participants import may_read, with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branches import Share
@@ -98,7 +98,9 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     speaker: str | None = None
     """The author of `incoming`, if the session has several users; None: not specified."""
     guest: bool = False
-    """True if `speaker` is a participant but not the owner. A guest may not replace messages of others in the session."""
+    """True if the request is from a participant, or an agent works for a participant. A guest may not replace messages of others in the
+    session.
+    """
     identified: bool = True
     """True if the server knows which user sent the request; see `holdfast.server.requester`. Always true in the
     library, where the program names the user.
@@ -150,6 +152,10 @@ class Turn:
     """True if the request contains the session's whole conversation, beginning with its first message."""
     wrote = False
     """True if the turn has written anything to the log."""
+    is_for_owner = False
+    """True if the turn answers the session's owner, or a program that names no user; False: it answers a participant.
+    `build_prompt` sets it.
+    """
     _admitted = False
     on_open: Callable[[], None] | None = None
     """Function that is called when the turn has begun and the request's messages are in the log; None: no function."""
@@ -340,7 +346,7 @@ class Turn:
             summary["overhead"] = built.overhead.to_wire(built.recalled_tokens)
             if recalled := built.describe_recalled():
                 summary["recalled"] = recalled
-        if self.artifacts:
+        if self.artifacts and may_read("artifacts", guest=self.request.guest):
             summary["artifacts"] = format_versions(self.artifacts)
         if warnings := self.warnings.to_wire():
             summary["warnings"] = warnings

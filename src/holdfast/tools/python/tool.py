@@ -21,7 +21,7 @@ from holdfast.limits import (
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.python.calls import ProcessLimits
-from holdfast.tools.python.files import RestoredFiles, restore, save_files
+from holdfast.tools.python.files import RestoredFiles, refuse_files, restore, save_files
 from holdfast.tools.python.kernels import Kernel, Kernels, NoKernel
 from holdfast.tools.python.results import format_result
 from holdfast.tools.python.settings import PythonSettings
@@ -65,9 +65,8 @@ class PythonTool:
             raise InvalidRequest(f"code has more than {PYTHON_CODE_BYTES:,} bytes: write it in parts")
         call = context.call
         try:
-            async with self._kernels.acquire(
-                (call.tenant, context.user_id, context.session_id), call.identity
-            ) as kernel:
+            key = (call.tenant, context.user_id, context.session_id)
+            async with self._kernels.acquire(key, call.identity, guest=not context.is_for_owner) as kernel:
                 return await self._run_in(kernel, context, code)
         except NoKernel as exc:
             return {"status": "not_run", "note": str(exc)}
@@ -77,17 +76,21 @@ class PythonTool:
         kernel.unit = context.call.unit
         ran = await kernel.run(code)
         most = self._kernels.settings.max_files
-        found = await save_files(
-            kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
-        )
-        kernel.plots += len(ran.plots[:most])
+        if context.is_for_owner:
+            found = await save_files(
+                kernel.folder, ran, context.artifacts, call_id=context.call.id, plots=kernel.plots, most=most
+            )
+            kernel.plots += len(ran.plots[:most])
+        else:
+            found = refuse_files(ran)
         return format_result(ran, found, [*notes, *([ran.note] if ran.note else [])], self._most)
 
 
 async def _prepare_notes(kernel: Kernel, context: ToolContext) -> list[str]:
-    """Return notes about the process for the model. In a new process, first restore the files of earlier processes."""
+    """Return notes about the process for the model. In a new process of the owner, first restore the files of earlier processes."""
     call = context.call
-    if kernel.begun:
+    if kernel.begun or not context.is_for_owner:
+        kernel.begun = True
         since = await _has_run_since(call, kernel.unit + 1)
         return [ELSEWHERE] if since else []
     found = RestoredFiles()
