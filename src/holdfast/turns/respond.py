@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import Message
@@ -213,6 +213,8 @@ class ModelRound:
         text = read_reply_text([reply])
         if not assembler.calls:
             metadata = await with_named_artifacts(turn, reply.text, metadata)
+        if turn.note is not None and (reason := get_finish_reason(completion)) in CUT_SHORT:
+            metadata = {**(metadata or {}), FINISH_REASON: reason}
         messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
         await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
         if assembler.calls and not self.is_whole:
@@ -231,6 +233,17 @@ class ModelRound:
         cut = {"interrupted": True, "interrupt_timestamp": turn.engine.clock(), **(self._assembler.metadata or {})}
         messages, noted = hand_over_reply(turn, _make_reply(completion), with_artifacts(turn, cut))
         await turn.append(messages, metadata=noted, calls=[call], last=True)
+
+
+FINISH_REASON: Final = "finish_reason"
+"""Key in the `metadata` of a reply that the model did not finish, in a turn that began with a note: one of `CUT_SHORT`."""
+CUT_SHORT: Final = frozenset({"length", "content_filter"})
+
+
+def get_finish_reason(completion: Mapping[str, Any]) -> Any:
+    """Return the `finish_reason` of a completion's first choice; None if it has none."""
+    choices = completion.get("choices") or [{}]
+    return choices[0].get("finish_reason")
 
 
 def _make_reply(completion: Mapping[str, Any]) -> Message:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import dropwhile, islice
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from holdfast.domain.artifact import format_versions
 from holdfast.domain.calibration import Learned
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.interruptions import HeardReport
-from holdfast.domain.messages import Message, encode_canonical
+from holdfast.domain.messages import NOTE, Message, encode_canonical
 from holdfast.domain.participants import may_read, with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
@@ -43,6 +43,10 @@ from holdfast.tools.tool import get_tool_name
 from holdfast.turns.placement import Placement
 
 T = TypeVar("T")
+INPUT_COUNT: Final = "input"
+"""Key in the `metadata` of the note that a turn begins with: the number of messages that were written before it in the same write."""
+OPENED_BY: Final = "opened_by"
+"""Key in the `metadata` of a reply: `seq` of the note that its turn began with."""
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -109,6 +113,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Warnings for the response that are known before the turn begins."""
     api: Dialect = "openai"
     """The API for which `body` was written. The fields are converted for a model with another API."""
+    note: Any = None
+    """Payload of a note that is written after the request's messages, in the same write; None: no note."""
 
     def with_key(self, key: str) -> TurnRequest:
         """Return the request with an idempotency key, and with a fingerprint of its messages."""
@@ -156,6 +162,8 @@ class Turn:
     """True if the turn answers the session's owner, or a program that names no user; False: it answers a participant.
     `build_prompt` sets it.
     """
+    note: Entry | None = None
+    """The note that the turn began with, from `TurnRequest.note`; None: the request has none, or the turn has not begun."""
     _admitted = False
     on_open: Callable[[], None] | None = None
     """Function that is called when the turn has begun and the request's messages are in the log; None: no function."""
@@ -429,6 +437,12 @@ class Turn:
             own = [{**one, "metadata": with_speaker(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
             own = [{**one, "metadata": self.share.add_metadata(one.get("metadata"))} for one in own]
+        begins = opening and keyed and request.note is not None
+        if begins:
+            messages = [*messages, Message(role=NOTE, origin=request.note)]
+            own = [*own, {"metadata": {INPUT_COUNT: len(own)}}]
+        elif self.note is not None:
+            own = [_add_mark(one, message, self.note.seq) for one, message in zip(own, messages, strict=True)]
         fields = own if agent is None else [{"agent": agent, **one} for one in own]
         entries = await make_entries(messages, fields, timestamp=now)
         if plan is not None and plan.restore:
@@ -451,6 +465,8 @@ class Turn:
         appended = await self.lock.append(self.engine.store, write, last=last)
         self.engine.warm.take(request.ref, appended, write)
         self.session = appended.session
+        if begins:
+            self.note = next((entry for entry in reversed(appended.entries) if entry.is_note), self.note)
         self.wrote = self.wrote or not appended.replayed
         if calls and self.working_set is not None:
             self.prompts[self.key] = (request.responder, self.working_set)
@@ -512,6 +528,11 @@ class Turn:
         """
         if (view := choose_view_to_save(built, frontier, version)) is not None:
             self._view = (key, view)
+
+
+def _add_mark(own: Mapping[str, Any], message: Message, seq: int) -> Mapping[str, Any]:
+    """Return the fields of an entry. Those of a reply name the note that its turn began with."""
+    return {**own, "metadata": {**(own.get("metadata") or {}), OPENED_BY: seq}} if message.role == "assistant" else own
 
 
 def _own_metadata(

@@ -41,7 +41,7 @@ from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn import Turn, TurnWarning
+from holdfast.turns.turn import OPENED_BY, Turn, TurnWarning
 
 _PAGE: Final = 64
 """Number of entries that are read at a time while the user's message is searched backwards from the end of the log."""
@@ -93,6 +93,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
         return False
     turn.session, turn.plan = session, Plan("replayed")
     turn.answered, turn.closed = last[0], True
+    await _find_note(turn, (last[0].metadata or {}).get(OPENED_BY))
     return True
 
 
@@ -121,8 +122,18 @@ async def _join_attempt(turn: Turn) -> bool:
     await resume(turn, session, Plan("replayed"))
     turn.plan, turn.session = Plan("replayed"), session
     placement.release()
+    await _find_note(turn, start - 1)
     await answer_again(turn, start)
     return True
+
+
+async def _find_note(turn: Turn, seq: int | None) -> None:
+    """Set the turn's note to the one that the first attempt at the request began with, if there is one."""
+    if turn.request.note is None or seq is None:
+        return
+    found = await turn.engine.store.entries(turn.request.ref, start=seq, limit=1, notes=True)
+    if found and found[0].is_note:
+        turn.note = found[0]
 
 
 async def _is_asked_again(turn: Turn) -> bool:
@@ -372,7 +383,7 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
         await resume(turn, session, plan)
     turn.plan = plan
     turn.session = session
-    writes = plan.append or plan.restore or plan.retire_from is not None
+    writes = plan.append or plan.restore or plan.retire_from is not None or turn.request.note is not None
     if not writes and turn.request.idempotency_key is None:
         turn.note_opened(session.tail.next_seq)
         return
@@ -416,7 +427,7 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
 
     If that reply was cut since, the messages of the request may have been written again with new numbers.
     """
-    first_message = first.entries[-1] if first.entries else None
+    first_message = next((entry for entry in reversed(first.entries) if not entry.is_note), None)
     if first_message is None or first_message.retired_by is None:
         return first.start + len(first.entries)
     stored = await turn.engine.store.entries(turn.request.ref, start=first_message.retired_by, limit=_MOVED)
