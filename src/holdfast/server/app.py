@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
@@ -18,12 +18,14 @@ from holdfast.server import (
     artifacts,
     compactions,
     context,
+    conversations,
     health,
     mcp,
     memories,
     messages,
     pages,
     records,
+    responses,
     search,
     sessions,
     state,
@@ -36,8 +38,10 @@ from holdfast.server.access import Access, AuthMiddleware, HostMiddleware
 from holdfast.server.apis.anthropic import AnthropicErrorMiddleware, Messages
 from holdfast.server.apis.api_format import ApiFormat
 from holdfast.server.apis.openai import ChatCompletions
+from holdfast.server.apis.responses import PATH as RESPONSES_PATH
+from holdfast.server.apis.responses import Responses
 from holdfast.server.body_limits import BodyLimits
-from holdfast.server.chat import Chat
+from holdfast.server.chat import Chat, Resolve
 from holdfast.server.chat_objects import CHAT_ROUTES
 from holdfast.server.http import Call, RawPathMiddleware
 from holdfast.server.logs import RequestLogMiddleware
@@ -73,6 +77,8 @@ ROUTES: tuple[Route, ...] = (
         route
         for subject in (
             token_counting.routes,
+            responses.routes,
+            conversations.routes,
             health.routes,
             sessions.routes,
             messages.routes,
@@ -109,8 +115,10 @@ _NOT_FOUND: Final = tuple(
     Route(method=method, path=REST, need="read", tag="", summary="", answer=None, handler=no_route, lenient=True)
     for method in METHODS
 )
-API_FORMATS: tuple[ApiFormat, ...] = (ChatCompletions(), Messages())
+API_FORMATS: tuple[ApiFormat, ...] = (ChatCompletions(), Messages(), Responses())
 """The API formats of the gateway."""
+RESOLVERS: Final[Mapping[str, Resolve]] = {RESPONSES_PATH: responses.resolve_request}
+"""For API formats whose requests have ids of stored objects, the function that replaces the ids; by path."""
 
 
 def make_app(
@@ -143,7 +151,9 @@ def make_app(
     relays = relays or ReplyStreams()
     matching, rules = matching or Matching(), rules or RequestRules()
     chats = {
-        api_format.path: Chat(api_format, hf, intake, relays, matching=matching, rules=rules)
+        api_format.path: Chat(
+            api_format, hf, intake, relays, matching=matching, rules=rules, resolve=RESOLVERS.get(api_format.path)
+        )
         for api_format in API_FORMATS
     }
     table: dict[str, list[Route]] = {}

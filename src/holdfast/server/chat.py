@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
-from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.holdfast import Holdfast
@@ -47,7 +46,6 @@ from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire.openai import split_system
-from holdfast.wire.voice import find_records
 
 MAX_CHOICES = 128
 _SEVERAL = TurnWarning(
@@ -58,10 +56,23 @@ _DELIVERY_FIELDS = frozenset({"stream", "stream_options", "on_disconnect"})
 """Fields in which a repeated request may differ from the first one, because they do not affect the reply."""
 
 
+Resolve = Callable[[Call, ParsedRequest, RequestRules], Awaitable[ParsedRequest]]
+"""Function that replaces the ids in a parsed request, which name stored sessions and messages."""
+
+
 class Chat:
     """ASGI app that answers chat requests in one API format.
 
     It uses ASGI directly, because it must stop a streamed reply when the client disconnects.
+
+    Args:
+        api_format: the API format.
+        hf: the `Holdfast` of the server's own tenant.
+        intake: reads and limits bodies.
+        relays: settings for sending replies.
+        matching: settings for matching requests without a session id to sessions.
+        rules: rules for reading the user and session of requests.
+        resolve: replaces ids of the API format in a request; None: the format has none.
     """
 
     def __init__(
@@ -73,8 +84,10 @@ class Chat:
         *,
         matching: Matching,
         rules: RequestRules,
+        resolve: Resolve | None = None,
     ) -> None:
         self._api_format = api_format
+        self._resolve = resolve
         self._hf = hf
         self._intake = intake
         self._matching = matching
@@ -100,6 +113,8 @@ class Chat:
             parsed = await run_cpu(
                 self._api_format.parse, sent, call.request.headers, long=reservation.size > INLINE_BODY_BYTES
             )
+            if self._resolve is not None:
+                parsed = await self._resolve(call, parsed, self._rules)
             turn = await open_turn(call, sent, parsed, self._matching, self._rules)
         except ClientDisconnect:
             return
@@ -107,7 +122,7 @@ class Chat:
             await respond(self._api_format.to_error(make_failure_reply(exc, self._hf.guard)))(scope, receive, send)
             return
         turn.on_open = reservation.release
-        connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed.body, arrived)
+        connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed, arrived)
         client = Client(connection, turn, self._relays)
         del call, sent  # a reply takes long, and the request may be large
         try:
@@ -132,19 +147,14 @@ async def open_turn(
         matching: settings for matching requests without a session id to sessions.
         rules: rules for reading the user and session of the request.
     """
-    body, messages = parsed.body, parsed.messages
-    check_fields(body)
-    unknown = find_unknown_fields(body, rules)
-    hf, session_id = call.hf, name_session(call, body, rules)
-    _check_messages(sent, messages, session_id)
+    hf, body, forwarded = call.hf, parsed.body, call.handed
+    session_id, unknown = _check_request(call, parsed, rules)
     requester = identify_requester(call, body, rules, parsed.api)
-    (system, incoming), forwarded = split_system(messages), call.handed
-    key = _get_idempotency_key(call)
+    (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
-    messages.clear()
-    sent.clear()
+    _release_messages(parsed, sent)
     del incoming
     wanted = get_requested_mode(call, body)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
@@ -153,17 +163,20 @@ async def open_turn(
     locator_input = LocatorInput(
         system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)
     )
-    locator_input = locator_input._replace(check=partial(_check_responder, settings, rules), fingerprint=fingerprint)
+    locator_input = locator_input._replace(
+        check=partial(_check_responder, settings, rules), fingerprint=fingerprint, stores_system=parsed.stores_system
+    )
     placement = await _place(call, attempt_digest, body, locator_input, matching)
     session = placement.session
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     locator_input.check(responder)
+    warnings = make_field_warnings(unknown, parsed.api, responder.llm.dialect, names_session=session_id is not None)
     guest = call.get_user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
         responder=hf.roster.with_context(responder, settings.apply(responder.context)),
         settings=settings,
-        warnings=make_field_warnings(unknown, parsed.api, responder.llm.dialect, names_session=session_id is not None),
+        warnings=(*parsed.warnings, *warnings),
         incoming=separated.messages,
         own=separated.own,
         heard=separated.heard,
@@ -181,8 +194,26 @@ async def open_turn(
         api=parsed.api,
         speaker=get_speaker(call, body, session, requester),
         guest=guest,
+        note=parsed.note,
     )
     return _attach_placement(Turn(hf.engine, request), placement)
+
+
+def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tuple[str | None, list[str]]:
+    """Check the fields and messages of a request. Return the session id that it names, and the names of unknown fields."""
+    check_fields(parsed.body)
+    unknown = find_unknown_fields(parsed.body, rules)
+    session_id = name_session(call, parsed.body, rules)
+    _check_messages(parsed, session_id)
+    return session_id, unknown
+
+
+def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:
+    """Empty the lists of messages of a request, to release their memory while the reply is made."""
+    parsed.messages.clear()
+    sent.clear()
+    if isinstance(parsed.given, list):
+        parsed.given.clear()
 
 
 def _check_responder(settings: RequestSettings, rules: RequestRules, responder: Responder) -> None:
@@ -249,20 +280,7 @@ def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) ->
     return "queue" if guest and asked is None and hf.queueing.mode == "interrupt" else asked
 
 
-def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
-    """Check that a request without messages is allowed.
-
-    Raises:
-        InvalidRequest: there is no list of messages, or the list is empty and the request names no session.
-    """
-    if find_records(sent)[0] != []:
-        raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")
-    if session_id is None:
-        message = "messages is empty: send the new message, or a session_id to answer the last message of that session"
-        raise errors.InvalidRequest(message, param="messages")
-
-
-def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], session_id: str | None) -> None:
+def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
     """Check that a request has messages that can be answered, and that no user message is empty.
 
     Raises:
@@ -270,10 +288,13 @@ def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], sessio
             later request.
         InvalidRequest: there are no messages, and the request names no session whose last message could be answered.
     """
-    if not messages:
-        _check_no_messages(sent, session_id)
-    for at, message in enumerate(messages):
-        if message.role == "user" and not message.text and not message.media:
+    if not parsed.messages and parsed.given != []:
+        raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")
+    if not parsed.messages and session_id is None:
+        message = "messages is empty: send the new message, or a session_id to answer the last message of that session"
+        raise errors.InvalidRequest(message, param="messages")
+    for at, one in enumerate(parsed.messages):
+        if one.role == "user" and not one.text and not one.media:
             param = f"messages[{at}].content"
             raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
 
@@ -334,7 +355,7 @@ async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: Pars
         SecretBlocked: a message contains a secret, and the secret guard blocks it.
     """
     hf, body, messages = call.hf, parsed.body, parsed.messages
-    whole = {**body, "messages": find_records(sent)[0], **({"system": sent["system"]} if "system" in sent else {})}
+    whole = {**body, "messages": parsed.given, **({"system": sent["system"]} if "system" in sent else {})}
     cleaned = await mask_secrets(hf, whole, messages, hashed=keyed)
     if not keyed:
         return b""

@@ -282,6 +282,34 @@ class MessagesRequest(SessionFields, kw_only=True):
     """Anthropic's metadata. `user_id`: user of the session; default: `default`."""
 
 
+class CreateResponse(SessionFields, kw_only=True):
+    """OpenAI's Responses request with Holdfast's fields."""
+
+    model: str | None = None
+    """Name of an agent, of an llm, or of a model."""
+    input: str | list[JsonObject] | UnsetType = UNSET
+    """Text, or items. With `previous_response_id` or `conversation`, only new items are needed."""
+    instructions: str | list[JsonObject] | None = None
+    """System prompt of this call."""
+    previous_response_id: str | None = None
+    """Response after which the conversation continues. If it is not the last one, the conversation branches there."""
+    conversation: str | JsonObject | None = None
+    """Id of the conversation, or an object with it."""
+    store: bool | None = None
+    """False: the response has no id that can be used later."""
+    stream: bool | None = None
+    """Send the reply as server-sent events."""
+    tools: list[JsonObject] | None = None
+    """Functions, custom tools and namespaces."""
+    tool_choice: Any = None
+    max_output_tokens: Annotated[int | None, json_schema(minimum=1)] = None
+    text: JsonObject | None = None
+    """Format of the answer, and its verbosity."""
+    reasoning: JsonObject | None = None
+    metadata: dict[str, str] | None = None
+    """At most 16 texts, which the response repeats."""
+
+
 class TokenCount(Answer):
     """Token count of a request. Tokens that a session would add are not included."""
 
@@ -428,6 +456,33 @@ _GIVES: Final[Schema] = {
 }
 
 
+class ResponseObject(OpenObject, kw_only=True):
+    """OpenAI's Response object, with Holdfast's session fields."""
+
+    id: str
+    object: Literal["response"]
+    created_at: Count
+    status: Literal["completed", "failed", "in_progress", "incomplete"]
+    model: str
+    output: list[JsonObject]
+    """Items of the reply: reasoning, a message, calls."""
+    usage: JsonObject | None
+    error: JsonObject | None
+    incomplete_details: JsonObject | None
+    previous_response_id: str | None
+    conversation: JsonObject | None
+    session_id: str | UnsetType = UNSET
+    """Id of the session."""
+    session: TurnSummary | UnsetType = UNSET
+
+
+class ResponseEvent(OpenObject, kw_only=True):
+    """One event of a stream. The last one has the whole response."""
+
+    type: str
+    sequence_number: Count
+
+
 CHAT_ROUTES: Final = (
     Route(
         method="POST",
@@ -455,6 +510,19 @@ CHAT_ROUTES: Final = (
         request_headers=(*_TAKES, describe_header("anthropic-beta", "sent on to an Anthropic model")),
         response_headers=_GIVES,
         errors=(AnthropicError,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/responses",
+        need="write",
+        tag="chat",
+        handler=None,
+        summary=_SUMMARY,
+        body=CreateResponse,
+        answer={JSON: ResponseObject, "text/event-stream": ResponseEvent},
+        error_statuses=_FAILS,
+        request_headers=_TAKES,
+        response_headers=_GIVES,
     ),
 )
 """Routes that return a model's reply. Each of these routes has its own ASGI app."""

@@ -315,6 +315,10 @@ def parse_query(raw: bytes) -> dict[str, str]:
         raise errors.InvalidRequest(f"the query has more than {PARAMETERS} parameters") from exc
     found: dict[str, str] = {}
     for name, value in pairs:
+        if name.endswith("[]"):  # OpenAI's clients send a list so
+            plain = name.removesuffix("[]")
+            found[plain] = f"{found[plain]},{value}" if plain in found else value
+            continue
         if name in found:
             raise errors.InvalidRequest(f"the parameter {name[:80]!r} is given twice", param=name[:80])
         found[name] = value

@@ -51,6 +51,8 @@ _TAGS: Final = {
     "messages": "Messages of a session, and the prompt built from them.",
     "voice": "For voice agents: records of spoken turns, interruptions, and speech from outside.",
     "state": "Key-value state of a session, a user or the app.",
+    "responses": "Stored responses of OpenAI's Responses API.",
+    "conversations": "Sessions as OpenAI's conversations.",
     "records": "Key-value records of a session, a user or the tenant, with versions.",
     "compactions": "Summaries that replace older messages in prompts. The log keeps all messages.",
     "facts": "Standing facts: what the user said that stays valid.",
@@ -206,6 +208,12 @@ class PathParameters(Request, kw_only=True):
     """Id of the memory."""
     agent: Id
     """Name of the agent; `default` for sessions without an agent."""
+    response_id: str
+    """Id of the response."""
+    conversation_id: str
+    """Id of the conversation: `conv_` and the id of its session, encoded."""
+    item_id: str
+    """Id of the item."""
 
 
 def _describe_path(path: str) -> list[Schema]:

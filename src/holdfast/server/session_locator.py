@@ -233,6 +233,8 @@ class LocatorInput(NamedTuple):
     """Raises `InvalidRequest` if the given responder cannot answer the request."""
     fingerprint: bytes = b""
     """Hash of the request that is stored with its idempotency key."""
+    stores_system: bool = True
+    """True: a new session stores the leading system messages."""
 
 
 async def locate_session(
@@ -243,7 +245,8 @@ async def locate_session(
     The result is the first of these that applies: the session that the request names, the session created earlier for its idempotency key,
     a session whose log its messages match, a new session. A named session that does not exist is created.
 
-    A new session stores the request's system messages, so that later requests need not send them. A request that the first turn would
+    A new session stores the request's system messages, so that later requests need not send them, unless they are only for this request. A
+    request that the first turn would
     reject is rejected before the session is created, so that no empty session remains.
     """
     if body.get("session_user") is not None:
@@ -272,7 +275,8 @@ async def locate_session(
         if body.get("interrupt") is not None:
             message = "interrupt: this request starts a new session, so there is no reply to interrupt"
             raise errors.NoReply(message)
-        return await hf.ensure(new_id, user_id=owner, agent=agent, system_messages=request_input.system)
+        stored = request_input.system if request_input.stores_system else ()
+        return await hf.ensure(new_id, user_id=owner, agent=agent, system_messages=stored)
 
     if not matches or request_input.mode == "delta" or (session_id is not None and not keyed):
         return Placement(await create(session_id), "new")

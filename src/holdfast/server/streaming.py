@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast import errors
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
-from holdfast.server.apis.api_format import ApiFormat, StreamEncoder
+from holdfast.server.apis.api_format import ApiFormat, ParsedRequest, ReplyEncoder
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond as answer
@@ -70,8 +70,8 @@ class ClientConnection(NamedTuple):
     send: Send
     guard: Guard | None
     api_format: ApiFormat
-    body: Mapping[str, Any]
-    """Fields of the request, from `ParsedRequest.body`."""
+    parsed: ParsedRequest
+    """The parsed request. Its list of messages is empty, to release its memory."""
     arrived: float
     """Arrival time of the request in seconds, by the event loop's clock."""
 
@@ -88,10 +88,10 @@ class Client:
 
     def __init__(self, connection: ClientConnection, turn: Turn, relays: ReplyStreams) -> None:
         self._turn = turn
-        self.encoder: StreamEncoder = connection.api_format.create_encoder(connection.body)
+        self.encoder: ReplyEncoder = connection.api_format.create_encoder(connection.parsed, turn)
         self.gone = False
-        self.streamed = bool(connection.body.get("stream"))
-        self.finish = (connection.body.get("on_disconnect") or relays.on_disconnect) == "finish"
+        self.streamed = bool(connection.parsed.body.get("stream"))
+        self.finish = (connection.parsed.body.get("on_disconnect") or relays.on_disconnect) == "finish"
         self._connection = connection
         self._relays = relays
         self._begun = self._ended = self._sent = self._sending = False
@@ -173,7 +173,7 @@ class Client:
 
     def convert_reply(self, completion: dict[str, Any], turn: Turn) -> Any:
         """Convert a complete reply to the client's API format."""
-        return self._connection.api_format.convert_reply(completion, self.build_session_fields(turn))
+        return self.encoder.convert_reply(completion, self.build_session_fields(turn))
 
     def build_session_fields(self, turn: Turn, **more: Any) -> dict[str, Any]:
         """Return the session fields of a reply: the session id, and a summary of the turn with the fields in `more`."""

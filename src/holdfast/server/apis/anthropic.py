@@ -13,6 +13,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.turn import Turn
 from holdfast.wire.anthropic import parse_message_groups, parse_system
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, make_message
 from holdfast.wire.anthropic_requests import parse_fields
@@ -58,12 +59,10 @@ class Messages:
         if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
             fields["betas"] = betas
         messages = [message for group in groups for message in group]
-        return ParsedRequest(fields, [*system, *messages], ({},) * len(system) + own if own else (), api="anthropic")
+        own = ({},) * len(system) + own if own else ()
+        return ParsedRequest(fields, [*system, *messages], own, api="anthropic", given=given)
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**make_message(completion), **session}
-
-    def create_encoder(self, body: Mapping[str, Any]) -> MessageEvents:
+    def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> MessageEvents:
         return MessageEvents()
 
     def to_error(self, reply: Reply) -> Reply:
@@ -103,6 +102,9 @@ class MessageEvents:
         self._events = ReplyEvents()
         self._session: Mapping[str, Any] = {}
         self._failed = False
+
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+        return {**make_message(completion), **session}
 
     def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if (words := self._events.get_appended_text(chunk)) is not None:

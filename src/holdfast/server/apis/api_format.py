@@ -13,6 +13,7 @@ from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.server.replies import Reply
 from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.turn import Turn, TurnWarning
 
 
 class ParsedRequest(NamedTuple):
@@ -27,10 +28,29 @@ class ParsedRequest(NamedTuple):
     """For each message, its voice record fields; see `holdfast.wire.exports.parse_record_fields`. Empty: no message has any."""
     api: Dialect = "openai"
     """API format of `body`. A model with another API format gets only the fields that have the same meaning there."""
+    given: Any = None
+    """The messages as the client sent them; None if the request has no messages."""
+    context: Any = None
+    """Data of the request that the format needs to encode the reply."""
+    stores_system: bool = True
+    """True: a new session stores the leading system messages, so that later requests need not send them. False: they are only for this
+    request."""
+    warnings: tuple[TurnWarning, ...] = ()
+    """Warnings about the request."""
+    note: Any = None
+    """Payload of a note to write after the request's messages; None: no note."""
 
 
-class StreamEncoder(Protocol):
-    """Encodes one streamed reply. Each method returns the bytes to send, which may be empty."""
+class ReplyEncoder(Protocol):
+    """Encodes one reply, as a whole or as a stream. The methods for streams return the bytes to send, which may be empty."""
+
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
+        """Convert a complete reply to this format, and add the session fields.
+
+        Args:
+            completion: the reply as a `chat.completion`.
+            session: the fields `session_id` and `session`.
+        """
 
     def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         """Encode a chunk of the reply.
@@ -74,16 +94,8 @@ class ApiFormat(Protocol):
             InvalidRequest: the request is not valid in this format. The error names the parameter.
         """
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
-        """Convert a complete reply to this format, and add the session fields.
-
-        Args:
-            completion: the reply as a `chat.completion`.
-            session: the fields `session_id` and `session`.
-        """
-
-    def create_encoder(self, body: Mapping[str, Any]) -> StreamEncoder:
-        """Create the encoder of a streamed reply. `body` are the fields of the request, from `ParsedRequest.body`."""
+    def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ReplyEncoder:
+        """Create the encoder of the reply to a request. The turn has not begun yet."""
 
     def to_error(self, reply: Reply) -> Reply:
         """Convert an error response from OpenAI's format to this format. Used for errors that occur before the first chunk is sent."""

@@ -11,6 +11,7 @@ from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
 from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.turn import Turn
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.openai import parse_messages
 from holdfast.wire.voice import find_records
@@ -27,13 +28,10 @@ class ChatCompletions:
         given, name = find_records(body)
         messages = parse_messages(given, name) if given else []
         fields = {key: value for key, value in body.items() if key not in ("messages", "contents")}
-        return ParsedRequest(fields, messages, parse_record_fields(given or (), name))
+        return ParsedRequest(fields, messages, parse_record_fields(given or (), name), given=given)
 
-    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**completion, **session}
-
-    def create_encoder(self, body: Mapping[str, Any]) -> ChunkEvents:
-        return ChunkEvents(body)
+    def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ChunkEvents:
+        return ChunkEvents(parsed.body)
 
     def to_error(self, reply: Reply) -> Reply:
         return reply
@@ -48,6 +46,9 @@ class ChunkEvents:
         self._progress = bool(options.get(PROGRESS))
         self._choices: int = body.get("n") or 1
         self._last: Mapping[str, Any] = {}
+
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+        return {**completion, **session}
 
     def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if not self._usage and not chunk.get("choices") and "usage" in chunk:

@@ -1,0 +1,156 @@
+"""`POST /v1/responses`: OpenAI's Responses API."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.models.collect import to_chunks
+from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.replies import Reply
+from holdfast.turns.reply_assembler import Progress
+from holdfast.turns.turn import Turn, TurnWarning
+from holdfast.wire.response_ids import Place
+from holdfast.wire.response_notes import parse_note
+from holdfast.wire.responses_events import Event, ResponseEvents
+from holdfast.wire.responses_replies import ResponseHead
+from holdfast.wire.responses_requests import ResponsesRequest, parse_request
+
+PATH: Final = "/v1/responses"
+_encoder = msgspec.json.Encoder()
+_TEXT_EVENT: Final = (
+    b"event: response.output_text.delta\n"
+    b'data: {"type":"response.output_text.delta","sequence_number":%d,"item_id":"%b","output_index":%d,"content_index":%d,"delta":%b,'
+    b'"logprobs":[]}\n\n'
+)
+
+
+class Responses:
+    """The API format of OpenAI's Responses API."""
+
+    path = PATH
+
+    def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
+        request = parse_request(body)
+        given = body.get("input")
+        if given is None and (request.previous or request.conversation):
+            given = []
+        return ParsedRequest(
+            request.fields,
+            request.messages,
+            given=given,
+            context=request,
+            stores_system=False,
+            warnings=tuple(map(_make_tool_warning, dict.fromkeys(request.tools.left_out))),
+        )
+
+    def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ResponseEncoder:
+        return ResponseEncoder(parsed.context, turn)
+
+    def to_error(self, reply: Reply) -> Reply:
+        return to_responses_error(reply)
+
+
+def _make_tool_warning(kind: str) -> TurnWarning:
+    message = f"the tool {kind[:80]!r} runs only at OpenAI, so it was not sent to the model"
+    return TurnWarning("tool_not_served", message, param="tools")
+
+
+def make_secret() -> str:
+    """Return the random part of the id of a new response."""
+    return secrets.token_hex(6)
+
+
+def to_responses_error(reply: Reply) -> Reply:
+    """Convert an error response to the codes that clients of the Responses API act on. Return other responses unchanged."""
+    body = reply.body
+    if reply.status < 400 or not isinstance(body, Mapping) or "error" not in body:
+        return reply
+    error, status = dict(body["error"]), reply.status
+    if error.get("code") == "session_busy":  # clients retry only this code, and only with this status
+        error["code"], status = "conversation_locked", 400
+    elif error.get("code") == "budget_too_small":
+        error["code"], status = "context_length_exceeded", 400
+    elif error.get("code") == "previous_response_not_found":
+        error["param"] = "previous_response_id"
+    elif status == 429:
+        error["code"] = "rate_limit_exceeded"
+    return msgspec.structs.replace(reply, status=status, body={**body, "error": error})
+
+
+class ResponseEncoder:
+    """Encodes a reply as a Response object, or as named events."""
+
+    def __init__(self, request: ResponsesRequest, turn: Turn) -> None:
+        self._request = request
+        self._turn = turn
+        self._events = ResponseEvents(self._make_head, self._now)
+        self._created_at = self._now()
+        self._session: Mapping[str, Any] = {}
+        self._failed = self._is_cut = False
+
+    def _now(self) -> int:
+        return self._turn.engine.clock() // 1000
+
+    def _make_head(self) -> ResponseHead:
+        """Return the fields of the response. Its id contains the position of its note, so the request must be in the log."""
+        turn, request = self._turn, self._request
+        note = None if turn.note is None else parse_note(turn.note.message.origin)
+        if turn.note is None or note is None:  # the response is not stored
+            place = Place(turn.request.ref.id, 0, make_secret())
+            return ResponseHead(place, self._created_at, request.echo, request.tools.names, request.conversation)
+        place = Place(turn.request.ref.id, turn.note.seq, note.secret)
+        return ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation)
+
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+        for chunk in to_chunks(completion):
+            self._events.add(chunk)
+        response: dict[str, Any] = self._events.end(session)[-1]["response"]
+        return response
+
+    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
+        if (text := self._events.get_appended_text(chunk)) is not None:
+            return _TEXT_EVENT % self._note_text(text)
+        self._session = session or self._session
+        return _encode_events(self._events.add(chunk))
+
+    def _note_text(self, text: str) -> tuple[int, bytes, int, int, bytes]:
+        part, number = self._events.note_text(text)
+        return number, part.id.encode(), part.index, part.at, _encoder.encode(text)
+
+    def encode_progress(self, progress: Progress) -> bytes:
+        """Encode progress as an SSE comment."""
+        return b": " + progress.comment.encode() + b"\n\n"
+
+    def encode_keep_alive(self) -> bytes:
+        return b": waiting\n\n"
+
+    def encode_cut(self, session: Mapping[str, Any]) -> bytes:
+        """Record that the reply was interrupted, and return no bytes. `encode_end` then encodes the last events."""
+        self._session, self._is_cut = session, True
+        return b""
+
+    def encode_error(self, error: Mapping[str, Any]) -> bytes:
+        self._failed = True
+        given = to_responses_error(Reply(error, _STATUS.get(error["error"].get("type"), 500))).body["error"]
+        return _encode_events(
+            self._events.fail({"code": given.get("code") or "server_error", "message": given["message"]})
+        )
+
+    def encode_end(self) -> bytes:
+        """Encode the last events, with the whole response. After an error, return no bytes."""
+        if self._failed:
+            return b""
+        return _encode_events(self._events.cut(self._session) if self._is_cut else self._events.end(self._session))
+
+
+_STATUS: Final = {"rate_limit_error": 429, "invalid_request_error": 400}
+
+
+def _encode_events(events: Sequence[Event]) -> bytes:
+    return b"".join(
+        b"event: " + event["type"].encode() + b"\ndata: " + _encoder.encode(event) + b"\n\n" for event in events
+    )

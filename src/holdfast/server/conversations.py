@@ -1,0 +1,230 @@
+"""REST API for conversations, as in OpenAI's Conversations API. A conversation is a session, and each session is a conversation."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.session import Session
+from holdfast.engine.entries import make_entries
+from holdfast.errors import InvalidRequest
+from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.server.http import Call
+from holdfast.server.responses import ItemLimit, ItemList, ItemsQuery, ResponseQuery
+from holdfast.server.routes import BODY, KEY, OF_SESSION, Routes, SessionQuery
+from holdfast.server.stored_responses import (
+    describe_conversation,
+    find_item,
+    get_conversation,
+    iterate_items,
+    make_log_items,
+)
+from holdfast.sessions.erasure import erase_everywhere
+from holdfast.sessions.log_writes import append_to_log
+from holdfast.stores.log import Append
+from holdfast.stores.sessions import SessionPatch
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
+from holdfast.wire.response_ids import make_conversation_id, parse_place
+from holdfast.wire.responses_items import parse_items
+from holdfast.wire.responses_requests import check_metadata
+
+routes = Routes("conversations")
+_ALL = "/v1/conversations"
+_ONE = f"{_ALL}/{{conversation_id}}"
+_ITEMS = f"{_ONE}/items"
+_ITEM = f"{_ITEMS}/{{item_id}}"
+MOST_NEW: int = 20
+"""Maximum number of items in a request that adds items, as in OpenAI's API."""
+
+Items = Annotated[Any, json_schema(description=f"items, at most {MOST_NEW}", type="array", items={"type": "object"})]
+
+
+class ConversationObject(Answer):
+    """A conversation."""
+
+    id: Id
+    created_at: Count
+    """Seconds since the epoch."""
+    metadata: dict[str, str]
+    object: Literal["conversation"] = "conversation"
+
+    @classmethod
+    def from_session(cls, session: Session) -> ConversationObject:
+        """Convert a session to its conversation."""
+        return msgspec.convert(describe_conversation(session), cls)
+
+
+class ConversationList(Page[ConversationObject, str]):
+    """A page of conversations."""
+
+
+class DeletedConversation(Answer):
+    """A conversation that was deleted."""
+
+    id: Id
+    object: Literal["conversation.deleted"] = "conversation.deleted"
+    deleted: bool = True
+
+
+class ConversationsQuery(Request, kw_only=True):
+    """Query parameters of the list of conversations."""
+
+    limit: ItemLimit = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: NonEmpty | None = None
+    """`last_id` of the previous page, after which this page begins."""
+    user_id: NonEmpty | None = None
+    """Only conversations of this user. Default: the key's user, or all users."""
+
+
+class NewConversation(Request, kw_only=True):
+    """A conversation to create."""
+
+    items: Items = None
+    """First items."""
+    metadata: dict[str, Any] | None = None
+    """At most 16 texts by name."""
+    user_id: NonEmpty | None = None
+    """User of the conversation; default: the key's user, or `default`."""
+
+
+class ConversationChanges(Request, kw_only=True):
+    """The new metadata of a conversation."""
+
+    metadata: dict[str, Any] | None
+
+
+class NewItems(Request, kw_only=True):
+    """Items to add."""
+
+    items: Items
+
+
+@routes.add("POST", _ALL, "write", error_statuses=(*BODY, 422, 503))
+async def create(call: Call, body: NewConversation) -> ConversationObject:
+    """Create a conversation."""
+    check_metadata(body.metadata)
+    _check_items(body.items or [])
+    session = await call.hf.create(user_id=call.get_owner_or_default(body.user_id), metadata=body.metadata or {})
+    if body.items:
+        await _append(call, session, body.items)
+    return ConversationObject.from_session(session)
+
+
+@routes.add("GET", _ALL, "read", error_statuses=OF_SESSION)
+async def list_conversations(call: Call, query: ConversationsQuery) -> ConversationList:
+    """List conversations, most recently used first. OpenAI's API has no such route."""
+    user_id = call.get_owner(query.user_id)
+    after = None if query.after is None else (await get_conversation(call.hf, query.after, user_id)).ref
+    page = await call.hf.sessions(
+        user_id=user_id, limit=query.limit, after=after, descending=query.order == "desc", agent=None, status=None
+    )
+    return ConversationList.of(
+        [ConversationObject.from_session(session) for session in page.sessions], has_more=page.has_more
+    )
+
+
+@routes.add("GET", _ONE, "read", error_statuses=OF_SESSION)
+async def get_one(call: Call, query: SessionQuery) -> ConversationObject:
+    """Return a conversation."""
+    return ConversationObject.from_session(await _get(call, query))
+
+
+@routes.add("POST", _ONE, "write", error_statuses=(*BODY, *OF_SESSION))
+async def update(call: Call, query: SessionQuery, body: ConversationChanges) -> ConversationObject:
+    """Replace the metadata of a conversation."""
+    check_metadata(body.metadata)
+    session = await _get(call, query)
+    others = {name: value for name, value in session.metadata.items() if not isinstance(value, str)}
+    patch = SessionPatch(metadata={**others, **(body.metadata or {})})
+    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=session.version)
+    call.hf.engine.warm.apply_change(session, changed)
+    return ConversationObject.from_session(changed)
+
+
+@routes.add("DELETE", _ONE, "write", error_statuses=OF_SESSION)
+async def delete(call: Call, query: SessionQuery) -> DeletedConversation:
+    """Delete a conversation with its session and all items."""
+    session = await _get(call, query)
+    await call.hf.remove(session.ref)
+    return DeletedConversation(make_conversation_id(session.id))
+
+
+# -- items -----------------------------------------------------------------------------
+
+
+@routes.add("GET", _ITEMS, "read", error_statuses=OF_SESSION)
+async def list_items(call: Call, query: ItemsQuery) -> ItemList:
+    """List the items of a conversation."""
+    session = await _get(call, query)
+    after = None if query.after is None else parse_place(query.after)
+    if query.after is not None and after is None:
+        raise InvalidRequest("after must be the id of an item", param="after")
+    items: list[JsonObject] = []
+    async for found in iterate_items(call.hf, session, after=after, descending=query.order == "desc"):
+        items.append(found.item)
+        if len(items) > query.limit:
+            break
+    return ItemList.of(items[: query.limit], has_more=len(items) > query.limit)
+
+
+@routes.add("POST", _ITEMS, "write", error_statuses=(*BODY, *OF_SESSION, 422), request_headers=(KEY,))
+async def add_items(call: Call, query: ResponseQuery, body: NewItems) -> ItemList:
+    """Add items to a conversation."""
+    _check_items(body.items)
+    session = await _get(call, query)
+    return ItemList.of(await _append(call, session, body.items), has_more=False)
+
+
+@routes.add(
+    "GET", _ITEM, "read", error_statuses=OF_SESSION, answer={"application/json": {"schema": {"type": "object"}}}
+)
+async def get_item(call: Call, query: ResponseQuery) -> Any:
+    """Return an item of a conversation."""
+    return (await find_item(call.hf, await _get(call, query), call.path["item_id"])).item
+
+
+@routes.add("DELETE", _ITEM, "write", error_statuses=OF_SESSION)
+async def delete_item(call: Call, query: SessionQuery) -> ConversationObject:
+    """Delete an item from a conversation.
+
+    The newest message is taken out of the conversation, and stays in the log as retired. An older one is erased.
+    """
+    session = await _get(call, query)
+    found = await find_item(call.hf, session, call.path["item_id"])
+    last = await call.hf.store.entries(session.ref, limit=1, descending=True)
+    if last and last[0].seq == found.seq:
+        write = Append(timestamp=call.hf.clock(), retire_from=found.seq, expect=session.version)
+        session = (await append_to_log(call.hf.engine, session.ref, write)).session
+    else:
+        await erase_everywhere(call.hf.engine, session.ref, found.seq)
+    return ConversationObject.from_session(session)
+
+
+async def _get(call: Call, query: SessionQuery) -> Session:
+    return await get_conversation(call.hf, call.path["conversation_id"], call.get_owner(query.user_id))
+
+
+def _check_items(items: Any) -> None:
+    if not isinstance(items, list) or len(items) > MOST_NEW:
+        raise InvalidRequest(f"items must be a list of at most {MOST_NEW} items", param="items")
+
+
+async def _append(call: Call, session: Session, items: list[Any]) -> list[JsonObject]:
+    """Append items to the log of a conversation, and return the items as stored."""
+    large = call.held.size > INLINE_BODY_BYTES
+    messages = await run_cpu(parse_items, items, "items", long=large)
+    if not messages:
+        raise InvalidRequest("items has no message", param="items")
+    now = call.hf.clock()
+    write = Append(
+        entries=await make_entries(messages, [{}] * len(messages), timestamp=now),
+        timestamp=now,
+        idempotency_key=call.get_header("idempotency-key") or None,
+        fingerprint=hashlib.blake2b(msgspec.json.encode(items, order="sorted"), digest_size=16).digest(),
+    )
+    written = await append_to_log(call.hf.engine, session.ref, write)
+    return await make_log_items(call.hf, session, written.entries)

@@ -1,0 +1,223 @@
+"""REST API for stored responses of the Responses API, and the ids in requests that create them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.messages import Message
+from holdfast.domain.reconcile import is_same_message
+from holdfast.domain.session import Session
+from holdfast.errors import InvalidRequest, StaleSession
+from holdfast.limits import INLINE_BODY_BYTES
+from holdfast.matching.log_match import count_known_messages
+from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.responses import make_secret
+from holdfast.server.http import Call
+from holdfast.server.permissions import Refused
+from holdfast.server.requester import RequestRules, identify_requester
+from holdfast.server.routes import OF_SESSION, Routes, SessionQuery
+from holdfast.server.stored_responses import (
+    StoredResponse,
+    find_response,
+    get_conversation,
+    get_response,
+    read_input,
+    to_response,
+)
+from holdfast.sessions.erasure import erase_everywhere
+from holdfast.sessions.forks import copy_entries
+from holdfast.sessions.transfer import TRIES
+from holdfast.wire.objects import Answer, JsonObject, Page, json_schema
+from holdfast.wire.openai import split_system
+from holdfast.wire.response_ids import parse_place
+from holdfast.wire.response_notes import ResponseNote, make_note
+from holdfast.wire.responses_items import parse_items
+from holdfast.wire.responses_requests import ResponsesRequest, is_reference
+
+routes = Routes("responses")
+ONE: Final = "/v1/responses/{response_id}"
+ITEMS: Final = 100
+"""Maximum number of items on a page."""
+_OVERLAP: Final = 200
+"""Maximum number of messages at the beginning of a request that are compared with the end of the log."""
+
+ItemLimit = Annotated[int, json_schema(description="maximum number of items; default 20", minimum=1, maximum=ITEMS)]
+
+
+class ResponseQuery(SessionQuery, kw_only=True):
+    """Query parameters of a response."""
+
+    include: str | None = None
+    """Accepted as in OpenAI's API. It has no effect."""
+
+
+class ItemsQuery(ResponseQuery, kw_only=True):
+    """Query parameters of a list of items."""
+
+    limit: ItemLimit = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+    """`last_id` of the previous page, after which this page begins."""
+
+
+class ItemList(Page[JsonObject, str]):
+    """A page of items."""
+
+
+class DeletedResponse(Answer):
+    """A response that was deleted."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True
+
+
+@routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer={"application/json": {"schema": {"type": "object"}}})
+async def get_one(call: Call, query: ResponseQuery) -> Any:
+    """Return a stored response."""
+    return await to_response(call.hf, await _get(call, query))
+
+
+@routes.add("DELETE", ONE, "write", error_statuses=OF_SESSION)
+async def delete(call: Call, query: ResponseQuery) -> DeletedResponse:
+    """Delete a response. Its id is no longer found. Its messages stay in the log of the session."""
+    stored = await _get(call, query)
+    await erase_everywhere(call.hf.engine, stored.session.ref, stored.entry.seq)
+    return DeletedResponse(stored.place.make_id("resp"))
+
+
+@routes.add("GET", f"{ONE}/input_items", "read", error_statuses=OF_SESSION)
+async def list_input_items(call: Call, query: ItemsQuery) -> ItemList:
+    """List the items that were sent with the request of a response."""
+    items = await read_input(call.hf, await _get(call, query))
+    if query.order == "desc":
+        items.reverse()
+    if query.after is not None:
+        at = next((at for at, item in enumerate(items) if item["id"] == query.after), None)
+        if at is None:
+            raise Refused(404, "item_not_found", "the response has no such input item")
+        items = items[at + 1 :]
+    return ItemList.of(items[: query.limit], has_more=len(items) > query.limit)
+
+
+async def _get(call: Call, query: SessionQuery) -> StoredResponse:
+    return await get_response(call.hf, call.path["response_id"], call.get_owner(query.user_id))
+
+
+# -- requests --------------------------------------------------------------------------
+
+
+async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
+    """Replace the ids in a request: name the session that `conversation` or `previous_response_id` means.
+
+    If `previous_response_id` names a response that later messages follow, a fork of its session is made, which ends with that response.
+    Messages that the session already has are left out of the request.
+
+    Raises:
+        Refused: the conversation, the response or an item does not exist.
+        InvalidRequest: the request also names another session.
+    """
+    request: ResponsesRequest = parsed.context
+    user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
+    messages = parsed.messages
+    session: Session | None = None
+    if request.conversation is not None:
+        session = await get_conversation(call.hf, request.conversation, user_id)
+    elif request.previous is not None:
+        session = await _open_branch(call, request.previous, user_id)
+    if request.references:
+        messages = [*messages, *await _parse_with_references(call, request, user_id, is_known=session is not None)]
+    body = parsed.body
+    if session is not None:
+        if body.get("session_id") not in (None, session.id):
+            raise InvalidRequest(
+                "session_id names another session than the conversation or response", param="session_id"
+            )
+        system, incoming = split_system(messages)
+        known = await _count_known(call, session, incoming)
+        messages = [*system, *incoming[known:]]
+        body = {**body, "session_id": session.id, "session_mode": "delta"}
+        if user_id is None:
+            body["user_id"] = session.user_id
+    note = None
+    if request.store:
+        made = ResponseNote(
+            secret=make_secret(),
+            created_at=call.hf.clock() // 1000,
+            model=str(body.get("model") or ""),
+            echo=request.echo,
+            names=request.tools.names,
+            conversation=request.conversation,
+        )
+        note = make_note(made).to_origin()
+    given = parsed.given if messages else []
+    return parsed._replace(body=body, messages=messages, note=note, given=given)
+
+
+async def _open_branch(call: Call, response_id: str, user_id: str | None) -> Session:
+    """Return the session that a request after a response continues: the response's own, or a fork that ends with the response."""
+    for _ in range(TRIES):
+        stored = await find_response(call.hf, response_id, user_id)
+        if stored is None:
+            break
+        if stored.is_last:
+            return stored.session
+        with suppress(StaleSession):
+            session = stored.session
+            state = session.get_state_at(stored.entry.turn_id)
+            return await copy_entries(call.hf.engine, session, stored.end, state=state, metadata=session.metadata)
+    message = f"Previous response with id '{response_id:.200}' not found."
+    raise Refused(400, "previous_response_not_found", message)
+
+
+async def _count_known(call: Call, session: Session, incoming: Sequence[Message]) -> int:
+    """Return how many messages at the beginning of a request the log already has at its end.
+
+    Some clients send the whole conversation with each request, and some send the call before each result again.
+    """
+    if not any(message.role == "assistant" for message in incoming):
+        return 0
+    whole = count_known_messages(session, incoming)
+    last = await call.hf.store.entries(session.ref, limit=min(len(incoming), _OVERLAP), descending=True)
+    entries = last[::-1]
+    for count in range(len(entries), 0, -1):
+        if all(is_same_message(entry, sent) for entry, sent in zip(entries[-count:], incoming, strict=False)):
+            return count
+    return whole or 0
+
+
+async def _parse_with_references(
+    call: Call, request: ResponsesRequest, user_id: str | None, *, is_known: bool
+) -> list[Message]:
+    """Return the messages of an input with references to stored items.
+
+    Args:
+        call: the request.
+        request: the parsed request, with its input.
+        user_id: the user of the items.
+        is_known: True if the session of the request has the items already, so that their references are left out.
+    """
+    given: list[Any] = []
+    outputs: dict[str, dict[str, Any]] = {}
+    for item in request.references:
+        if not is_reference(item):
+            given.append(item)
+        elif not is_known:
+            given.append(await _get_item(call, item["id"], user_id, outputs))
+    return await run_cpu(parse_items, given, long=call.held.size > INLINE_BODY_BYTES)
+
+
+async def _get_item(call: Call, item_id: Any, user_id: str | None, outputs: dict[str, dict[str, Any]]) -> Any:
+    """Return the item with an id. `outputs` collects the items of the responses that were read."""
+    place = parse_place(item_id) if isinstance(item_id, str) else None
+    if place is not None and item_id not in outputs:
+        stored = await find_response(call.hf, place._replace(number=0).make_id("resp"), user_id)
+        if stored is not None:
+            response = await to_response(call.hf, stored)
+            outputs.update({item["id"]: item for item in response["output"]})
+    if item_id not in outputs:
+        raise InvalidRequest(f"Item with id '{item_id!s:.200}' not found.", param="input")
+    return outputs[item_id]

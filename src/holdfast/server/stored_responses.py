@@ -1,0 +1,331 @@
+"""Find stored responses and items of the Responses API in the logs of sessions.
+
+A response is a note in a log, and the messages next to it; see `holdfast.wire.response_notes`. Its id contains its place, so it is found
+without a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from holdfast.domain.log import to_sent_message
+from holdfast.domain.session import Entry, ModelCall, Session
+from holdfast.errors import InvalidRequest, SessionNotFound
+from holdfast.holdfast import Holdfast
+from holdfast.limits import PAGE
+from holdfast.liveness import is_dead
+from holdfast.media.outgoing import restore_entries
+from holdfast.server.http import get_session_by_id
+from holdfast.server.permissions import Refused
+from holdfast.stores.session_changes import compute_claim_end
+from holdfast.stores.walk import ENTRIES, read_entries_until
+from holdfast.turns.respond import FINISH_REASON
+from holdfast.turns.turn import INPUT_COUNT, OPENED_BY
+from holdfast.wire.openai import to_chat_message
+from holdfast.wire.response_ids import Place, make_conversation_id, parse_conversation_id, parse_place
+from holdfast.wire.response_notes import ResponseNote, parse_note
+from holdfast.wire.responses_items import ToolNames
+from holdfast.wire.responses_replies import (
+    CUT,
+    Item,
+    ResponseHead,
+    Status,
+    find_status,
+    make_items,
+    make_output,
+    make_response,
+)
+
+_NO_NAMES: Final[ToolNames] = {}
+
+
+class StoredResponse(NamedTuple):
+    """A response in a log."""
+
+    session: Session
+    entry: Entry
+    """The entry of the response's note."""
+    note: ResponseNote
+    replies: Sequence[Entry]
+    """Entries of the reply, with the calls and results of Holdfast's own tools."""
+    is_last: bool
+    """True if no later message follows in the log."""
+
+    @property
+    def place(self) -> Place:
+        """Place of the response."""
+        return Place(self.session.id, self.entry.seq, self.note.secret)
+
+    @property
+    def reply(self) -> Entry | None:
+        """The message that ends the reply; None if there is none yet."""
+        last = self.replies[-1] if self.replies else None
+        is_message = last is not None and last.message.role == "assistant"
+        return last if is_message and _is_shown(last) else None
+
+    @property
+    def end(self) -> int:
+        """The `seq` after the last entry of the response."""
+        return (self.replies[-1] if self.replies else self.entry).seq + 1
+
+
+def _is_shown(entry: Entry | None) -> bool:
+    """Return True if the client receives an assistant's message, because it has no calls or some that the client runs."""
+    if entry is None or not entry.message.tool_calls:
+        return entry is not None
+    returned = (entry.metadata or {}).get("returned")
+    return returned is None or bool(returned)
+
+
+# -- conversations -----------------------------------------------------------------
+
+
+async def get_conversation(hf: Holdfast, conversation_id: str, user_id: str | None) -> Session:
+    """Return the session of a conversation.
+
+    Raises:
+        Refused: no conversation of the user has this id.
+    """
+    session_id = parse_conversation_id(conversation_id)
+    try:
+        if session_id is not None:
+            return await get_session_by_id(hf, session_id, user_id)
+    except (SessionNotFound, InvalidRequest):
+        pass
+    raise Refused(404, "conversation_not_found", f"Conversation with id '{conversation_id:.200}' not found.")
+
+
+# -- responses ---------------------------------------------------------------------
+
+
+async def find_response(hf: Holdfast, response_id: str, user_id: str | None) -> StoredResponse | None:
+    """Return the response with an id, or None if the user has no such response."""
+    place = parse_place(response_id)
+    if place is None or not place.is_response:
+        return None
+    try:
+        session = await get_session_by_id(hf, place.session_id, user_id)
+    except (SessionNotFound, InvalidRequest):
+        return None
+    return await _read_response(hf, session, place)
+
+
+async def get_response(hf: Holdfast, response_id: str, user_id: str | None) -> StoredResponse:
+    """Return the response with an id. Raise `Refused` with status 404 if the user has no such response."""
+    found = await find_response(hf, response_id, user_id)
+    if found is None:
+        raise Refused(404, "response_not_found", f"Response with id '{response_id:.200}' not found.")
+    return found
+
+
+async def _read_response(hf: Holdfast, session: Session, place: Place) -> StoredResponse | None:
+    found = await hf.store.entries(session.ref, start=place.seq, limit=1, notes=True)
+    if not found or found[0].seq != place.seq or not found[0].is_note:
+        return None
+    note = parse_note(found[0].message.origin)
+    if note is None or note.secret != place.secret:
+        return None
+    replies, following = await read_entries_until(
+        hf.store, session.ref, lambda entry: _is_of_another_turn(entry, place.seq), start=place.seq + 1
+    )
+    while replies and replies[-1].message.role == "tool" and following is not None:  # sent with the next request
+        following = replies.pop()
+    own = _drop_client_results(replies)
+    return StoredResponse(session, found[0], note, own, following is None and len(own) == len(replies))
+
+
+def _is_of_another_turn(entry: Entry, opening: int) -> bool:
+    """Return True for a message that the turn of the note `opening` did not write."""
+    if entry.message.role == "assistant":
+        return (entry.metadata or {}).get(OPENED_BY) != opening
+    return entry.message.role != "tool"
+
+
+def _drop_client_results(replies: list[Entry]) -> list[Entry]:
+    """Return the entries of a reply up to the calls that the client runs. Their results belong to the next request."""
+    for at, entry in enumerate(replies):
+        if entry.message.role == "assistant" and entry.message.tool_calls and _is_shown(entry):
+            return replies[: at + 1]
+    return replies
+
+
+async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
+    """Return the Response object of a stored response."""
+    note, reply = stored.note, stored.reply
+    head = ResponseHead(stored.place, note.created_at, note.echo, note.names, note.conversation)
+    calls = await hf.store.calls(stored.session.ref, limit=PAGE, turn_id=stored.entry.turn_id)
+    own = [call for call in calls if call.through >= stored.entry.seq - 1 and call.through < stored.end]
+    model = own[0].model if own else note.model
+    if reply is None:
+        return make_response(head, model=model, **_describe_unfinished(hf, stored))
+    metadata = reply.metadata or {}
+    status, reason = find_status(metadata.get(FINISH_REASON))
+    if metadata.get("interrupted"):
+        status, reason = "incomplete", CUT
+    return make_response(
+        head,
+        model=model,
+        output=await _read_output(hf, stored, reply),
+        status=status,
+        usage=_sum_usage(own),
+        reason=reason,
+        completed_at=reply.timestamp // 1000 if status == "completed" else None,
+    )
+
+
+def _describe_unfinished(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
+    """Return status and error of a response without a reply: it is in progress, or its server stopped or its model failed."""
+    status: Status = "in_progress"
+    if stored.is_last and _is_in_use(hf, stored.session):
+        return {"status": status}
+    message = "the reply was not finished; send the request again"
+    return {"status": "failed", "error": {"code": "server_error", "message": message}}
+
+
+def _is_in_use(hf: Holdfast, session: Session) -> bool:
+    """Return True if a turn of the session is running in this process or another one."""
+    claim, now = session.claim, hf.clock()
+    is_claimed = claim is not None and compute_claim_end(claim, now) > now and not is_dead(claim.holder)
+    return is_claimed or hf.engine.is_busy(session.ref)
+
+
+def _sum_usage(calls: Sequence[ModelCall]) -> dict[str, Any]:
+    return {
+        "prompt_tokens": sum(call.prompt_tokens for call in calls),
+        "completion_tokens": sum(call.completion_tokens for call in calls),
+        "prompt_tokens_details": {"cached_tokens": sum(call.cached_tokens for call in calls)},
+    }
+
+
+async def _read_output(hf: Holdfast, stored: StoredResponse, reply: Entry) -> list[Item]:
+    (entry,) = await restore_entries(hf.store, stored.session.ref, [reply])
+    message = to_sent_message(entry.message, entry.metadata)
+    return make_output(to_chat_message(message), stored.place, stored.note.names)
+
+
+async def read_input(hf: Holdfast, stored: StoredResponse) -> list[Item]:
+    """Return the items that were sent with the request of a response, oldest first."""
+    count = (stored.entry.metadata or {}).get(INPUT_COUNT) or 0
+    found = (
+        await hf.store.entries(stored.session.ref, stop=stored.entry.seq, limit=count, descending=True, retired=True)
+        if count
+        else ()
+    )
+    entries = await restore_entries(hf.store, stored.session.ref, [one for one in reversed(found) if not one.is_note])
+    return [
+        item
+        for one in entries
+        for item in make_items(one.message, Place(stored.session.id, one.seq, ""), stored.note.names)
+    ]
+
+
+# -- items -------------------------------------------------------------------------
+
+
+class LogItem(NamedTuple):
+    """An item of a conversation."""
+
+    item: Item
+    seq: int
+    """`seq` of its message."""
+
+
+async def iterate_items(
+    hf: Holdfast, session: Session, *, after: Place | None = None, descending: bool = False
+) -> AsyncIterator[LogItem]:
+    """Yield the items of a conversation's live messages in order, beginning after an item.
+
+    Args:
+        hf: the `Holdfast` of the tenant.
+        session: the session of the conversation.
+        after: place of the item after which to begin; None: from the beginning, or with `descending` from the end.
+        descending: True to yield the newest item first.
+    """
+    begin = None if after is None else await _find_seq(hf, session, after)
+    start, stop = 0, None
+    if begin is not None:
+        start, stop = (0, begin + 1) if descending else (begin, None)
+    passed = after is None
+    notes: dict[int, ResponseNote | None] = {}
+    while True:
+        page = await hf.store.entries(session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending)
+        for entry in await restore_entries(hf.store, session.ref, page):
+            items = await _make_entry_items(hf, session, entry, notes)
+            for item in reversed(items) if descending else items:
+                place = parse_place(item["id"])
+                if passed:
+                    yield LogItem(item, entry.seq)
+                elif (
+                    place is not None and after is not None and place[:2] == after[:2] and place.number == after.number
+                ):
+                    passed = True
+        if len(page) < ENTRIES:
+            return
+        passed = True
+        start, stop = (0, page[-1].seq) if descending else (page[-1].seq + 1, None)
+
+
+async def _make_entry_items(
+    hf: Holdfast, session: Session, entry: Entry, notes: dict[int, ResponseNote | None]
+) -> list[Item]:
+    """Return the items of one message. `notes` collects the notes that were read."""
+    opening = (entry.metadata or {}).get(OPENED_BY)
+    if entry.message.role == "assistant" and isinstance(opening, int) and _is_shown(entry):
+        if opening not in notes:
+            found = await hf.store.entries(session.ref, start=opening, limit=1, notes=True)
+            notes[opening] = parse_note(found[0].message.origin) if found and found[0].seq == opening else None
+        note = notes[opening]
+        if note is not None:
+            message = to_sent_message(entry.message, entry.metadata)
+            return make_items(message, Place(session.id, opening, note.secret), note.names)
+    return make_items(entry.message, Place(session.id, entry.seq, ""), _NO_NAMES)
+
+
+async def make_log_items(hf: Holdfast, session: Session, entries: Sequence[Entry]) -> list[Item]:
+    """Return the items of messages of a conversation, in order."""
+    notes: dict[int, ResponseNote | None] = {}
+    restored = await restore_entries(hf.store, session.ref, entries)
+    return [item for entry in restored for item in await _make_entry_items(hf, session, entry, notes)]
+
+
+async def _find_seq(hf: Holdfast, session: Session, place: Place) -> int:
+    """Return the `seq` of the message that has an item.
+
+    Raises:
+        Refused: the conversation has no such item.
+    """
+    if place.session_id == session.id and not place.is_response:
+        return place.seq
+    stored = await _read_response(hf, session, place) if place.session_id == session.id else None
+    if stored is None or stored.reply is None:
+        raise Refused(404, "item_not_found", "the conversation has no such item")
+    return stored.reply.seq
+
+
+async def find_item(hf: Holdfast, session: Session, item_id: str) -> LogItem:
+    """Return the item with an id.
+
+    Raises:
+        Refused: the conversation has no such item.
+    """
+    place = parse_place(item_id)
+    if place is not None:
+        seq = await _find_seq(hf, session, place)
+        entries = await hf.store.entries(session.ref, start=seq, limit=1)
+        for entry in await restore_entries(hf.store, session.ref, [one for one in entries if one.seq == seq]):
+            for item in await _make_entry_items(hf, session, entry, {}):
+                if item["id"] == item_id:
+                    return LogItem(item, seq)
+    raise Refused(404, "item_not_found", f"Item with id '{item_id:.200}' not found in the conversation.")
+
+
+def describe_conversation(session: Session) -> dict[str, Any]:
+    """Return the Conversation object of a session."""
+    metadata = {name: value for name, value in session.metadata.items() if isinstance(value, str)}
+    return {
+        "id": make_conversation_id(session.id),
+        "object": "conversation",
+        "created_at": session.created_at // 1000,
+        "metadata": metadata,
+    }

@@ -1,0 +1,322 @@
+"""Events of OpenAI's Responses API for a streamed reply.
+
+Follows the API reference, "Streaming events". The input is in Chat Completions format. Several items may be open at the same time, because
+each event names its item. All of them are completed at the end of the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.wire.openai import find_continued_call
+from holdfast.wire.responses_items import ToolName
+from holdfast.wire.responses_replies import (
+    CALL_PREFIXES,
+    CUT,
+    FIRST_CALL,
+    REASONING,
+    TEXT,
+    Item,
+    ItemIds,
+    ResponseHead,
+    Status,
+    find_status,
+    find_tool,
+    make_call,
+    make_message_item,
+    make_reasoning,
+    make_response,
+    make_text_part,
+    read_input,
+)
+
+Event = dict[str, Any]
+
+
+class _OpenItem:
+    """An item of a stream that is not complete yet."""
+
+    def __init__(self, index: int, id_: str) -> None:
+        self.index = index
+        self.id = id_
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class OpenPart(_OpenItem):
+    """A part of a message item: its text, or a refusal."""
+
+    def __init__(self, index: int, id_: str, at: int) -> None:
+        super().__init__(index, id_)
+        self.at = at
+        """`content_index` of the part."""
+
+
+class _OpenCall(_OpenItem):
+    def __init__(self, index: int, id_: str, call_id: str, tool: ToolName) -> None:
+        super().__init__(index, id_)
+        self.call_id = call_id
+        self.tool = tool
+
+
+class ResponseEvents:
+    """Converter from a stream of Chat Completions chunks to a stream of events.
+
+    Call `add` for each chunk, then one of `end`, `cut` and `fail` once. The cost of a chunk depends on its size only.
+
+    Args:
+        get_head: Returns the fields that do not change. It is called with the first chunk, when the request is in the log.
+        clock: Returns the time in seconds since the epoch.
+    """
+
+    def __init__(self, get_head: Callable[[], ResponseHead], clock: Callable[[], int]) -> None:
+        self._get_head = get_head
+        self._clock = clock
+        self._head: ResponseHead | None = None
+        self._number = 0
+        self._model = ""
+        self._usage: Any = None
+        self._finish: Any = None
+        self._reasoning: _OpenItem | None = None
+        self._text: OpenPart | None = None
+        self._refusal: OpenPart | None = None
+        self._calls: list[_OpenCall] = []
+        self._known: list[tuple[Any, Any]] = []
+        """Position and id of each tool call, as received."""
+        self._done: dict[int, Item] = {}
+        """Complete items by their `output_index`."""
+        self._count = 0
+
+    # -- in -----------------------------------------------------------------------
+
+    def add(self, chunk: Mapping[str, Any]) -> list[Event]:
+        """Return the events for a chunk."""
+        self._model = self._model or str(chunk.get("model") or "")
+        events = self._begin()
+        if chunk.get("usage") is not None:
+            self._usage = chunk["usage"]
+        for choice in chunk.get("choices") or ():
+            if not isinstance(choice, Mapping) or choice.get("index"):
+                continue
+            delta = choice.get("delta", choice.get("message"))
+            if delta and isinstance(delta, Mapping):
+                self._add_delta(delta, choice.get("logprobs"), events)
+            if choice.get("finish_reason") is not None:
+                self._finish = choice["finish_reason"]
+        return events
+
+    def _begin(self) -> list[Event]:
+        if self._head is not None:
+            return []
+        self._head = self._get_head()
+        started = make_response(self._head, model=self._model, status="in_progress")
+        return [self._make(name, response=started) for name in ("response.created", "response.in_progress")]
+
+    def _add_delta(self, delta: Mapping[str, Any], logprobs: Any, events: list[Event]) -> None:
+        if text := _read_reasoning(delta):
+            self._add_reasoning(text, events)
+        content = delta.get("content")
+        for part in content if isinstance(content, list) else [content]:
+            words = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(words, str) and words:
+                self._add_text(words, logprobs, events)
+        if isinstance(delta.get("refusal"), str) and delta["refusal"]:
+            self._add_refusal(delta["refusal"], events)
+        calls = delta.get("tool_calls")
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, Mapping):
+                self._add_call(call, events)
+
+    def _add_reasoning(self, text: str, events: list[Event]) -> None:
+        item = self._reasoning
+        if item is None:
+            item = self._reasoning = self._open("rs", REASONING)
+            events.append(self._add_item(item.index, make_reasoning(item.id, "", "in_progress")))
+        item.pieces.append(text)
+        events.append(self._make("response.reasoning_text.delta", item, content_index=0, delta=text))
+
+    def _add_text(self, text: str, logprobs: Any, events: list[Event]) -> None:
+        part = self._text
+        if part is None:
+            part = self._text = self._open_part(self._refusal, make_text_part(""), events)
+        part.pieces.append(text)
+        listed = _list_logprobs(logprobs)
+        events.append(
+            self._make("response.output_text.delta", part, content_index=part.at, delta=text, logprobs=listed)
+        )
+
+    def _add_refusal(self, text: str, events: list[Event]) -> None:
+        part = self._refusal
+        if part is None:
+            part = self._refusal = self._open_part(self._text, {"type": "refusal", "refusal": ""}, events)
+        part.pieces.append(text)
+        events.append(self._make("response.refusal.delta", part, content_index=part.at, delta=text))
+
+    def _open_part(self, before: OpenPart | None, part: Item, events: list[Event]) -> OpenPart:
+        """Open a part of the message item. Open the item too, if it has no part yet."""
+        if before is None:
+            item = self._open("msg", TEXT)
+            events.append(self._add_item(item.index, make_message_item(item.id, (), "in_progress")))
+            opened = OpenPart(item.index, item.id, 0)
+        else:
+            opened = OpenPart(before.index, before.id, 1)
+        events.append(self._make("response.content_part.added", opened, content_index=opened.at, part=part))
+        return opened
+
+    def _add_call(self, call: Mapping[str, Any], events: list[Event]) -> None:
+        function = call.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        at = find_continued_call(call, self._known)
+        if at is None:
+            at = len(self._known)
+            self._known.append((call.get("index"), call.get("id")))
+            assert self._head is not None, "the stream has begun"
+            tool = find_tool(self._head.names, function.get("name"))
+            opened = self._open(CALL_PREFIXES[tool.is_custom], FIRST_CALL + at)
+            self._calls.append(_OpenCall(opened.index, opened.id, str(call.get("id") or f"call_{at}"), tool))
+            item = self._calls[at]
+            events.append(self._add_item(item.index, make_call(item.id, item.call_id, item.tool, "", "in_progress")))
+        item = self._calls[at]
+        arguments = function.get("arguments")
+        if isinstance(arguments, str) and arguments:
+            item.pieces.append(arguments)
+            if not item.tool.is_custom:  # a custom tool's input is known when its arguments are complete
+                events.append(self._make("response.function_call_arguments.delta", item, delta=arguments))
+
+    def _open(self, prefix: str, number: int) -> _OpenItem:
+        assert self._head is not None, "the stream has begun"
+        item = _OpenItem(self._count, ItemIds(self._head.place).make(prefix, number))
+        self._count += 1
+        return item
+
+    def get_appended_text(self, chunk: Mapping[str, Any]) -> str | None:
+        """Return the text that a chunk appends to the open text; None if the chunk does anything else.
+
+        If a text is returned, call `note_text` instead of `add`. This is the fast path for nearly all chunks.
+        """
+        choices = chunk.get("choices")
+        if self._text is None or not choices or len(choices) != 1 or chunk.get("usage") is not None:
+            return None
+        choice = choices[0]
+        delta = choice.get("delta")
+        if not delta or len(delta) != 1 or choice.get("finish_reason") is not None or choice.get("index"):
+            return None
+        if choice.get("logprobs") is not None:
+            return None
+        text = delta.get("content")
+        return text if text and isinstance(text, str) else None
+
+    def note_text(self, text: str) -> tuple[OpenPart, int]:
+        """Record an appended text. Return the part that it belongs to, and the event's `sequence_number`."""
+        assert self._text is not None, "a text is open"
+        self._text.pieces.append(text)
+        number, self._number = self._number, self._number + 1
+        return self._text, number
+
+    # -- end ------------------------------------------------------------------------
+
+    def end(self, more: Mapping[str, Any]) -> list[Event]:
+        """Return the last events of a reply.
+
+        Args:
+            more: Additional fields of the Response object.
+        """
+        status, reason = find_status(self._finish)
+        return self._end(status, reason, more)
+
+    def cut(self, more: Mapping[str, Any]) -> list[Event]:
+        """Return the last events of a reply that another turn interrupted."""
+        return self._end("incomplete", CUT, more)
+
+    def fail(self, error: Mapping[str, Any]) -> list[Event]:
+        """Return the last events of a failed response. `error` has its code and message. Items that are not complete are left out."""
+        events = self._begin()
+        assert self._head is not None, "the stream has begun"
+        response = make_response(self._head, model=self._model, output=self._list_done(), status="failed", error=error)
+        return [*events, self._make("response.failed", response=response)]
+
+    def _end(self, status: Status, reason: str | None, more: Mapping[str, Any]) -> list[Event]:
+        events = self._begin()
+        assert self._head is not None, "the stream has begun"
+        self._finish_items("incomplete" if reason else "completed", events)
+        done_at = self._clock() if status == "completed" else None
+        response = make_response(
+            self._head,
+            model=self._model,
+            output=self._list_done(),
+            status=status,
+            usage=self._usage,
+            reason=reason,
+            completed_at=done_at,
+        )
+        return [*events, self._make(f"response.{status}", response={**response, **more})]
+
+    def _finish_items(self, status: str, events: list[Event]) -> None:
+        if (item := self._reasoning) is not None:
+            text = item.text
+            events.append(self._make("response.reasoning_text.done", item, content_index=0, text=text))
+            self._finish_item(item.index, make_reasoning(item.id, text), events)
+        if (item := self._text or self._refusal) is not None:
+            self._finish_item(item.index, make_message_item(item.id, self._finish_parts(events), status), events)
+        for call in self._calls:
+            self._finish_call(call, events)
+
+    def _finish_parts(self, events: list[Event]) -> list[Item]:
+        """Complete the parts of the message item, and return them in order."""
+        made: dict[int, Item] = {}
+        if (part := self._text) is not None:
+            made[part.at] = make_text_part(part.text)
+            done: dict[str, Any] = {"content_index": part.at, "text": part.text, "logprobs": []}
+            events.append(self._make("response.output_text.done", part, **done))
+            events.append(self._make("response.content_part.done", part, content_index=part.at, part=made[part.at]))
+        if (part := self._refusal) is not None:
+            made[part.at] = {"type": "refusal", "refusal": part.text}
+            events.append(self._make("response.refusal.done", part, content_index=part.at, refusal=part.text))
+            events.append(self._make("response.content_part.done", part, content_index=part.at, part=made[part.at]))
+        return [made[at] for at in sorted(made)]
+
+    def _finish_call(self, call: _OpenCall, events: list[Event]) -> None:
+        arguments = call.text
+        if call.tool.is_custom:
+            given = read_input(arguments)
+            events.append(self._make("response.custom_tool_call_input.delta", call, delta=given))
+            events.append(self._make("response.custom_tool_call_input.done", call, input=given))
+        else:
+            done: dict[str, Any] = {"name": call.tool.name, "arguments": arguments}
+            events.append(self._make("response.function_call_arguments.done", call, **done))
+        self._finish_item(call.index, make_call(call.id, call.call_id, call.tool, arguments), events)
+
+    def _finish_item(self, index: int, item: Item, events: list[Event]) -> None:
+        self._done[index] = item
+        events.append(self._make("response.output_item.done", output_index=index, item=item))
+
+    def _add_item(self, index: int, item: Item) -> Event:
+        return self._make("response.output_item.added", output_index=index, item=item)
+
+    def _list_done(self) -> list[Item]:
+        return [self._done[index] for index in sorted(self._done)]
+
+    def _make(self, kind: str, opened: _OpenItem | None = None, /, **fields: Any) -> Event:
+        place = {} if opened is None else {"item_id": opened.id, "output_index": opened.index}
+        number, self._number = self._number, self._number + 1
+        return {"type": kind, "sequence_number": number, **place, **fields}
+
+
+def _read_reasoning(delta: Mapping[str, Any]) -> str:
+    """Return the text of reasoning in a delta; empty if it has none."""
+    blocks = delta.get("thinking_blocks")
+    if isinstance(blocks, list):
+        texts = (block.get("thinking") for block in blocks if isinstance(block, Mapping))
+        return "".join(text for text in texts if isinstance(text, str))
+    texts = (delta.get(name) for name in ("reasoning_content", "reasoning"))
+    return next((text for text in texts if isinstance(text, str) and text), "")
+
+
+def _list_logprobs(logprobs: Any) -> list[Any]:
+    """Return the log probabilities of a delta's tokens, which have the same form in both APIs."""
+    listed = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    return listed if isinstance(listed, list) else []

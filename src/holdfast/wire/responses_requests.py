@@ -1,0 +1,237 @@
+"""Requests of OpenAI's Responses API: conversion of `POST /v1/responses` to the fields and messages of Chat Completions.
+
+Follows the API reference, "Create a model response". A field is converted, or served by Holdfast, or refused by name. Fields that neither
+API knows keep their names, as in a chat request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from holdfast.domain.messages import Message
+from holdfast.errors import InvalidRequest
+from holdfast.numbers import check_whole
+from holdfast.wire.openai import parse_message
+from holdfast.wire.responses_items import Tools, parse_choice, parse_items, parse_tools
+
+Fields = Mapping[str, Any]
+_MAX_TOKENS: Final = 2**31
+_METADATA: Final = (16, 64, 512)
+"""Maximum number of pairs of `metadata`, of characters of a key, and of characters of a value, as in OpenAI's API."""
+_REFUSED: Final = {
+    "background": "it is not supported yet; send stream: true and on_disconnect: finish",
+    "context_management": "it is not supported yet; each request already gets a prompt that fits the budget",
+    "prompt": "prompt templates are stored at OpenAI; send instructions and input",
+    "background_options": "it is not supported; leave it out",
+    "moderation": "it is not supported; leave it out",
+}
+"""Fields that would change the reply, and that Holdfast neither serves nor can pass to other providers."""
+_SAME: Final = (
+    "model",
+    "temperature",
+    "top_p",
+    "parallel_tool_calls",
+    "service_tier",
+    "stream",
+    "user",
+    "safety_identifier",
+)
+"""Fields with the same name and meaning in Chat Completions."""
+_READ: Final = frozenset(
+    {
+        *_SAME,
+        "background",
+        "context_management",
+        "conversation",
+        "include",
+        "input",
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "metadata",
+        "previous_response_id",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "reasoning",
+        "store",
+        "stream_options",
+        "text",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "truncation",
+    }
+)
+_ECHOED: Final = (
+    "background",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
+"""Fields of the request that the Response object repeats."""
+
+
+class ResponsesRequest(NamedTuple):
+    """A request of the Responses API, converted to Chat Completions."""
+
+    fields: dict[str, Any]
+    """Fields of Chat Completions. Fields that the Responses API does not know keep their names."""
+    messages: list[Message]
+    """The instructions as a system message, and the messages of the input."""
+    tools: Tools
+    echo: dict[str, Any]
+    """Fields that the Response object repeats."""
+    conversation: str | None
+    """Id of the conversation that the request names, or None."""
+    previous: str | None
+    """Value of `previous_response_id`, or None."""
+    store: bool
+    references: list[Any]
+    """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
+
+
+def parse_request(body: Fields) -> ResponsesRequest:
+    """Convert a request.
+
+    Raises:
+        InvalidRequest: A field is not valid, or is not supported. The error names it.
+        InvalidMessage: An item of the input is not valid. The error names it.
+    """
+    for name, reason in _REFUSED.items():
+        if body.get(name) not in (None, False):
+            raise InvalidRequest(f"{name} is not supported: {reason}", param=name)
+    tools = parse_tools(body.get("tools"))
+    fields = {name: value for name, value in body.items() if name not in _READ}
+    fields |= {name: body[name] for name in _SAME if body.get(name) is not None}
+    fields |= _convert_sampling(body)
+    fields |= _convert_text(body.get("text"))
+    fields |= _convert_truncation(body)
+    if tools.functions:
+        fields["tools"] = tools.functions
+    if (choice := parse_choice(body.get("tool_choice"), tools.names)) is not None and tools.functions:
+        fields["tool_choice"] = choice
+    conversation, previous = _parse_conversation(body.get("conversation")), _parse_text(body, "previous_response_id")
+    if conversation is not None and previous is not None:
+        message = "previous_response_id and conversation cannot be sent together: send one of them"
+        raise InvalidRequest(message, param="previous_response_id")
+    given = body.get("input") or []
+    references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
+    messages = [*_parse_instructions(body.get("instructions")), *([] if references else parse_items(given))]
+    check_metadata(body.get("metadata"))
+    echo = {name: body[name] for name in _ECHOED if body.get(name) is not None}
+    store = _parse_flag(body, "store", default=True)
+    return ResponsesRequest(fields, messages, tools, echo, conversation, previous, store, references)
+
+
+def is_reference(item: Any) -> bool:
+    """Return True for an item that only refers to a stored item."""
+    return isinstance(item, Mapping) and item.get("type") == "item_reference"
+
+
+def _convert_sampling(body: Fields) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if body.get("max_output_tokens") is not None:
+        check_whole(body["max_output_tokens"], "max_output_tokens", 1, _MAX_TOKENS)
+        fields["max_completion_tokens"] = body["max_output_tokens"]
+    if body.get("top_logprobs"):
+        fields |= {"logprobs": True, "top_logprobs": body["top_logprobs"]}
+    reasoning = body.get("reasoning")
+    if reasoning is not None:
+        if not isinstance(reasoning, Mapping):
+            raise InvalidRequest("reasoning must be an object such as {effort: low}", param="reasoning")
+        if isinstance(reasoning.get("effort"), str):
+            fields["reasoning_effort"] = reasoning["effort"]
+    return fields
+
+
+def _convert_text(text: Any) -> dict[str, Any]:
+    """Convert the field `text`: the format of the answer, and its verbosity."""
+    if text is None:
+        return {}
+    if not isinstance(text, Mapping):
+        raise InvalidRequest("text must be an object such as {format: {type: text}}", param="text")
+    fields = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
+    given = text.get("format") or {"type": "text"}
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if kind == "json_schema":
+        schema = {name: value for name, value in given.items() if name != "type" and value is not None}
+        return {**fields, "response_format": {"type": kind, kind: schema}}
+    if kind == "json_object":
+        return {**fields, "response_format": {"type": kind}}
+    if kind != "text":
+        raise InvalidRequest("text.format must be of type text, json_schema or json_object", param="text.format")
+    return fields
+
+
+def _convert_truncation(body: Fields) -> dict[str, Any]:
+    """Convert the field `truncation`. If it is `disabled`, the prompt has the whole conversation."""
+    value = body.get("truncation")
+    if value not in (None, "auto", "disabled"):
+        raise InvalidRequest("truncation must be auto or disabled", param="truncation")
+    return {"strategy": "none"} if value == "disabled" and body.get("strategy") is None else {}
+
+
+def _parse_instructions(given: Any) -> list[Message]:
+    if given is None or given == "":
+        return []
+    if isinstance(given, str):
+        return [parse_message({"role": "system", "content": given}, "instructions")]
+    messages = parse_items(given, "instructions")
+    if any(message.role not in ("system", "developer") for message in messages):
+        raise InvalidRequest("instructions must be a text, or system and developer messages", param="instructions")
+    return messages
+
+
+def _parse_conversation(given: Any) -> str | None:
+    named = given.get("id") if isinstance(given, Mapping) else given
+    if not isinstance(named, str | None) or (given is not None and not named):
+        raise InvalidRequest(
+            "conversation must be the id of a conversation, or an object with it", param="conversation"
+        )
+    return named
+
+
+def _parse_text(body: Fields, name: str) -> str | None:
+    if not isinstance(body.get(name), str | None):
+        raise InvalidRequest(f"{name} must be a string", param=name)
+    return body.get(name) or None
+
+
+def _parse_flag(body: Fields, name: str, *, default: bool) -> bool:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be true or false", param=name)
+    return value
+
+
+def check_metadata(given: Any) -> None:
+    """Raise `InvalidRequest` if the `metadata` of a response or a conversation is not valid."""
+    if given is None:
+        return
+    pairs, key_chars, value_chars = _METADATA
+    if not isinstance(given, Mapping) or len(given) > pairs:
+        raise InvalidRequest(f"metadata must be an object with at most {pairs} texts", param="metadata")
+    for key, value in given.items():
+        if not isinstance(value, str) or len(value) > value_chars or len(key) > key_chars:
+            right = f"a text of at most {value_chars} characters, and its name at most {key_chars} characters long"
+            raise InvalidRequest(f"metadata.{key:.80} must be {right}", param="metadata")

@@ -1,0 +1,246 @@
+"""The official OpenAI client against `/v1/responses` and `/v1/conversations`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from holdfast.domain.session import SessionRef
+from holdfast.testing import Reply
+from tests.edges.server import Served, gateway
+
+USAGE = {
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "total_tokens": 120,
+    "prompt_tokens_details": {"cached_tokens": 64},
+}
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+
+
+def sent_messages(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
+    """Return role and content of the messages that the model received."""
+    return [(one["role"], one.get("content")) for one in upstream.requests[at].body["messages"]]
+
+
+async def test_response_continues_by_its_id() -> None:
+    """The second request has only the new message, and the model receives the conversation."""
+    async with gateway([Reply(text="Hello Ada.", usage=USAGE), "Ada."]) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="I am Ada.", instructions="Be brief.")
+        assert first.output_text == "Hello Ada."
+        assert first.status == "completed"
+        assert first.usage.input_tokens == 100
+        assert first.usage.input_tokens_details.cached_tokens == 64
+        assert first.instructions == "Be brief."
+        second = await served.client.responses.create(model="gpt-4o", input="Who am I?", previous_response_id=first.id)
+        assert second.output_text == "Ada."
+        assert sent_messages(upstream) == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Who am I?")]
+        assert second.session_id == first.session_id
+
+
+async def test_stored_response_is_returned_by_its_id() -> None:
+    """The Response object from the log equals the one that was sent."""
+    async with gateway([Reply(text="Hello Ada.", usage=USAGE)]) as (served, _):
+        sent = await served.client.responses.create(
+            model="gpt-4o", input="I am Ada.", metadata={"topic": "names"}, temperature=0.5
+        )
+        stored = await served.client.responses.retrieve(sent.id)
+        left = {"session", "session_id"}
+        assert stored.model_dump(exclude={"completed_at"}) == sent.model_dump(exclude={"completed_at", *left})
+
+
+async def test_stream_has_events_in_order() -> None:
+    """The client's accumulator accepts the events, and its final response is the stored one."""
+    async with gateway([Reply(text="One two three.", usage=USAGE)]) as (served, _):
+        kinds, numbers = [], []
+        async with served.client.responses.stream(model="gpt-4o", input="Count.") as stream:
+            async for event in stream:
+                kinds.append(event.type)
+                numbers.append(event.sequence_number)
+            final = await stream.get_final_response()
+        assert numbers == list(range(len(numbers)))
+        deltas = kinds.count("response.output_text.delta")
+        assert kinds == [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+            *["response.output_text.delta"] * deltas,
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
+            "response.completed",
+        ]
+        assert final.output_text == "One two three."
+        stored = await served.client.responses.retrieve(final.id)
+        assert [item.model_dump() for item in stored.output] == [item.model_dump() for item in stored.output]
+        assert stored.output_text == final.output_text
+        assert stored.output[0].id == final.output[0].id
+
+
+async def test_parallel_calls_and_results() -> None:
+    """Two calls of one reply come back as one assistant message, with both results."""
+    calls = [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Rome"})]
+    async with gateway([Reply(tool_calls=calls), "Cold and warm."]) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
+        assert [item.type for item in first.output] == ["function_call", "function_call"]
+        assert [json.loads(item.arguments) for item in first.output] == [{"city": "Oslo"}, {"city": "Rome"}]
+        results: list[Any] = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": f"{at} degrees"}
+            for at, item in enumerate(first.output)
+        ]
+        second = await served.client.responses.create(
+            model="gpt-4o", input=results, previous_response_id=first.id, tools=[WEATHER]
+        )
+        assert second.output_text == "Cold and warm."
+        roles = [role for role, _ in sent_messages(upstream)]
+        assert roles == ["user", "assistant", "tool", "tool"]
+        assert len(upstream.requests[-1].body["messages"][1]["tool_calls"]) == 2
+        items = [item async for item in served.client.responses.input_items.list(second.id, order="asc")]
+        assert [item.type for item in items] == ["function_call_output", "function_call_output"]
+
+
+async def test_client_that_resends_everything_continues_the_session() -> None:
+    """`store: false` with all items, as Codex sends them: the same session, nothing twice."""
+    async with gateway(["Hello.", "Fine."]) as (served, _):
+        first = await served.client.responses.create(model="gpt-4o", input="Hi", store=False)
+        history: list[Any] = [
+            {"role": "user", "content": "Hi"},
+            *[item.model_dump() for item in first.output],
+            {"role": "user", "content": "How are you?"},
+        ]
+        second = await served.client.responses.create(model="gpt-4o", input=history, store=False)
+        assert second.session_id == first.session_id
+        assert [text for _, text in await served.log(second.session_id)] == ["Hi", "Hello.", "How are you?", "Fine."]
+        with pytest.raises(openai.NotFoundError):
+            await served.client.responses.retrieve(second.id)
+
+
+async def test_older_response_branches() -> None:
+    """A request after an older response does not see what came later, and the first branch stays as it was."""
+    async with gateway(["One.", "Two.", "Other."]) as (served, upstream):
+        one = await served.client.responses.create(model="gpt-4o", input="1")
+        two = await served.client.responses.create(model="gpt-4o", input="2", previous_response_id=one.id)
+        other = await served.client.responses.create(model="gpt-4o", input="3", previous_response_id=one.id)
+        assert sent_messages(upstream) == [("user", "1"), ("assistant", "One."), ("user", "3")]
+        assert other.session_id != one.session_id == two.session_id
+        assert [text for _, text in await served.log(one.session_id)] == ["1", "One.", "2", "Two."]
+        assert (await served.client.responses.retrieve(two.id)).output_text == "Two."
+        assert (await served.client.responses.retrieve(other.id)).output_text == "Other."
+
+
+async def test_unknown_previous_response_is_refused() -> None:
+    """The code and the parameter are those that clients act on."""
+    async with gateway([]) as (served, _):
+        with pytest.raises(openai.BadRequestError) as caught:
+            await served.client.responses.create(model="gpt-4o", input="Hi", previous_response_id="resp_123")
+        assert caught.value.code == "previous_response_not_found"
+        assert caught.value.param == "previous_response_id"
+
+
+class Order(BaseModel):
+    """An order."""
+
+    number: int
+
+
+async def test_parsed_response() -> None:
+    """`responses.parse` gets the model that it asked for."""
+    async with gateway(['{"number": 7}']) as (served, upstream):
+        parsed = await served.client.responses.parse(model="gpt-4o", input="Which?", text_format=Order)
+        assert parsed.output_parsed == Order(number=7)
+        sent = upstream.requests[0].body["response_format"]
+        assert sent["type"] == "json_schema"
+        assert sent["json_schema"]["name"] == "Order"
+        assert sent["json_schema"]["strict"] is True
+
+
+async def test_custom_and_namespaced_tools_have_their_own_names() -> None:
+    """The model calls plain functions; the client gets its own tools back."""
+    tools: list[Any] = [
+        {"type": "custom", "name": "run_code", "description": "Runs code."},
+        {"type": "namespace", "name": "mail", "description": "", "tools": [{**WEATHER, "name": "send"}]},
+    ]
+    calls = [("run_code", {"input": "print(1)"}), ("mail__send", {"city": "Oslo"})]
+    async with gateway([Reply(tool_calls=calls), "Done."]) as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="Go", tools=tools)
+        names = [tool["function"]["name"] for tool in upstream.requests[0].body["tools"]]
+        assert names == ["run_code", "mail__send"]
+        code, send = first.output
+        assert (code.type, code.name, code.input) == ("custom_tool_call", "run_code", "print(1)")
+        assert (send.type, send.name, send.namespace) == ("function_call", "send", "mail")
+        results: list[Any] = [
+            {"type": "custom_tool_call_output", "call_id": code.call_id, "output": "1"},
+            {"type": "function_call_output", "call_id": send.call_id, "output": "sent"},
+        ]
+        await served.client.responses.create(model="gpt-4o", input=results, previous_response_id=first.id, tools=tools)
+        assert [role for role, _ in sent_messages(upstream)] == ["user", "assistant", "tool", "tool"]
+
+
+# -- conversations ---------------------------------------------------------------------
+
+
+async def test_conversation_is_a_session() -> None:
+    """A conversation collects what responses add, and lists its items in both orders."""
+    async with gateway(["Hello.", "Fine."]) as (served, upstream):
+        made = await served.client.conversations.create(metadata={"topic": "greeting"})
+        for text in ("Hi", "How are you?"):
+            await served.client.responses.create(model="gpt-4o", input=text, conversation=made.id)
+        assert sent_messages(upstream) == [("user", "Hi"), ("assistant", "Hello."), ("user", "How are you?")]
+        items = [item async for item in served.client.conversations.items.list(made.id, order="asc", limit=3)]
+        assert [item.content[0].text for item in items] == ["Hi", "Hello.", "How are you?", "Fine."]
+        newest = await served.client.conversations.items.list(made.id, limit=1)
+        assert newest.data[0].id == items[-1].id
+        found = await served.client.conversations.items.retrieve(items[1].id, conversation_id=made.id)
+        assert found.content[0].text == "Hello."
+        assert (await served.client.conversations.retrieve(made.id)).metadata == {"topic": "greeting"}
+        listed = (await served.http.get("/v1/conversations")).json()
+        assert [one["id"] for one in listed["data"]] == [made.id]
+
+
+async def test_newest_item_is_deleted() -> None:
+    """A deleted item is neither listed nor sent."""
+    async with gateway(["Again."]) as (served, upstream):
+        made = await served.client.conversations.create(items=[{"role": "user", "content": "One"}])
+        added: Any = await served.client.conversations.items.create(
+            made.id, items=[{"role": "assistant", "content": "Wrong"}]
+        )
+        await served.client.conversations.items.delete(added.data[0].id, conversation_id=made.id)
+        await served.client.responses.create(model="gpt-4o", input="Two", conversation=made.id)
+        assert sent_messages(upstream) == [("user", "One"), ("user", "Two")]
+
+
+async def test_deleted_conversation_is_gone() -> None:
+    """Its id is not found any more, and its session is deleted."""
+    async with gateway(["Hello."]) as (served, _):
+        made = await served.client.conversations.create()
+        response = await served.client.responses.create(model="gpt-4o", input="Hi", conversation=made.id)
+        assert (await served.client.conversations.delete(made.id)).deleted
+        with pytest.raises(openai.NotFoundError):
+            await served.client.conversations.retrieve(made.id)
+        with pytest.raises(openai.NotFoundError):
+            await served.client.responses.retrieve(response.id)
+        assert await _count_sessions(served) == 0
+
+
+async def _count_sessions(served: Served) -> int:
+    return len((await served.hf.sessions(limit=10)).sessions)
+
+
+async def test_deleted_response_keeps_its_messages() -> None:
+    """The id is not found any more; the session is unchanged."""
+    async with gateway(["Hello."]) as (served, _):
+        response = await served.client.responses.create(model="gpt-4o", input="Hi")
+        await served.client.responses.delete(response.id)
+        with pytest.raises(openai.NotFoundError):
+            await served.client.responses.retrieve(response.id)
+        entries = await served.hf.store.entries(SessionRef("default", response.session_id))
+        assert [entry.message.content for entry in entries] == ["Hi", "Hello."]
