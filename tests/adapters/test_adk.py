@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -64,8 +65,26 @@ async def read(service: BaseSessionService, session_id: str = "s", **config: Any
 
 # -- the same as ADK's own service -----------------------------------------------
 
-VALUES = st.sampled_from([None, 0, 1.5, "text", [1, None], {"a": {"b": None}}, True])
-DELTAS = st.dictionaries(st.sampled_from(["k", "user:k", "app:k", "temp:k", "user:other"]), VALUES, max_size=3)
+VALUES = st.sampled_from(
+    [None, 0, 1.5, "text", [1, None], {"a": {"b": None}}, True, 2**70, "\ud800", "x" * 20_000, ["é" * 20_000]]
+    + [{"adk": one} for one in (None, "null", "@", "x" * 20_000, {"adk": "@"}, 1)]
+)
+KEYS = [
+    "k",
+    "user:k",
+    "app:k",
+    "temp:k",
+    "user:other",
+    "",
+    "app:",
+    "user:",
+    "user:temp:k",
+    "app:user:k",
+    "a\0b",
+    "\ud800",
+]
+KEYS += ["adk:last_update_time", "adk:stored_elsewhere", "adk:key:k", "user:adk:key:", "k%20k", "app:adk:%2e"]
+DELTAS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=3)
 NAMES = st.tuples(st.sampled_from(["shop", "bank"]), st.sampled_from(["ada", "bob"]), st.sampled_from(["s1", "s2"]))
 STEPS = st.lists(
     st.one_of(
@@ -287,6 +306,52 @@ async def test_sessions_are_listed_by_the_time_of_their_last_event(hf: holdfast.
     listed = (await service.list_sessions(app_name="shop")).sessions
     assert [one.id for one in listed] == ["b", "c", "a"]
     assert [one.last_update_time for one in listed] == [1700000000.123456 + number for number in (10, 20, 30)]
+
+
+@pytest.mark.parametrize("prefix", ["", "user:", "app:"])
+async def test_numbers_that_are_not_json_and_large_values_are_kept(hf: holdfast.Holdfast, prefix: str) -> None:
+    service = HoldfastSessionService(hf)
+    first = {f"{prefix}k": [float("inf"), {"n": -float("inf")}], f"{prefix}large": "é" * 1_000_000}
+    session = await service.create_session(**ADA, session_id="s", state=first)
+    assert (await read(service)).state == session.state == first
+    assert math.isnan((await service.create_session(**ADA, state={"k": float("nan")})).state["k"])
+    second = {f"{prefix}large": ["é" * 1_000_000], f"{prefix}k": {"n": "x" * 1_048_576}}
+    await service.append_event(session, say("Text", 1, actions=EventActions(state_delta=second)))
+    assert (await read(service)) == session
+    assert session.state == second
+    if prefix == "user:":
+        raw = {key.removeprefix(prefix): value for key, value in second.items()}
+        assert await service.get_user_state(**ADA) == raw
+    listed = (await service.list_sessions(**ADA)).sessions
+    assert next(one for one in listed if one.id == "s").state == second
+    await service.append_event(session, say("Text", 2, actions=EventActions(state_delta={f"{prefix}large": None})))
+    assert (await read(service)).state == {**second, f"{prefix}large": None}
+
+
+async def test_a_session_with_large_values_that_was_only_begun_can_be_created_again(
+    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = HoldfastSessionService(hf)
+    with monkeypatch.context() as patch:
+        patch.setattr(holdfast.SessionHandle, "append", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await service.create_session(**ADA, session_id="s", state={"k": "x" * 300_000})
+    assert (await service.list_sessions(**ADA)).sessions == []
+    await service.create_session(**ADA, session_id="s", state={"k": "x" * 300_000})
+    assert (await read(service)).state == {"k": "x" * 300_000}
+    with pytest.raises(AlreadyExistsError):
+        await service.create_session(**ADA, session_id="s", state={"k": "x" * 300_000})
+
+
+async def test_an_event_with_half_of_a_surrogate_pair_is_stored(hf: holdfast.Holdfast) -> None:
+    service = HoldfastSessionService(hf)
+    session = await service.create_session(**ADA, session_id="s")
+    for number, text in enumerate(("A \ud83d B", "A 😀 B", "A \\ud83d B", "\ude00\ud83d")):
+        await service.append_event(session, say(text, number))
+    assert await read(service) == session
+    async with hf.serve_tenant("shop") as tenant:
+        messages = await (await tenant.get("s", user_id="ada")).messages()
+    assert [one["content"] for one in messages] == ["A ? B", "A 😀 B", "A \\ud83d B", "??"]
 
 
 async def test_values_that_are_not_json_are_stored_as_in_adks_databases(hf: holdfast.Holdfast) -> None:

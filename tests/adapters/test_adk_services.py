@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,10 +12,13 @@ pytest.importorskip("google.adk", reason="google-adk is not installed here: make
 
 from google.adk.artifacts.base_artifact_service import BaseArtifactService
 from google.adk.artifacts.in_memory_artifact_service import InMemoryArtifactService
+from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.input_validation_error import InputValidationError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
 from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
+from google.adk.sessions.session import Session
 from google.genai import types
 from hypothesis import given
 from hypothesis import strategies as st
@@ -148,6 +152,42 @@ async def test_artifacts_of_a_session_are_deleted_with_it_and_those_of_the_user_
     assert await service.list_artifact_keys(**ADA, session_id="s") == ["user:a"]
 
 
+@pytest.mark.parametrize("name", ["s", " s "])
+async def test_an_artifact_that_is_saved_first_makes_no_session(hf: holdfast.Holdfast, name: str) -> None:
+    sessions, service, memory = HoldfastSessionService(hf), HoldfastArtifactService(hf), HoldfastMemoryService(hf)
+    await service.save_artifact(**ADA, session_id=name, filename="a", artifact=types.Part(text="A"))
+    assert await sessions.get_session(**ADA, session_id=name) is None
+    assert (await sessions.list_sessions(app_name="shop")).sessions == []
+    with pytest.raises(SessionNotFoundError):
+        await sessions.append_event(Session(id="s", **ADA), say("Hello", 1))
+
+    elsewhere = await InMemorySessionService().create_session(**ADA, session_id=name)
+    elsewhere.events.append(say("My parcel is blue.", 1))
+    await memory.add_session_to_memory(elsewhere)
+    assert await find(memory, "parcel") == ["My parcel is blue."]
+
+    session = await sessions.create_session(**ADA, session_id=name, state={"k": 1, "user:k": None})
+    assert (session.state, session.events) == ({"k": 1, "user:k": None}, [])
+    await sessions.append_event(session, say("My parcel is red.", 1))
+    assert await sessions.get_session(**ADA, session_id=name) == session
+    assert await service.list_artifact_keys(**ADA, session_id=name) == ["a"]
+    assert await find(memory, "parcel") == ["My parcel is red."]
+    with pytest.raises(AlreadyExistsError):
+        await sessions.create_session(**ADA, session_id=name)
+
+
+async def test_a_session_with_artifacts_is_created_once(hf: holdfast.Holdfast) -> None:
+    sessions, service = HoldfastSessionService(hf), HoldfastArtifactService(hf)
+    await service.save_artifact(**ADA, session_id="s", filename="a", artifact=types.Part(text="A"))
+    states = [{"number": number} for number in range(6)]
+    made = await asyncio.gather(
+        *(sessions.create_session(**ADA, session_id="s", state=state) for state in states), return_exceptions=True
+    )
+    (created,) = [one for one in made if isinstance(one, Session)]
+    assert sum(isinstance(one, AlreadyExistsError) for one in made) == 5
+    assert await sessions.get_session(**ADA, session_id="s") == created
+
+
 async def test_names_that_differ_only_in_case_are_refused(hf: holdfast.Holdfast) -> None:
     service = HoldfastArtifactService(hf)
     await service.save_artifact(**ADA, session_id="s", filename="a.txt", artifact=types.Part(text="A"))
@@ -230,13 +270,65 @@ async def test_a_deleted_copy_of_an_event_is_not_added_again(hf: holdfast.Holdfa
     assert await find(memory, "parcel") == []
 
 
-async def test_events_of_stored_sessions_are_not_deleted_through_the_memory(hf: holdfast.Holdfast) -> None:
+async def test_a_deleted_event_of_a_stored_session_stays_in_its_session(hf: holdfast.Holdfast) -> None:
+    sessions, memory = HoldfastSessionService(hf), HoldfastMemoryService(hf)
+    session = await sessions.create_session(**ADA, session_id="mem_a#b")
+    for number in range(25):
+        await sessions.append_event(session, say(f"My parcel {number} is blue.", number))
+    for _ in range(2):
+        for one in (await memory.search_memory(**ADA, query="parcel")).memories:
+            await memory.delete_memory(**BOB, memory_id=one.id)
+            await memory.delete_memory(**ADA, memory_id=one.id)
+    await memory.add_session_to_memory(session)
+    assert len(await find(memory, "parcel")) == 5
+    stored = await sessions.get_session(**ADA, session_id="mem_a#b")
+    assert stored is not None
+    assert stored.events == session.events
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mem_", "mem_unknown", "unknown#1", "#1", "s#x", "s#-1", "s#99", "s#", "x" * 600, "\0"]
+)
+async def test_deleting_an_unknown_memory_changes_nothing(hf: holdfast.Holdfast, name: str) -> None:
+    memory = HoldfastMemoryService(hf)
+    await memory.add_events_to_memory(**ADA, session_id="s", events=[say("My parcel is blue.", 1)])
+    await memory.delete_memory(**ADA, memory_id=name)
+    assert await find(memory, "parcel") == ["My parcel is blue."]
+
+
+async def test_events_before_the_newest_copied_one_are_copied_too(hf: holdfast.Holdfast) -> None:
+    elsewhere, memory = InMemorySessionService(), HoldfastMemoryService(hf)
+    session = await elsewhere.create_session(**ADA, session_id="s")
+    for number, text in enumerate(("The parcel is blue.", "The parcel is heavy.", "The parcel is late.")):
+        await elsewhere.append_event(session, say(text, number))
+    await memory.add_events_to_memory(**ADA, session_id="s", events=session.events[1:2])
+    await memory.add_session_to_memory(session)
+    assert len(await find(memory, "parcel")) == 3
+
+
+async def test_what_was_said_in_a_live_session_is_found(hf: holdfast.Holdfast) -> None:
     sessions, memory = HoldfastSessionService(hf), HoldfastMemoryService(hf)
     session = await sessions.create_session(**ADA, session_id="s")
-    await sessions.append_event(session, say("My parcel is blue.", 1))
-    (found,) = (await memory.search_memory(**ADA, query="parcel")).memories
-    with pytest.raises(NotImplementedError, match=r"hf\.erase"):
-        await memory.delete_memory(**ADA, memory_id=found.id)
+    heard = Event(author="user", input_transcription=types.Transcription(text="My parcel is blue.", finished=True))
+    spoken = Event(author="helper", output_transcription=types.Transcription(text="It arrives soon.", finished=True))
+    for event in (heard, spoken):
+        await sessions.append_event(session, event)
+    found = (await memory.search_memory(**ADA, query="parcel")).memories
+    assert found[0].content == types.Content(role="user", parts=[types.Part(text="My parcel is blue.")])
+    assert await sessions.get_session(**ADA, session_id="s") == session
+    async with hf.serve_tenant("shop") as tenant:
+        stored = await (await tenant.get("s", user_id="ada")).messages()
+    assert [one["role"] for one in stored] == ["user", "assistant"]
+
+
+async def test_memories_and_messages_of_other_programs_are_found(hf: holdfast.Holdfast) -> None:
+    text = "The parcel of Ada is blue. " * 30
+    async with hf.serve_tenant("shop") as tenant:
+        session = await tenant.session("chat", user_id="ada")
+        await session.append({"role": "assistant", "content": text})
+        await tenant.memories.remember("Ada likes parcels.", user_id="ada", metadata={"author": {"name": 1}})
+    memory = HoldfastMemoryService(hf)
+    assert await find(memory, "parcel") == ["Ada likes parcels.", text]
 
 
 async def test_a_search_returns_at_most_ten_memories(hf: holdfast.Holdfast) -> None:

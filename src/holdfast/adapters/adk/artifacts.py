@@ -29,8 +29,8 @@ _BYTES: Final = "application/octet-stream"
 class HoldfastArtifactService(TenantService, BaseArtifactService):
     """Stores the artifacts of sessions and users.
 
-    A session's artifacts are deleted with the session. Artifacts whose names begin with `user:` belong to the user and need no session. If
-    the session does not exist, because sessions are stored elsewhere, saving an artifact creates the session.
+    A session's artifacts are deleted with the session. Artifacts whose names begin with `user:` belong to the user and need no session. A
+    session need not exist when an artifact is saved: if it is created later, it has the artifact.
     """
 
     async def save_artifact(
@@ -55,7 +55,7 @@ class HoldfastArtifactService(TenantService, BaseArtifactService):
 
         async def save(hf: holdfast.Holdfast) -> int:
             if session_id is not None and not filename.startswith(USER):
-                await ensure_session(hf, session_id, user_id)
+                await ensure_session(hf, session_id.strip(), user_id)
             artifacts = await _open(hf, user_id, filename, session_id)
             name = encode_name(filename)
             try:
@@ -178,7 +178,7 @@ async def _open(hf: holdfast.Holdfast, user_id: str, filename: str, session_id: 
         return hf.user_artifacts(user_id)
     if session_id is None:
         raise InputValidationError("Session ID must be provided for session-scoped artifacts.")
-    return (await hf.get(session_id, user_id=user_id)).artifacts
+    return (await hf.get(session_id.strip(), user_id=user_id)).artifacts
 
 
 def _check_version(filename: str, version: int | None) -> int | None:
@@ -245,12 +245,25 @@ def _describe_version(
     owner = f"apps/{app_name}/users/{user_id}"
     if not filename.startswith(USER):
         owner += f"/sessions/{session_id}"
-    described = artifact.metadata.get(PART, {})
-    media = described.get("inline_data") or described.get("file_data") or {}
     return ArtifactVersion(
         version=artifact.version,
         canonical_uri=f"holdfast://{owner}/artifacts/{filename}/versions/{artifact.version}",
         custom_metadata=artifact.metadata.get(CUSTOM, {}),
         create_time=artifact.created_at / 1000,
-        mime_type=media.get("mime_type") if media else "text/plain" if "text" in described else None,
+        mime_type=_find_mime_type(artifact),
     )
+
+
+def _find_mime_type(artifact: Any) -> str | None:
+    """Return the media type as in ADK's own services: that of a referenced artifact is unknown."""
+    described = artifact.metadata.get(PART)
+    if described is None:  # saved by another program
+        return str(artifact.mime_type)
+    part = types.Part.model_validate(described)
+    if part.text is not None and part.inline_data is None:
+        return "text/plain"
+    media = part.inline_data or part.file_data
+    if media is None or artifact_util.is_artifact_ref(part):
+        return None
+    kind: str | None = media.mime_type
+    return kind

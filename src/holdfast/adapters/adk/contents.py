@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 from google.adk.events.event import Event
 from google.genai import types
 
+from holdfast.adapters.adk.state import is_unicode
+
 Json = dict[str, Any]
 EVENT: Final = "adk_event"
 """Key under which the `origin` of an event's first message contains the event, and the metadata of all its messages contains the event's
@@ -31,9 +33,8 @@ NameCall = Callable[[types.Part, int], str]
 
 def make_messages(event: Event) -> list[Json]:
     """Convert an event to messages. The first message's `origin` contains the event. An event without content becomes a note."""
-    made = [
-        one.message for one in convert_content(event.content, _make_namer(event.id), is_user=event.author == "user")
-    ]
+    content = get_content(event)
+    made = [one.message for one in convert_content(content, _make_namer(event.id), is_user=event.author == "user")]
     first, *rest = made or [{"role": "note"}]
     own = {"timestamp": max(0, int(event.timestamp * 1000)), "metadata": {EVENT: event.id}}
     return [{**first, **own, "origin": {EVENT: dump_event(event)}}, *({**message, **own} for message in rest)]
@@ -51,8 +52,17 @@ async def prepare_event(event: Event) -> tuple[list[Json], str]:
 
 def _prepare(event: Event) -> tuple[list[Json], str]:
     messages = make_messages(event)
-    stored = json.dumps(messages[0]["origin"], sort_keys=True).encode()
-    return messages, f"adk-{event.id[:64]}-{hashlib.blake2b(stored, digest_size=16).hexdigest()}"
+    stored = json.dumps(messages[0]["origin"], sort_keys=True)
+    key = f"adk-{event.id[:64]}-{hashlib.blake2b(stored.encode(), digest_size=16).hexdigest()}"
+    if "\\ud" in stored and not is_unicode(json.dumps(messages, ensure_ascii=False)):
+        messages = _replace_surrogates(messages, stored)
+    return messages, key
+
+
+def _replace_surrogates(messages: list[Json], stored: str) -> list[Json]:
+    """Replace lone surrogates by question marks, because databases refuse them. The event is stored as a text in which they are escaped."""
+    made: list[Json] = json.loads(json.dumps(messages, ensure_ascii=False).encode(errors="replace"))
+    return [{**made[0], "origin": {EVENT: json.dumps(json.loads(stored)[EVENT])}}, *made[1:]]
 
 
 def dump_event(event: Event) -> Json:
@@ -67,7 +77,8 @@ def read_event(origin: Any) -> Event | None:
     """Return the event in the `origin` of a message, or None if there is no event."""
     if not isinstance(origin, dict) or EVENT not in origin:
         return None
-    return Event.model_validate(origin[EVENT])
+    event = origin[EVENT]
+    return Event.model_validate(json.loads(event) if isinstance(event, str) else event)
 
 
 def convert_content(content: types.Content | None, name_call: NameCall, *, is_user: bool) -> Iterator[ConvertedMessage]:
@@ -101,6 +112,18 @@ def format_result(response: Any) -> str:
         if isinstance(value, str) and next(iter(response)) in ("result", "output"):
             return value
     return json.dumps(response, ensure_ascii=False, default=str)
+
+
+def get_content(event: Event) -> types.Content | None:
+    """Return the content of an event, or the transcript of what was said, as ADK does for prompts. None: there is nothing of both."""
+    if event.content is not None:
+        return event.content if event.content.parts else None
+    heard, spoken = event.input_transcription, event.output_transcription
+    if heard is not None and heard.text:
+        return types.Content(role="user", parts=[types.Part(text=heard.text)])
+    if spoken is not None and spoken.text:
+        return types.Content(role="model", parts=[types.Part(text=spoken.text)])
+    return None
 
 
 def get_texts(content: types.Content) -> list[str]:

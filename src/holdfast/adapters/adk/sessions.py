@@ -17,14 +17,13 @@ from google.adk.sessions.session import Session
 
 import holdfast
 from holdfast.adapters.adk.contents import prepare_event, read_event
-from holdfast.adapters.adk.state import UPDATED, decode_state, encode_state
-from holdfast.adapters.adk.tenant import TenantService
+from holdfast.adapters.adk.large_values import make_own_records, read_state, write_shared
+from holdfast.adapters.adk.state import ELSEWHERE, UPDATED, EncodedState, encode_state
+from holdfast.adapters.adk.tenant import TenantService, ensure_session, get_stored, is_stored_elsewhere
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 
 PAGE: Final = 500
 """Maximum number of log entries or sessions that are read at a time."""
-MEMORY: Final = "memory:"
-"""Prefix of the ids of sessions that contain the copied events of `HoldfastMemoryService`. Such sessions are not listed."""
 
 
 class HoldfastSessionService(TenantService, BaseSessionService):
@@ -47,13 +46,8 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         name = (session_id or "").strip() or None
 
         async def create(hf: holdfast.Holdfast) -> Session:
-            try:
-                created = await hf.create(
-                    name, user_id=user_id, state=encode_state(state or {}), ttl=self._ttl, greet=False
-                )
-            except SessionExists as exc:
-                raise AlreadyExistsError(f"Session with id {name} already exists.") from exc
-            return await _read_session(app_name, await hf.get(created.ref), GetSessionConfig(num_recent_events=0))
+            created = await _create(hf, name, user_id, encode_state(state or {}), self._ttl)
+            return await _read_session(app_name, hf, created, GetSessionConfig(num_recent_events=0))
 
         return await self._run(app_name, create)
 
@@ -66,7 +60,7 @@ class HoldfastSessionService(TenantService, BaseSessionService):
 
         async def get(hf: holdfast.Holdfast) -> Session | None:
             try:
-                return await _read_session(app_name, await hf.get(session_id.strip(), user_id=user_id), config)
+                return await _read_session(app_name, hf, await get_stored(hf, session_id, user_id), config)
             except SessionNotFound:
                 return None
 
@@ -77,10 +71,13 @@ class HoldfastSessionService(TenantService, BaseSessionService):
 
         async def find(hf: holdfast.Holdfast) -> list[Session]:
             infos = [] if user_id == "" else await _list_infos(hf, user_id)
-            app = await hf.app_state().all()
-            shared = {owner: {**app, **await hf.user_state(owner).all()} for owner in {info.user_id for info in infos}}
+            app = await read_state(hf, await hf.app_state().all(), "")
+            owners = {info.user_id for info in infos}
+            users = {owner: await read_state(hf, await hf.user_state(owner).all(), owner) for owner in owners}
+            own = [await read_state(hf, info.state, info.user_id, info.id) for info in infos]
+            states = [{**state, **app, **users[info.user_id]} for state, info in zip(own, infos, strict=True)]
             return [
-                _make_session(app_name, info, copy.deepcopy({**info.state, **shared[info.user_id]})) for info in infos
+                _make_session(app_name, info, copy.deepcopy(state)) for info, state in zip(infos, states, strict=True)
             ]
 
         listed = await self._run(app_name, find)
@@ -95,8 +92,12 @@ class HoldfastSessionService(TenantService, BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return the state that all sessions of a user share, without the prefix `user:`."""
-        stored = await self._run(app_name, lambda hf: hf.user_state(user_id).all())
-        return {key.removeprefix("user:"): value for key, value in decode_state(stored).items()}
+
+        async def get(hf: holdfast.Holdfast) -> dict[str, Any]:
+            state = await read_state(hf, await hf.user_state(user_id).all(), user_id)
+            return {key.removeprefix("user:"): value for key, value in state.items()}
+
+        return await self._run(app_name, get)
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Store an event and its changes of the state in one transaction. Storing an equal event again changes nothing.
@@ -115,12 +116,15 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         key = session.app_name, session.user_id, session.id
         async with self._appending.setdefault(key, asyncio.Lock()):
             try:
-                handle = await hf.get(session.id, user_id=session.user_id)
+                handle = hf.handle(await get_stored(hf, session.id, session.user_id))
                 messages, idempotency_key = await prepare_event(event)
+                small, large = encode_state(event.actions.state_delta)
+                await write_shared(hf, large, session.user_id)
                 appended = await handle.append(
                     messages,
                     expect_log=session._storage_update_marker,  # noqa: SLF001 - ADK's place for it
-                    state={**encode_state(event.actions.state_delta), UPDATED: event.timestamp},
+                    state={**small, UPDATED: event.timestamp},
+                    records=make_own_records(handle, large),
                     idempotency_key=idempotency_key,
                 )
             except SessionNotFound as exc:
@@ -138,11 +142,43 @@ class HoldfastSessionService(TenantService, BaseSessionService):
         return event
 
 
-async def _read_session(app_name: str, handle: holdfast.SessionHandle, config: GetSessionConfig | None) -> Session:
-    # The marker is read before the events: if one is appended meanwhile, the session is stale rather than incomplete.
-    info = await handle.info()
+async def _create(
+    hf: holdfast.Holdfast, session_id: str | None, user_id: str, state: EncodedState, ttl: int | None
+) -> Any:
+    """Create a session and return its description. A session that was stored elsewhere becomes the new session, with its artifacts.
+
+    A session with large values in its state is first created like one that is stored elsewhere, so that the values are stored together.
+    """
+    if not state.large:
+        try:
+            return await hf.create(session_id, user_id=user_id, state=state.small, ttl=ttl, greet=False)
+        except SessionExists:
+            pass
+    handle = await ensure_session(hf, session_id or hf.new_id(), user_id)
+    while is_stored_elsewhere(info := await handle.info()):
+        await write_shared(hf, state.large, user_id)
+        try:
+            await handle.append(
+                retire_from=0,
+                state={**state.small, ELSEWHERE: None, UPDATED: hf.clock() / 1000},
+                records=make_own_records(handle, state.large),
+                expect=info.version,
+            )
+        except StaleSession:  # another event was copied meanwhile
+            continue
+        return await handle.update(ttl=ttl)
+    raise AlreadyExistsError(f"Session with id {session_id} already exists.")
+
+
+async def _read_session(app_name: str, hf: holdfast.Holdfast, info: Any, config: GetSessionConfig | None) -> Session:
+    """Return a session with its events.
+
+    `info`, which has the marker, was read before the events: if one is appended meanwhile, the session is stale rather than incomplete.
+    """
+    handle = hf.handle(info)
     state = await handle.state.all()
-    return _make_session(app_name, info, state, await _read_events(handle, config or GetSessionConfig()))
+    own = await read_state(hf, state, info.user_id, info.id)
+    return _make_session(app_name, info, own, await _read_events(handle, config or GetSessionConfig()))
 
 
 def _make_session(app_name: str, info: Any, state: dict[str, Any], events: Sequence[Event] = ()) -> Session:
@@ -150,7 +186,7 @@ def _make_session(app_name: str, info: Any, state: dict[str, Any], events: Seque
         id=info.id,
         app_name=app_name,
         user_id=info.user_id,
-        state=decode_state(state),
+        state=state,
         events=list(events),
         last_update_time=info.state.get(UPDATED, info.created_at / 1000),
     )
@@ -171,7 +207,7 @@ async def _list_infos(hf: holdfast.Holdfast, user_id: str | None) -> list[Any]:
         except SessionNotFound:  # the last session of the page was deleted meanwhile
             after = None
             continue
-        found.update({(info.user_id, info.id): info for info in page.sessions if not info.id.startswith(MEMORY)})
+        found.update({(info.user_id, info.id): info for info in page.sessions if not is_stored_elsewhere(info)})
         if not page.has_more:
             return list(found.values())
         after = page.sessions[-1].ref
