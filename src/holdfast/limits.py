@@ -377,6 +377,10 @@ MCP_MESSAGE_BYTES: Final = 16 * MIB
 """One message of an MCP server, usually a result with media in base64. A larger message closes the connection."""
 MCP_MEDIA: Final = 20
 """Images, recordings and files of one MCP result that are stored as artifacts."""
+RECORDED_RESPONSES: Final = 16
+"""Background responses of one principal that run at the same time on one server, and whose events it keeps."""
+RECORDED_BYTES: Final = 16 * 1024 * 1024
+"""Events of finished background responses of one principal that one server keeps."""
 MCP_CALLS: Final = 8
 """Calls of the MCP server that run for one principal at the same time. More calls wait."""
 MCP_CALLS_WAITING: Final = 64

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from holdfast.domain.session import SessionRef
-from holdfast.testing import Reply
+from holdfast.testing import Gate, Reply
 from tests.edges.server import Served, gateway
 
 USAGE = {
@@ -244,3 +244,89 @@ async def test_deleted_response_keeps_its_messages() -> None:
             await served.client.responses.retrieve(response.id)
         entries = await served.hf.store.entries(SessionRef("default", response.session_id))
         assert [entry.message.content for entry in entries] == ["Hi", "Hello."]
+
+
+# -- background ------------------------------------------------------------------------
+
+
+async def test_background_response_is_polled() -> None:
+    """The id is there before the model has answered; later the same response is complete."""
+    gate = Gate()
+    async with gateway([Reply(text="One two.", hold=gate)]) as (served, _):
+        started = await served.client.responses.create(model="gpt-4o", input="Count.", background=True)
+        assert started.status == "in_progress"
+        assert (await served.client.responses.retrieve(started.id)).status == "in_progress"
+        gate.open()
+        async with served.client.responses.stream(response_id=started.id) as stream:
+            final = await stream.get_final_response()
+        assert final.output_text == "One two."
+        assert (await served.client.responses.retrieve(started.id)).status == "completed"
+
+
+async def test_stream_of_a_background_response_is_resumed() -> None:
+    """A client that lost its connection continues after the last event that it received, with the same numbers."""
+    gate = Gate()
+    async with gateway([Reply(text="One two three four.", hold=gate, hold_after=3)]) as (served, _):
+        stream = await served.client.responses.create(model="gpt-4o", input="Count.", background=True, stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                break
+        await stream.close()
+        resumed = await served.client.responses.retrieve(
+            events[0].response.id, stream=True, starting_after=events[-1].sequence_number
+        )
+        gate.open()
+        events += [event async for event in resumed]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        words = [event.delta for event in events if event.type == "response.output_text.delta"]
+        assert "".join(words) == "One two three four."
+        assert events[-1].response.output_text == "One two three four."
+
+
+async def test_background_response_is_cancelled() -> None:
+    """The received part stays in the log; a second cancellation changes nothing."""
+    gate = Gate()
+    async with gateway([Reply(text="One two three.", hold=gate, hold_after=3)]) as (served, _):
+        started = await served.client.responses.create(model="gpt-4o", input="Count.", background=True)
+        cancelled = await served.client.responses.cancel(started.id)
+        assert cancelled.status == "cancelled"
+        assert (await served.client.responses.cancel(started.id)).status == "cancelled"
+        assert (await served.client.responses.retrieve(started.id)).status == "cancelled"
+
+
+async def test_only_background_responses_are_cancelled() -> None:
+    """Others are refused, as by OpenAI."""
+    async with gateway(["One."]) as (served, _):
+        response = await served.client.responses.create(model="gpt-4o", input="Count.")
+        with pytest.raises(openai.BadRequestError, match="background"):
+            await served.client.responses.cancel(response.id)
+
+
+async def test_finished_response_is_streamed_from_the_log() -> None:
+    """Without a recording, the events are made from the log, and the client's accumulator accepts them."""
+    calls = [("get_weather", {"city": "Oslo"})]
+    async with gateway([Reply(text="Wait.", tool_calls=calls)]) as (served, _):
+        sent = await served.client.responses.create(model="gpt-4o", input="Weather?", tools=[WEATHER])
+        async with served.client.responses.stream(response_id=sent.id) as stream:
+            final = await stream.get_final_response()
+        assert [item.type for item in final.output] == ["message", "function_call"]
+        assert final.output_text == "Wait."
+        resumed = await served.client.responses.retrieve(sent.id, stream=True, starting_after=7)
+        events = [event async for event in resumed]
+        assert [(event.type, event.sequence_number) for event in events] == [("response.completed", 8)]
+
+
+async def test_failed_model_fails_the_response() -> None:
+    """A background response whose model fails says so; a whole one has the status of the error."""
+    failing = Reply(status=429, error="slow down", headers={"retry-after": "0"})
+    async with gateway(lambda _: failing) as (served, _):
+        with pytest.raises(openai.RateLimitError) as caught:
+            await served.client.responses.create(model="gpt-4o", input="Hi")
+        assert caught.value.code == "rate_limit_exceeded"
+        started = await served.client.responses.create(model="gpt-4o", input="Hi", background=True)
+        events = [event async for event in await served.client.responses.retrieve(started.id, stream=True)]
+        assert events[-1].type == "response.failed"
+        assert events[-1].response.error.code == "rate_limit_exceeded"
+        assert (await served.client.responses.retrieve(started.id)).status == "failed"

@@ -148,7 +148,7 @@ def test_choice_must_name_a_tool_of_the_request() -> None:
 @pytest.mark.parametrize(
     ("body", "param"),
     [
-        ({"input": "x", "background": True}, "background"),
+        ({"input": "x", "background": True, "store": False}, "background"),
         ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
         ({"input": "x", "conversation": "c", "previous_response_id": "r"}, "previous_response_id"),
         ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format"),

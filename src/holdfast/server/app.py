@@ -50,6 +50,7 @@ from holdfast.server.openapi import describe_api
 from holdfast.server.permissions import METHODS, REST
 from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.requester import RequestRules
+from holdfast.server.response_recordings import Recordings
 from holdfast.server.routes import JSON, TEXT, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
@@ -178,6 +179,7 @@ def make_app(
     )
     app.state.access, app.state.metrics = who, metrics
     app.state.rules, app.state.mcp_calls = rules, CallLimiter()
+    app.state.recordings = Recordings()
     return app
 
 

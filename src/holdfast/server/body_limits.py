@@ -312,6 +312,10 @@ def _check_kind(headers: Mapping[str, str]) -> None:
 # -- contents ----------------------------------------------------------------
 
 
+_MESSAGE_LISTS: Final = ("messages", "system_messages", "input", "items")
+"""Fields of bodies that are lists of messages, or of items of the Responses API."""
+
+
 def _parse_body(body: bytes, limits: Limits) -> Any:
     """Decode a JSON body and check the limits on its contents."""
     data = decode_json(body)
@@ -324,14 +328,27 @@ def _parse_body(body: bytes, limits: Limits) -> Any:
 
 
 def _check_counts(body: Mapping[str, Any], limits: Limits) -> None:
-    for name, most, key in (("messages", limits.messages, "max_messages"), ("tools", limits.tools, "max_tools")):
-        _check_length(body.get(name), most, name, key)
-    for name in ("messages", "system_messages"):
+    _check_length(body.get("tools"), limits.tools, "tools", "max_tools")
+    for name in _MESSAGE_LISTS:
+        _check_length(body.get(name), limits.messages, name, "max_messages")
+        _check_calls(body.get(name), limits.tool_calls, name)
         for at, message in enumerate(_to_list(body.get(name))):
             if isinstance(message, dict):
                 place = f"{name}[{at}]"
                 _check_length(message.get("content"), limits.parts, f"{place}.content", "max_parts")
                 _check_length(message.get("tool_calls"), limits.tool_calls, f"{place}.tool_calls", "max_tool_calls")
+
+
+def _check_calls(items: Any, most: int, name: str) -> None:
+    """Check the number of consecutive items of the Responses API that become one message with calls."""
+    count = 0
+    for item in _to_list(items):
+        kind = item.get("type") if isinstance(item, dict) else None
+        count = count + 1 if kind in ("function_call", "custom_tool_call") else 0
+        if count > most:
+            raise TooLarge(
+                f"{name} has {count} calls in a row; the server's gateway.max_tool_calls is {most}", param=name
+            )
 
 
 def _check_length(value: Any, most: int, param: str, key: str) -> None:
@@ -340,7 +357,7 @@ def _check_length(value: Any, most: int, param: str, key: str) -> None:
 
 
 def _check_sizes(body: Mapping[str, Any], most: int) -> None:
-    for name in ("messages", "system_messages"):
+    for name in _MESSAGE_LISTS:
         for at, message in enumerate(_to_list(body.get(name))):
             size = len(_encode(remove_data(message) if isinstance(message, dict) else message))
             if size > most:

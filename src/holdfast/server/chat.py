@@ -116,14 +116,14 @@ class Chat:
             if self._resolve is not None:
                 parsed = await self._resolve(call, parsed, self._rules)
             turn = await open_turn(call, sent, parsed, self._matching, self._rules)
+            connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed, arrived)
+            client = Client(connection, turn, self._relays)
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
             await respond(self._api_format.to_error(make_failure_reply(exc, self._hf.guard)))(scope, receive, send)
             return
         turn.on_open = reservation.release
-        connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed, arrived)
-        client = Client(connection, turn, self._relays)
         del call, sent  # a reply takes long, and the request may be large
         try:
             await relay_reply(client, turn, self._relays)
@@ -133,6 +133,7 @@ class Chat:
         finally:
             scope.setdefault("state", {})["session_id"] = turn.request.ref.id
             client.note_attempt()
+            client.encoder.close()
 
 
 async def open_turn(

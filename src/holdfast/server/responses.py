@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal
 
+import anyio
+
 from holdfast.accounting import run_cpu
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Session
+from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest, StaleSession
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
 from holdfast.server.apis.api_format import ParsedRequest
-from holdfast.server.apis.responses import make_secret
+from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
+from holdfast.server.replies import Reply
 from holdfast.server.requester import RequestRules, identify_requester
 from holdfast.server.routes import OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
@@ -24,16 +28,19 @@ from holdfast.server.stored_responses import (
     find_response,
     get_conversation,
     get_response,
+    make_cancellation,
     read_input,
     to_response,
 )
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import copy_entries
 from holdfast.sessions.transfer import TRIES
-from holdfast.wire.objects import Answer, JsonObject, Page, json_schema
+from holdfast.stores.log import Append
+from holdfast.wire.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.wire.openai import split_system
 from holdfast.wire.response_ids import parse_place
 from holdfast.wire.response_notes import ResponseNote, make_note
+from holdfast.wire.responses_events import repeat_events
 from holdfast.wire.responses_items import parse_items
 from holdfast.wire.responses_requests import ResponsesRequest, is_reference
 
@@ -41,6 +48,8 @@ routes = Routes("responses")
 ONE: Final = "/v1/responses/{response_id}"
 ITEMS: Final = 100
 """Maximum number of items on a page."""
+_PAUSE: Final = 0.5
+"""Seconds between two reads of a response that another server makes."""
 _OVERLAP: Final = 200
 """Maximum number of messages at the beginning of a request that are compared with the end of the log."""
 
@@ -51,6 +60,17 @@ class ResponseQuery(SessionQuery, kw_only=True):
     """Query parameters of a response."""
 
     include: str | None = None
+    """Accepted as in OpenAI's API. It has no effect."""
+
+
+class RetrieveQuery(ResponseQuery, kw_only=True):
+    """Query parameters of `GET /v1/responses/{response_id}`."""
+
+    stream: bool = False
+    """True: send the events of the response. Those that a running response makes later are sent as they are made."""
+    starting_after: Count | None = None
+    """With `stream`: `sequence_number` of the last event that the client has received."""
+    include_obfuscation: bool = False
     """Accepted as in OpenAI's API. It has no effect."""
 
 
@@ -76,8 +96,55 @@ class DeletedResponse(Answer):
 
 
 @routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer={"application/json": {"schema": {"type": "object"}}})
-async def get_one(call: Call, query: ResponseQuery) -> Any:
-    """Return a stored response."""
+async def get_one(call: Call, query: RetrieveQuery) -> Any:
+    """Return a stored response, or send its events.
+
+    The server that makes a background response keeps its events. If they are not there any more, or on another server, the events are made
+    from the log; after `starting_after` it is only the last one, which has the whole response.
+    """
+    stored = await _get(call, query)
+    if not query.stream:
+        return await to_response(call.hf, stored)
+    recording = call.request.app.state.recordings.find(stored.place.make_id("resp"))
+    start = 0 if query.starting_after is None else query.starting_after + 1
+    events = _repeat_events(call, stored, start) if recording is None else recording.read(start)
+    return Reply(events, 200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
+
+
+async def _repeat_events(call: Call, stored: StoredResponse, start: int) -> AsyncGenerator[bytes, None]:
+    """Yield events of a response from the log, as soon as the response is finished, beginning with the number `start`."""
+    place, response = stored.place, await to_response(call.hf, stored)
+    while response["status"] in ("in_progress", "queued"):
+        yield b": waiting\n\n"
+        await anyio.sleep(_PAUSE)
+        stored = await get_response(call.hf, place.make_id("resp"), stored.session.user_id)
+        response = await to_response(call.hf, stored)
+    yield encode_events(repeat_events(response, start))
+
+
+@routes.add(
+    "POST",
+    f"{ONE}/cancel",
+    "write",
+    error_statuses=OF_SESSION,
+    answer={"application/json": {"schema": {"type": "object"}}},
+)
+async def cancel(call: Call, query: ResponseQuery) -> Any:
+    """Cancel a background response. The part of the reply that was received stays in the log. A finished response does not change."""
+    stored = await _get(call, query)
+    if not stored.note.echo.get("background"):
+        raise Refused(400, "invalid_request", "Only responses with background: true can be cancelled.")
+    response = await to_response(call.hf, stored)
+    if response["status"] != "in_progress":
+        return response
+    engine, ref = call.hf.engine, stored.session.ref
+    (entry,) = await make_entries(
+        [Message(role=NOTE, origin=make_cancellation(stored.note))], [{}], timestamp=call.hf.clock()
+    )
+    async with engine.locks.make_brief_lock(ref, "interrupt") as lock:
+        await lock.open(lambda: engine.store.get(ref))
+        await lock.append(engine.store, Append(entries=[entry], timestamp=call.hf.clock()), last=True)
+    engine.warm.forget(ref)
     return await to_response(call.hf, await _get(call, query))
 
 
@@ -154,7 +221,11 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         )
         note = make_note(made).to_origin()
     given = parsed.given if messages else []
-    return parsed._replace(body=body, messages=messages, note=note, given=given)
+    context: Any = request
+    if request.background:
+        context = RecordedRequest(request, call.request.app.state.recordings)
+    background = request.background and not body.get("stream")
+    return parsed._replace(body=body, messages=messages, note=note, given=given, context=context, background=background)
 
 
 async def _open_branch(call: Call, response_id: str, user_id: str | None) -> Session:

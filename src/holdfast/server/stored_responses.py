@@ -6,7 +6,7 @@ without a search.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.domain.log import to_sent_message
@@ -51,6 +51,8 @@ class StoredResponse(NamedTuple):
     """Entries of the reply, with the calls and results of Holdfast's own tools."""
     is_last: bool
     """True if no later message follows in the log."""
+    is_cancelled: bool = False
+    """True if a client cancelled the response."""
 
     @property
     def place(self) -> Place:
@@ -132,7 +134,27 @@ async def _read_response(hf: Holdfast, session: Session, place: Place) -> Stored
     while replies and replies[-1].message.role == "tool" and following is not None:  # sent with the next request
         following = replies.pop()
     own = _drop_client_results(replies)
-    return StoredResponse(session, found[0], note, own, following is None and len(own) == len(replies))
+    stored = StoredResponse(session, found[0], note, own, following is None and len(own) == len(replies))
+    if not note.echo.get("background"):
+        return stored
+    later = await hf.store.entries(session.ref, start=stored.end, limit=_LATER, notes=True, retired=True)
+    return stored._replace(is_cancelled=any(is_cancellation(entry, note) for entry in later))
+
+
+_LATER: Final = 8
+"""Number of entries after a response that are searched for its cancellation."""
+_CANCELLED: Final = "response_cancelled"
+
+
+def make_cancellation(note: ResponseNote) -> dict[str, Any]:
+    """Return the origin of the note that cancels a response."""
+    return {_CANCELLED: note.secret}
+
+
+def is_cancellation(entry: Entry, note: ResponseNote) -> bool:
+    """Return True if an entry is the note that cancels a response."""
+    origin = entry.message.origin
+    return entry.is_note and isinstance(origin, Mapping) and origin.get(_CANCELLED) == note.secret
 
 
 def _is_of_another_turn(entry: Entry, opening: int) -> bool:
@@ -163,6 +185,8 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
     status, reason = find_status(metadata.get(FINISH_REASON))
     if metadata.get("interrupted"):
         status, reason = "incomplete", CUT
+    if stored.is_cancelled:
+        status, reason = "cancelled", None
     return make_response(
         head,
         model=model,
@@ -177,6 +201,8 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
 def _describe_unfinished(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
     """Return status and error of a response without a reply: it is in progress, or its server stopped or its model failed."""
     status: Status = "in_progress"
+    if stored.is_cancelled:
+        return {"status": "cancelled"}
     if stored.is_last and _is_in_use(hf, stored.session):
         return {"status": status}
     message = "the reply was not finished; send the request again"

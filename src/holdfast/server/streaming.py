@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from urllib.parse import quote
 
 import anyio
@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast import errors
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
-from holdfast.server.apis.api_format import ApiFormat, ParsedRequest, ReplyEncoder
+from holdfast.server.apis.api_format import ApiFormat, BackgroundEncoder, ParsedRequest, ReplyEncoder
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond as answer
@@ -84,6 +84,7 @@ class Client:
         gone: True if the client disconnected before the end of the reply.
         streamed: True if the reply is sent as a stream.
         finish: True if the reply is finished when the client disconnects.
+        is_background: True if the response is sent when the turn has begun, and the reply is made afterwards.
     """
 
     def __init__(self, connection: ClientConnection, turn: Turn, relays: ReplyStreams) -> None:
@@ -91,6 +92,7 @@ class Client:
         self.encoder: ReplyEncoder = connection.api_format.create_encoder(connection.parsed, turn)
         self.gone = False
         self.streamed = bool(connection.parsed.body.get("stream"))
+        self.is_background = connection.parsed.background
         self.finish = (connection.parsed.body.get("on_disconnect") or relays.on_disconnect) == "finish"
         self._connection = connection
         self._relays = relays
@@ -234,6 +236,9 @@ async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
 
     If the client disconnects early, the turn is cancelled, unless the reply should be finished; see `on_disconnect`.
     """
+    if client.is_background:
+        await _send_begun(client, turn)
+        return
     relays.streams += client.streamed
     try:
         await _run_while_connected(
@@ -280,6 +285,41 @@ async def _send_whole(client: Client, turn: Turn) -> None:
         await client.refuse(exc)
         return
     await client.send_whole(content)
+
+
+async def _send_begun(client: Client, turn: Turn) -> None:
+    """Send the response as soon as the turn has begun, then make the reply. The encoder records it for later requests."""
+    encoder = cast("BackgroundEncoder", client.encoder)
+    begun, failures, release = anyio.Event(), [], turn.on_open
+
+    def note_begun() -> None:
+        if release is not None:
+            release()
+        begun.set()
+
+    async def make_reply() -> None:
+        turn.on_open, turn.progress = note_begun, True
+        try:
+            async with closing(answer(turn)) as chunks:
+                async for chunk in chunks:
+                    _encode_chunk(client, turn, chunk)
+            encoder.encode_end()
+        except errors.TurnInterrupted:
+            encoder.encode_cut(client.build_session_fields(turn, interrupted=True))
+            encoder.encode_end()
+        except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
+            failures.append(exc)
+            if begun.is_set():
+                client.encode_error(exc)
+        begun.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(make_reply)
+        await begun.wait()
+        if failures and turn.note is None:
+            await client.refuse(failures[0])
+        else:
+            await client.send_whole(_encoder.encode(encoder.begin()))
 
 
 async def _send_stream(client: Client, turn: Turn) -> None:

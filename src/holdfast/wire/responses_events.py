@@ -7,7 +7,7 @@ each event names its item. All of them are completed at the end of the reply.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.wire.openai import find_continued_call
 from holdfast.wire.responses_items import ToolName
@@ -71,14 +71,17 @@ class ResponseEvents:
     Args:
         get_head: Returns the fields that do not change. It is called with the first chunk, when the request is in the log.
         clock: Returns the time in seconds since the epoch.
+        model: Name of the model that was asked for. It is reported until the model's own name is known.
     """
 
-    def __init__(self, get_head: Callable[[], ResponseHead], clock: Callable[[], int]) -> None:
+    def __init__(self, get_head: Callable[[], ResponseHead], clock: Callable[[], int], model: str = "") -> None:
         self._get_head = get_head
         self._clock = clock
         self._head: ResponseHead | None = None
+        self.started: dict[str, Any] = {}
+        """The response in progress, after `begin`."""
         self._number = 0
-        self._model = ""
+        self._model = model
         self._usage: Any = None
         self._finish: Any = None
         self._reasoning: _OpenItem | None = None
@@ -95,8 +98,8 @@ class ResponseEvents:
 
     def add(self, chunk: Mapping[str, Any]) -> list[Event]:
         """Return the events for a chunk."""
-        self._model = self._model or str(chunk.get("model") or "")
-        events = self._begin()
+        self._model = str(chunk.get("model") or "") or self._model
+        events = self.begin()
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]
         for choice in chunk.get("choices") or ():
@@ -109,12 +112,13 @@ class ResponseEvents:
                 self._finish = choice["finish_reason"]
         return events
 
-    def _begin(self) -> list[Event]:
+    def begin(self) -> list[Event]:
+        """Return the first events, if they were not returned yet. The first one has the response in progress."""
         if self._head is not None:
             return []
         self._head = self._get_head()
-        started = make_response(self._head, model=self._model, status="in_progress")
-        return [self._make(name, response=started) for name in ("response.created", "response.in_progress")]
+        self.started = make_response(self._head, model=self._model, status="in_progress")
+        return [self._make(name, response=self.started) for name in ("response.created", "response.in_progress")]
 
     def _add_delta(self, delta: Mapping[str, Any], logprobs: Any, events: list[Event]) -> None:
         if text := _read_reasoning(delta):
@@ -234,13 +238,13 @@ class ResponseEvents:
 
     def fail(self, error: Mapping[str, Any]) -> list[Event]:
         """Return the last events of a failed response. `error` has its code and message. Items that are not complete are left out."""
-        events = self._begin()
+        events = self.begin()
         assert self._head is not None, "the stream has begun"
         response = make_response(self._head, model=self._model, output=self._list_done(), status="failed", error=error)
         return [*events, self._make("response.failed", response=response)]
 
     def _end(self, status: Status, reason: str | None, more: Mapping[str, Any]) -> list[Event]:
-        events = self._begin()
+        events = self.begin()
         assert self._head is not None, "the stream has begun"
         self._finish_items("incomplete" if reason else "completed", events)
         done_at = self._clock() if status == "completed" else None
@@ -320,3 +324,59 @@ def _list_logprobs(logprobs: Any) -> list[Any]:
     """Return the log probabilities of a delta's tokens, which have the same form in both APIs."""
     listed = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     return listed if isinstance(listed, list) else []
+
+
+# -- of a stored response --------------------------------------------------------------
+
+
+def repeat_events(response: Mapping[str, Any], start: int = 0) -> list[Event]:
+    """Return the events of a finished response.
+
+    Args:
+        response: The Response object.
+        start: `sequence_number` of the first event to return. If it is not 0, the original events were numbered differently, so only the
+            last one is returned.
+    """
+    events: list[Event] = []
+    if not start:
+        begun = {**response, "status": "in_progress", "output": [], "usage": None, "completed_at": None, "error": None}
+        events += [{"type": name, "response": begun} for name in ("response.created", "response.in_progress")]
+        for index, item in enumerate(response["output"]):
+            events += _repeat_item(item, index)
+    last = "failed" if response["status"] == "cancelled" else response["status"]
+    events.append({"type": f"response.{last}", "response": dict(response)})
+    return [{"type": event["type"], "sequence_number": start + at, **event} for at, event in enumerate(events)]
+
+
+def _repeat_item(item: Item, index: int) -> list[Event]:
+    """Return the events of one item, with each text as one delta."""
+    place = {"item_id": item["id"], "output_index": index}
+    empty = {**item, "status": "in_progress", **{name: _EMPTY[name] for name in _EMPTY if name in item}}
+    events: list[Event] = [{"type": "response.output_item.added", "output_index": index, "item": empty}]
+    for at, part in enumerate(item.get("content") or ()):
+        events += _repeat_part(part, {**place, "content_index": at})
+    for name, kind in (("arguments", "function_call_arguments"), ("input", "custom_tool_call_input")):
+        if name in item:
+            called = {"name": item["name"]} if name == "arguments" else {}
+            events.append({"type": f"response.{kind}.delta", **place, "delta": item[name]})
+            events.append({"type": f"response.{kind}.done", **place, **called, name: item[name]})
+    return [*events, {"type": "response.output_item.done", "output_index": index, "item": item}]
+
+
+_EMPTY: Final[Mapping[str, Any]] = {"content": [], "arguments": "", "input": ""}
+
+
+def _repeat_part(part: Mapping[str, Any], place: Mapping[str, Any]) -> list[Event]:
+    kind = part["type"]
+    if kind == "reasoning_text":
+        done = {"type": "response.reasoning_text.done", **place, "text": part["text"]}
+        return [{"type": "response.reasoning_text.delta", **place, "delta": part["text"]}, done]
+    field = "refusal" if kind == "refusal" else "text"
+    name = "refusal" if kind == "refusal" else "output_text"
+    more: dict[str, Any] = {} if kind == "refusal" else {"logprobs": []}
+    return [
+        {"type": "response.content_part.added", **place, "part": {**part, field: ""}},
+        {"type": f"response.{name}.delta", **place, "delta": part[field], **more},
+        {"type": f"response.{name}.done", **place, field: part[field], **more},
+        {"type": "response.content_part.done", **place, "part": dict(part)},
+    ]

@@ -20,7 +20,6 @@ _MAX_TOKENS: Final = 2**31
 _METADATA: Final = (16, 64, 512)
 """Maximum number of pairs of `metadata`, of characters of a key, and of characters of a value, as in OpenAI's API."""
 _REFUSED: Final = {
-    "background": "it is not supported yet; send stream: true and on_disconnect: finish",
     "context_management": "it is not supported yet; each request already gets a prompt that fits the budget",
     "prompt": "prompt templates are stored at OpenAI; send instructions and input",
     "background_options": "it is not supported; leave it out",
@@ -104,6 +103,8 @@ class ResponsesRequest(NamedTuple):
     previous: str | None
     """Value of `previous_response_id`, or None."""
     store: bool
+    background: bool
+    """True: the reply is made even if the client disconnects, and can be read later."""
     references: list[Any]
     """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
 
@@ -138,7 +139,13 @@ def parse_request(body: Fields) -> ResponsesRequest:
     check_metadata(body.get("metadata"))
     echo = {name: body[name] for name in _ECHOED if body.get(name) is not None}
     store = _parse_flag(body, "store", default=True)
-    return ResponsesRequest(fields, messages, tools, echo, conversation, previous, store, references)
+    background = _parse_flag(body, "background", default=False)
+    if background and not store:
+        raise InvalidRequest(
+            "background needs store: true, because the reply is read later by its id", param="background"
+        )
+    fields |= {"on_disconnect": "finish"} if background else {}
+    return ResponsesRequest(fields, messages, tools, echo, conversation, previous, store, background, references)
 
 
 def is_reference(item: Any) -> bool:

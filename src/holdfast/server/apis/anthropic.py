@@ -135,6 +135,9 @@ class MessageEvents:
         """Encode the last events, with usage, stop reason and session fields. After an error, return no bytes."""
         return b"" if self._failed else _encode_events(self._events.end(self._session))
 
+    def close(self) -> None:
+        """Do nothing: the encoder holds nothing."""
+
 
 def _encode_events(events: list[Event]) -> bytes:
     return b"".join(

@@ -32,6 +32,8 @@ class ParsedRequest(NamedTuple):
     """The messages as the client sent them; None if the request has no messages."""
     context: Any = None
     """Data of the request that the format needs to encode the reply."""
+    background: bool = False
+    """True: the response is sent when the turn has begun, and the reply is made afterwards. The encoder is a `BackgroundEncoder`."""
     stores_system: bool = True
     """True: a new session stores the leading system messages, so that later requests need not send them. False: they are only for this
     request."""
@@ -75,6 +77,16 @@ class ReplyEncoder(Protocol):
 
     def encode_end(self) -> bytes:
         """Encode the end of the stream."""
+
+    def close(self) -> None:
+        """Release what the encoder holds. Called once, after the reply."""
+
+
+class BackgroundEncoder(ReplyEncoder, Protocol):
+    """Encodes a reply that is made in the background."""
+
+    def begin(self) -> Any:
+        """Return the body of the response, when the request is in the log and the reply is not there yet."""
 
 
 class ApiFormat(Protocol):

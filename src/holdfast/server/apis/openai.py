@@ -74,6 +74,9 @@ class ChunkEvents:
     def encode_end(self) -> bytes:
         return b"data: [DONE]\n\n"
 
+    def close(self) -> None:
+        """Do nothing: the encoder holds nothing."""
+
 
 def _encode_event(data: Any) -> bytes:
     return b"data: " + _encoder.encode(data) + b"\n\n"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast.models.collect import to_chunks
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
+from holdfast.server.response_recordings import Recordings
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.response_ids import Place
@@ -81,13 +82,30 @@ def to_responses_error(reply: Reply) -> Reply:
     return msgspec.structs.replace(reply, status=status, body={**body, "error": error})
 
 
-class ResponseEncoder:
-    """Encodes a reply as a Response object, or as named events."""
+class RecordedRequest(NamedTuple):
+    """A background request, whose reply is recorded."""
 
-    def __init__(self, request: ResponsesRequest, turn: Turn) -> None:
-        self._request = request
+    request: ResponsesRequest
+    recordings: Recordings
+
+
+class ResponseEncoder:
+    """Encodes a reply as a Response object, or as named events.
+
+    Args:
+        context: the request. The events of a `RecordedRequest` are recorded.
+        turn: the turn of the request.
+
+    Raises:
+        Refused: the caller has too many background responses that are not finished.
+    """
+
+    def __init__(self, context: ResponsesRequest | RecordedRequest, turn: Turn) -> None:
+        self._recordings = context.recordings if isinstance(context, RecordedRequest) else None
+        self._request = context.request if isinstance(context, RecordedRequest) else context
+        self._recording = None if self._recordings is None else self._recordings.open()
         self._turn = turn
-        self._events = ResponseEvents(self._make_head, self._now)
+        self._events = ResponseEvents(self._make_head, self._now, str(self._request.fields.get("model") or ""))
         self._created_at = self._now()
         self._session: Mapping[str, Any] = {}
         self._failed = self._is_cut = False
@@ -103,7 +121,28 @@ class ResponseEncoder:
             place = Place(turn.request.ref.id, 0, make_secret())
             return ResponseHead(place, self._created_at, request.echo, request.tools.names, request.conversation)
         place = Place(turn.request.ref.id, turn.note.seq, note.secret)
-        return ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation)
+        head = ResponseHead(place, note.created_at, request.echo, request.tools.names, request.conversation)
+        if self._recordings is not None and self._recording is not None:
+            self._recordings.keep(head.id, self._recording)
+        return head
+
+    def begin(self) -> dict[str, Any]:
+        """Record the first events, and return the Response object in progress."""
+        self._encode(self._events.begin())
+        return self._events.started
+
+    def close(self) -> None:
+        """Record that no more events follow."""
+        if self._recordings is not None and self._recording is not None:
+            self._recordings.close(self._recording)
+
+    def _encode(self, events: Sequence[Event]) -> bytes:
+        return self._record(encode_events(events))
+
+    def _record(self, data: bytes) -> bytes:
+        if self._recording is not None:
+            self._recording.add(data)
+        return data
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         for chunk in to_chunks(completion):
@@ -113,9 +152,9 @@ class ResponseEncoder:
 
     def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if (text := self._events.get_appended_text(chunk)) is not None:
-            return _TEXT_EVENT % self._note_text(text)
+            return self._record(_TEXT_EVENT % self._note_text(text))
         self._session = session or self._session
-        return _encode_events(self._events.add(chunk))
+        return self._encode(self._events.add(chunk))
 
     def _note_text(self, text: str) -> tuple[int, bytes, int, int, bytes]:
         part, number = self._events.note_text(text)
@@ -136,21 +175,21 @@ class ResponseEncoder:
     def encode_error(self, error: Mapping[str, Any]) -> bytes:
         self._failed = True
         given = to_responses_error(Reply(error, _STATUS.get(error["error"].get("type"), 500))).body["error"]
-        return _encode_events(
-            self._events.fail({"code": given.get("code") or "server_error", "message": given["message"]})
-        )
+        failure = {"code": given.get("code") or "server_error", "message": given["message"]}
+        return self._encode(self._events.fail(failure))
 
     def encode_end(self) -> bytes:
         """Encode the last events, with the whole response. After an error, return no bytes."""
         if self._failed:
             return b""
-        return _encode_events(self._events.cut(self._session) if self._is_cut else self._events.end(self._session))
+        return self._encode(self._events.cut(self._session) if self._is_cut else self._events.end(self._session))
 
 
 _STATUS: Final = {"rate_limit_error": 429, "invalid_request_error": 400}
 
 
-def _encode_events(events: Sequence[Event]) -> bytes:
+def encode_events(events: Sequence[Event]) -> bytes:
+    """Encode events as server-sent events."""
     return b"".join(
         b"event: " + event["type"].encode() + b"\ndata: " + _encoder.encode(event) + b"\n\n" for event in events
     )

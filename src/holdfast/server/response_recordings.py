@@ -1,0 +1,105 @@
+"""Recordings of the events of background responses, so that a client can read a stream again from any event.
+
+A recording is in the memory of the server that makes the response. The log has everything that is needed without it, except the exact
+events.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+
+import anyio
+
+from holdfast.accounting import Owner, get_owner
+from holdfast.limits import RECORDED_BYTES, RECORDED_RESPONSES
+from holdfast.server.permissions import Refused
+
+
+class Recording:
+    """The events of one response, which several clients may read while it is made.
+
+    Attributes:
+        size: bytes of the events.
+        is_done: True if the last event was recorded.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[bytes] = []
+        self._more = anyio.Event()
+        self.size = 0
+        self.is_done = False
+
+    def add(self, data: bytes) -> None:
+        """Record encoded events. Comments in between are left out."""
+        events = [event + b"\n\n" for event in data.split(b"\n\n") if event.startswith(b"event:")]
+        self._events += events
+        self.size += sum(map(len, events))
+        self._wake()
+
+    def finish(self) -> None:
+        """Record that no more events follow."""
+        self.is_done = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = anyio.Event()
+
+    async def read(self, start: int) -> AsyncGenerator[bytes, None]:
+        """Yield the events from the `sequence_number` `start` on, until the last one was recorded."""
+        while True:
+            part, more = self._events[start:], self._more
+            start += len(part)
+            if part:
+                yield b"".join(part)
+            elif self.is_done:
+                return
+            else:
+                await more.wait()
+
+
+class Recordings:
+    """The recordings of one server. Of each principal, a limited number is made at the same time, and a limited size is kept."""
+
+    def __init__(self) -> None:
+        self._running: dict[Owner, int] = {}
+        self._kept: dict[Owner, OrderedDict[str, Recording]] = {}
+
+    def open(self) -> Recording:
+        """Return a new recording for the current task's principal.
+
+        Raises:
+            Refused: the principal has too many background responses that are not finished.
+        """
+        owner = get_owner()
+        if self._running.get(owner, 0) >= RECORDED_RESPONSES:
+            message = f"{RECORDED_RESPONSES} background responses are running, the most that one caller may have; try again later"
+            raise Refused(429, "rate_limit_exceeded", message, retry_after="1")
+        self._running[owner] = self._running.get(owner, 0) + 1
+        return Recording()
+
+    def keep(self, response_id: str, recording: Recording) -> None:
+        """Let clients of the current task's principal read a recording by the id of its response."""
+        self._kept.setdefault(get_owner(), OrderedDict())[response_id] = recording
+
+    def close(self, recording: Recording) -> None:
+        """Finish a recording, and drop the oldest finished ones of the principal that are too many together."""
+        owner = get_owner()
+        recording.finish()
+        self._running[owner] -= 1
+        if not self._running[owner]:
+            del self._running[owner]
+        kept = self._kept.get(owner, OrderedDict())
+        for name in list(kept):
+            if len(kept) <= RECORDED_RESPONSES and sum(one.size for one in kept.values()) <= RECORDED_BYTES:
+                break
+            if kept[name].is_done:
+                del kept[name]
+        if not kept:
+            self._kept.pop(owner, None)
+
+    def find(self, response_id: str) -> Recording | None:
+        """Return the recording of a response of the current task's principal, or None if this server has none."""
+        kept = self._kept.get(get_owner())
+        return None if kept is None else kept.get(response_id)
