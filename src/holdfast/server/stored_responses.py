@@ -7,6 +7,7 @@ without a search.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from holdfast.domain.log import to_sent_message
@@ -21,7 +22,8 @@ from holdfast.server.permissions import Refused
 from holdfast.stores.session_changes import compute_claim_end
 from holdfast.stores.walk import ENTRIES, read_entries_until
 from holdfast.turns.respond import FINISH_REASON
-from holdfast.turns.turn import INPUT_COUNT, OPENED_BY
+from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
+from holdfast.turns.turn_start import find_note
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.response_ids import Place, make_conversation_id, parse_conversation_id, parse_place
 from holdfast.wire.response_notes import ResponseNote, parse_note
@@ -129,7 +131,7 @@ async def _read_response(hf: Holdfast, session: Session, place: Place) -> Stored
     if note is None or note.secret != place.secret:
         return None
     replies, following = await read_entries_until(
-        hf.store, session.ref, lambda entry: _is_of_another_turn(entry, place.seq), start=place.seq + 1
+        hf.store, session.ref, partial(_is_of_another_turn, found[0]), start=place.seq + 1
     )
     while replies and replies[-1].message.role == "tool" and following is not None:  # sent with the next request
         following = replies.pop()
@@ -157,10 +159,10 @@ def is_cancellation(entry: Entry, note: ResponseNote) -> bool:
     return entry.is_note and isinstance(origin, Mapping) and origin.get(_CANCELLED) == note.secret
 
 
-def _is_of_another_turn(entry: Entry, opening: int) -> bool:
-    """Return True for a message that the turn of the note `opening` did not write."""
+def _is_of_another_turn(note: Entry, entry: Entry) -> bool:
+    """Return True for a message that the turn which began with `note` did not write."""
     if entry.message.role == "assistant":
-        return (entry.metadata or {}).get(OPENED_BY) != opening
+        return (entry.metadata or {}).get(OPENED_BY) != (note.metadata or {}).get(MARK)
     return entry.message.role != "tool"
 
 
@@ -273,7 +275,7 @@ async def iterate_items(
     if begin is not None:
         start, stop = (0, begin + 1) if descending else (begin, None)
     passed = after is None
-    notes: dict[int, ResponseNote | None] = {}
+    notes: dict[str, Entry | None] = {}
     while True:
         page = await hf.store.entries(session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending)
         for entry in await restore_entries(hf.store, session.ref, page):
@@ -292,25 +294,23 @@ async def iterate_items(
         start, stop = (0, page[-1].seq) if descending else (page[-1].seq + 1, None)
 
 
-async def _make_entry_items(
-    hf: Holdfast, session: Session, entry: Entry, notes: dict[int, ResponseNote | None]
-) -> list[Item]:
+async def _make_entry_items(hf: Holdfast, session: Session, entry: Entry, notes: dict[str, Entry | None]) -> list[Item]:
     """Return the items of one message. `notes` collects the notes that were read."""
-    opening = (entry.metadata or {}).get(OPENED_BY)
-    if entry.message.role == "assistant" and isinstance(opening, int) and _is_shown(entry):
-        if opening not in notes:
-            found = await hf.store.entries(session.ref, start=opening, limit=1, notes=True)
-            notes[opening] = parse_note(found[0].message.origin) if found and found[0].seq == opening else None
-        note = notes[opening]
-        if note is not None:
+    mark = (entry.metadata or {}).get(OPENED_BY)
+    if entry.message.role == "assistant" and mark is not None and _is_shown(entry):
+        if mark not in notes:
+            notes[mark] = await find_note(hf.store, session.ref, entry)
+        opening = notes[mark]
+        note = None if opening is None else parse_note(opening.message.origin)
+        if opening is not None and note is not None:
             message = to_sent_message(entry.message, entry.metadata)
-            return make_items(message, Place(session.id, opening, note.secret), note.names)
+            return make_items(message, Place(session.id, opening.seq, note.secret), note.names)
     return make_items(entry.message, Place(session.id, entry.seq, ""), _NO_NAMES)
 
 
 async def make_log_items(hf: Holdfast, session: Session, entries: Sequence[Entry]) -> list[Item]:
     """Return the items of messages of a conversation, in order."""
-    notes: dict[int, ResponseNote | None] = {}
+    notes: dict[str, Entry | None] = {}
     restored = await restore_entries(hf.store, session.ref, entries)
     return [item for entry in restored for item in await _make_entry_items(hf, session, entry, notes)]
 

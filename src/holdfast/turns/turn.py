@@ -45,8 +45,10 @@ from holdfast.turns.placement import Placement
 T = TypeVar("T")
 INPUT_COUNT: Final = "input"
 """Key in the `metadata` of the note that a turn begins with: the number of messages that were written before it in the same write."""
+MARK: Final = "mark"
+"""Key in the `metadata` of the note that a turn begins with: a hash of its payload, by which replies name it."""
 OPENED_BY: Final = "opened_by"
-"""Key in the `metadata` of a reply: `seq` of the note that its turn began with."""
+"""Key in the `metadata` of a reply: the `MARK` of the note that its turn began with."""
 
 
 class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -440,9 +442,10 @@ class Turn:
         begins = opening and keyed and request.note is not None
         if begins:
             messages = [*messages, Message(role=NOTE, origin=request.note)]
-            own = [*own, {"metadata": {INPUT_COUNT: len(own)}}]
-        elif self.note is not None:
-            own = [_add_mark(one, message, self.note.seq) for one, message in zip(own, messages, strict=True)]
+            own = [*own, {"metadata": {INPUT_COUNT: len(own), MARK: make_mark(request.note)}}]
+        elif self.note is not None and self.note.metadata:
+            mark = self.note.metadata.get(MARK)
+            own = [_add_mark(one, message, mark) for one, message in zip(own, messages, strict=True)]
         fields = own if agent is None else [{"agent": agent, **one} for one in own]
         entries = await make_entries(messages, fields, timestamp=now)
         if plan is not None and plan.restore:
@@ -530,9 +533,14 @@ class Turn:
             self._view = (key, view)
 
 
-def _add_mark(own: Mapping[str, Any], message: Message, seq: int) -> Mapping[str, Any]:
+def make_mark(payload: Any) -> str:
+    """Return the `MARK` of a note with this payload. Copies of the note in forks have the same mark."""
+    return hashlib.blake2b(msgspec.json.encode(payload, order="sorted"), digest_size=6).hexdigest()
+
+
+def _add_mark(own: Mapping[str, Any], message: Message, mark: Any) -> Mapping[str, Any]:
     """Return the fields of an entry. Those of a reply name the note that its turn began with."""
-    return {**own, "metadata": {**(own.get("metadata") or {}), OPENED_BY: seq}} if message.role == "assistant" else own
+    return {**own, "metadata": {**(own.get("metadata") or {}), OPENED_BY: mark}} if message.role == "assistant" else own
 
 
 def _own_metadata(

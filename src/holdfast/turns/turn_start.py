@@ -27,7 +27,7 @@ from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
-from holdfast.domain.session import Entry, Session
+from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
@@ -41,10 +41,14 @@ from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.prompt import check_body
-from holdfast.turns.turn import OPENED_BY, Turn, TurnWarning
+from holdfast.turns.turn import MARK, OPENED_BY, Turn, TurnWarning
 
 _PAGE: Final = 64
 """Number of entries that are read at a time while the user's message is searched backwards from the end of the log."""
+
+
+_NOTE_PAGES: Final = 16
+"""Maximum number of pages in which the note of a reply is searched. There are two messages per tool call in between."""
 
 
 async def open_turn(turn: Turn) -> None:
@@ -93,7 +97,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
         return False
     turn.session, turn.plan = session, Plan("replayed")
     turn.answered, turn.closed = last[0], True
-    await _find_note(turn, (last[0].metadata or {}).get(OPENED_BY))
+    turn.note = await find_note(turn.engine.store, turn.request.ref, last[0])
     return True
 
 
@@ -122,18 +126,26 @@ async def _join_attempt(turn: Turn) -> bool:
     await resume(turn, session, Plan("replayed"))
     turn.plan, turn.session = Plan("replayed"), session
     placement.release()
-    await _find_note(turn, start - 1)
+    if request.note is not None and start:
+        before = await turn.engine.store.entries(request.ref, start=start - 1, limit=1, notes=True)
+        turn.note = before[0] if before and before[0].is_note else None
     await answer_again(turn, start)
     return True
 
 
-async def _find_note(turn: Turn, seq: int | None) -> None:
-    """Set the turn's note to the one that the first attempt at the request began with, if there is one."""
-    if turn.request.note is None or seq is None:
-        return
-    found = await turn.engine.store.entries(turn.request.ref, start=seq, limit=1, notes=True)
-    if found and found[0].is_note:
-        turn.note = found[0]
+async def find_note(store: Store, ref: SessionRef, reply: Entry) -> Entry | None:
+    """Return the note that the turn of a reply began with, or None if there is none."""
+    mark = (reply.metadata or {}).get(OPENED_BY)
+    stop = reply.seq
+    for _ in range(_NOTE_PAGES if mark is not None else 0):
+        page = await store.entries(ref, stop=stop, limit=_PAGE, descending=True, notes=True)
+        for entry in page:
+            if entry.is_note and (entry.metadata or {}).get(MARK) == mark:
+                return entry
+        if len(page) < _PAGE:
+            break
+        stop = page[-1].seq
+    return None
 
 
 async def _is_asked_again(turn: Turn) -> bool:

@@ -54,6 +54,8 @@ class OpenPart(_OpenItem):
         super().__init__(index, id_)
         self.at = at
         """`content_index` of the part."""
+        self.logprobs: list[Any] = []
+        """Log probabilities of the text's tokens, if the client asked for them."""
 
 
 class _OpenCall(_OpenItem):
@@ -108,6 +110,8 @@ class ResponseEvents:
             delta = choice.get("delta", choice.get("message"))
             if delta and isinstance(delta, Mapping):
                 self._add_delta(delta, choice.get("logprobs"), events)
+            elif self._text is not None:  # of a complete reply
+                self._text.logprobs += _list_logprobs(choice.get("logprobs"))
             if choice.get("finish_reason") is not None:
                 self._finish = choice["finish_reason"]
         return events
@@ -149,6 +153,7 @@ class ResponseEvents:
             part = self._text = self._open_part(self._refusal, make_text_part(""), events)
         part.pieces.append(text)
         listed = _list_logprobs(logprobs)
+        part.logprobs += listed
         events.append(
             self._make("response.output_text.delta", part, content_index=part.at, delta=text, logprobs=listed)
         )
@@ -273,8 +278,8 @@ class ResponseEvents:
         """Complete the parts of the message item, and return them in order."""
         made: dict[int, Item] = {}
         if (part := self._text) is not None:
-            made[part.at] = make_text_part(part.text)
-            done: dict[str, Any] = {"content_index": part.at, "text": part.text, "logprobs": []}
+            made[part.at] = {**make_text_part(part.text), "logprobs": part.logprobs}
+            done: dict[str, Any] = {"content_index": part.at, "text": part.text, "logprobs": part.logprobs}
             events.append(self._make("response.output_text.done", part, **done))
             events.append(self._make("response.content_part.done", part, content_index=part.at, part=made[part.at]))
         if (part := self._refusal) is not None:

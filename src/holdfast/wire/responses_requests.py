@@ -127,6 +127,8 @@ def parse_request(body: Fields) -> ResponsesRequest:
     fields |= _convert_truncation(body)
     if tools.functions:
         fields["tools"] = tools.functions
+    else:
+        fields.pop("parallel_tool_calls", None)  # OpenAI rejects it without tools
     if (choice := parse_choice(body.get("tool_choice"), tools.names)) is not None and tools.functions:
         fields["tool_choice"] = choice
     conversation, previous = _parse_conversation(body.get("conversation")), _parse_text(body, "previous_response_id")
@@ -158,8 +160,8 @@ def _convert_sampling(body: Fields) -> dict[str, Any]:
     if body.get("max_output_tokens") is not None:
         check_whole(body["max_output_tokens"], "max_output_tokens", 1, _MAX_TOKENS)
         fields["max_completion_tokens"] = body["max_output_tokens"]
-    if body.get("top_logprobs"):
-        fields |= {"logprobs": True, "top_logprobs": body["top_logprobs"]}
+    if "message.output_text.logprobs" in (body.get("include") or ()):
+        fields |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
     reasoning = body.get("reasoning")
     if reasoning is not None:
         if not isinstance(reasoning, Mapping):
