@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.loop_portal import Portal
     from holdfast.loop_portal import Portal as portal  # noqa: N813  # `holdfast.portal(…)` reads better at its call
     from holdfast.memory.lookup import MemorySettings
-    from holdfast.models import AnthropicModel, OpenAIModel
+    from holdfast.models import AnthropicModel, OpenAIModel, ResponsesModel
     from holdfast.remote.connection import RemoteHoldfast
     from holdfast.remote.connection import RemoteHoldfast as connect  # noqa: N813  # `holdfast.connect(…)` reads better at its call
     from holdfast.remote.session import RemoteSession
@@ -103,6 +103,7 @@ __all__ = [
     "RemoteHoldfast",
     "RemoteSession",
     "RerankSettings",
+    "ResponsesModel",
     "Roster",
     "SessionHandle",
     "SessionRef",
@@ -171,6 +172,7 @@ _HOMES = {
     "RemoteHoldfast": "holdfast.remote.connection",
     "RemoteSession": "holdfast.remote.session",
     "RerankSettings": "holdfast.rerankers",
+    "ResponsesModel": "holdfast.models",
     "Roster": "holdfast.agents",
     "SessionHandle": "holdfast.sessions.handle",
     "SessionRef": "holdfast.domain.session",

@@ -34,7 +34,15 @@ from holdfast.hooks.webhook import Webhook
 from holdfast.indexes.settings import IndexSettings
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.lookup import MemorySettings
-from holdfast.models import AnthropicModel, LimitedModel, Model, OpenAIModel, ProviderCounter, find_count_endpoint
+from holdfast.models import (
+    AnthropicModel,
+    LimitedModel,
+    Model,
+    OpenAIModel,
+    ProviderCounter,
+    ResponsesModel,
+    find_count_endpoint,
+)
 from holdfast.models.client import Options
 from holdfast.rerankers.settings import Rerank, RerankSettings
 from holdfast.secrets import Redactor, make_guard, make_redactor_for
@@ -396,6 +404,8 @@ def _create_client(settings: LLMSettings) -> Model:
         reply = Budget.for_model(settings.model, context_window=settings.context_window).max_reply_tokens
         given = (settings.base_url, settings.api_key)
         client = AnthropicModel(*given, max_tokens=reply, headers=settings.headers, **options)
+    elif settings.api == "responses":
+        client = ResponsesModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
     else:
         client = OpenAIModel(settings.base_url, settings.api_key, headers=settings.headers, **options)
     if not settings.max_requests:

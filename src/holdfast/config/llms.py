@@ -44,6 +44,8 @@ class LLM(Settings, frozen=True, kw_only=True):
     """`openai`: any service with OpenAI's Chat Completions API. `anthropic`: Anthropic's Messages API. `custom`: like `openai`, but the
     service receives messages as voice records (docs/voice.md). `offline`: the built-in model.
     """
+    api: Literal["chat", "responses"] = "chat"
+    """API of a provider `openai`: Chat Completions (`chat`), or the Responses API (`responses`), for models that offer more there."""
     model: Text | None = None
     """Name of the model at the provider. Unset: the name of this entry."""
     base_url: Url | None = None

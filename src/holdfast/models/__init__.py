@@ -2,6 +2,7 @@
 
 base      the protocol of a model                     client            base class of clients that use HTTP
 openai    client for OpenAI-compatible upstreams      anthropic         client for Anthropic's Messages API
+responses client for OpenAI's Responses API
 answer    parser for OpenAI's responses               anthropic_stream  parser for Anthropic's responses
 http      headers, keys, URLs, the proxy              anthropic_access  paths and headers of Anthropic's API
 sse       parser for event streams                    failures          conversion of upstream errors to Holdfast's errors
@@ -24,6 +25,7 @@ from holdfast.models.health import Call, Upstream
 from holdfast.models.limited import LimitedModel, get_upstream_origin
 from holdfast.models.offline import OfflineModel
 from holdfast.models.openai import OpenAIModel
+from holdfast.models.responses import ResponsesModel
 
 __all__ = [
     "AnthropicModel",
@@ -35,6 +37,7 @@ __all__ = [
     "OpenAIModel",
     "PromptCounter",
     "ProviderCounter",
+    "ResponsesModel",
     "TokenUsage",
     "Upstream",
     "closing",

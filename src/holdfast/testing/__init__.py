@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.testing.anthropic_upstream import AnthropicUpstream, PromptCache
     from holdfast.testing.gates import Bell, Gate
+    from holdfast.testing.responses_upstream import ResponsesUpstream
     from holdfast.testing.upstream import Received, Reply, Script, ScriptedUpstream, Tokenizer
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PromptCache",
     "Received",
     "Reply",
+    "ResponsesUpstream",
     "Script",
     "ScriptedUpstream",
     "Tokenizer",
@@ -39,6 +41,7 @@ _MODULES = {
     "Bell": "gates",
     "Gate": "gates",
     "PromptCache": "anthropic_upstream",
+    "ResponsesUpstream": "responses_upstream",
 }
 """Module that defines a name. Names that are not listed are defined in `upstream`."""
 

@@ -315,11 +315,11 @@ class ScriptedUpstream:
             body: body of the request.
             number: number of the request, from 1.
         """
-        return json.dumps(_make_completion(reply, body, number)).encode()
+        return json.dumps(make_completion(reply, body, number)).encode()
 
     def format_events(self, reply: Reply, body: dict[str, Any], number: int) -> list[bytes]:
         """Return the events of an answer that is streamed. The arguments are those of `format_reply`."""
-        return _make_events(reply, _make_completion(reply, body, number), body)
+        return _make_events(reply, make_completion(reply, body, number), body)
 
     def find_refusal(self, received: Received) -> Reply | None:
         """Return an error for a request that the upstream rejects regardless of the script, or None."""
@@ -406,7 +406,8 @@ def _format_error(error: Any) -> bytes:
     return json.dumps(error).encode()
 
 
-def _make_completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, Any]:
+def make_completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return a scripted reply as a `chat.completion`. The arguments are those of `ScriptedUpstream.format_reply`."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text, **reply.message}
     if reply.tool_calls:
         message["tool_calls"] = [

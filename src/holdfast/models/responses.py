@@ -1,0 +1,127 @@
+"""Client for OpenAI's Responses API. It takes Chat Completions requests and yields chunks, like every other model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.errors import ModelProtocolError
+from holdfast.limits import MODEL_EVENT_BYTES
+from holdfast.models.answer import AnswerReader
+from holdfast.models.client import Options, PreparedRequest, UpstreamClient
+from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
+from holdfast.models.http import check_api_key, check_headers, parse_base_url
+from holdfast.wire.responses_events import repeat_events
+from holdfast.wire.responses_upstream import ResponseChunks, build_body
+
+if TYPE_CHECKING:
+    from holdfast.models.sse import Event
+
+THREAD_MESSAGES: Final = 100
+"""Minimum number of messages of a request that is built in a thread."""
+_STATUSES: Final[Mapping[str, int]] = {"rate_limit_exceeded": 429, "server_error": 500, "context_length_exceeded": 400}
+"""HTTP status for each code of an error that ends a stream."""
+
+
+class ResponsesModel(UpstreamClient):
+    """A model of OpenAI, or of any other upstream that offers OpenAI's Responses API.
+
+    The upstream stores nothing: each request contains the whole prompt. docs/upstreams.md describes how the fields are converted.
+
+    Args:
+        base_url: Base URL including the version, for example `https://api.openai.com/v1`. Its query is kept.
+        api_key: Key, which is sent as a bearer token. None: no key is sent.
+        model: Name of the model at the upstream. It replaces the name in the request. None: the name in the request is sent.
+        headers: Headers of every call.
+        options: Timeouts, retries and limits, as described in `UpstreamClient`.
+
+    Raises:
+        InvalidRequest: The address, the key or a header is invalid.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        model: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        url, where = parse_base_url(base_url, _build_path)
+        own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
+        super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
+
+    async def _prepare_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        long = len(request.get("messages") or ()) >= THREAD_MESSAGES
+        return await run_cpu(self._build_request, request, headers, long=long)
+
+    def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:
+        body = build_body(request, self._where)
+        if self._model is not None:
+            body["model"] = self._model
+        return PreparedRequest.from_body(body, self._headers | check_headers(headers))
+
+    def _create_reader(self, call: PreparedRequest) -> AnswerReader:
+        return ResponseReader(self._where, call.secrets, self._max_event_bytes)
+
+
+def _build_path(path: str) -> str:
+    return path.removesuffix("/responses") + "/responses"
+
+
+class ResponseReader(AnswerReader):
+    """Parse the body of a successful response: an event stream, or one Response object from an upstream that ignored `stream`.
+
+    Args:
+        where: Address of the upstream.
+        secrets: Credentials to remove from error messages.
+        limit: Maximum size in bytes of one event, or of a JSON answer.
+    """
+
+    def __init__(self, where: str, secrets: Iterable[str] = (), limit: int = MODEL_EVENT_BYTES) -> None:
+        super().__init__(where, secrets, limit)
+        self._reply = ResponseChunks(where)
+        self._finished[0] = False
+
+    def _read_events(self, events: Iterable[Event]) -> Iterator[dict[str, Any]]:
+        for event in events:
+            if event.data.strip() == b"[DONE]":
+                continue
+            yield from self._convert_event(self._decode(event.data))
+            if self.done:
+                return
+
+    def _convert_event(self, event: Any) -> list[dict[str, Any]]:
+        kind = event.get("type") if isinstance(event, dict) else None
+        if kind in ("error", "response.failed") or (kind is None and isinstance(event, dict) and is_error(event)):
+            raise self._make_failure(event)
+        if not isinstance(kind, str):
+            raise ModelProtocolError(f"{self._where} sent an event that is not part of OpenAI's Responses API")
+        try:
+            chunks = list(self._reply.convert(event))
+        except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
+            raise ModelProtocolError(f"{self._where} sent a malformed {kind}") from exc
+        self.done = self._finished[0] = self._reply.finished
+        return chunks
+
+    def _read_json(self, data: bytes) -> Iterator[dict[str, Any]]:
+        response = self._decode(data)
+        if not isinstance(response, dict) or is_error(response) or response.get("status") == "failed":
+            raise self._make_failure({"response": response})
+        if response.get("object") != "response" or not isinstance(response.get("output"), list):
+            raise ModelProtocolError(f"{self._where} answered with JSON that is not a Response object")
+        for event in repeat_events(response):
+            yield from self._convert_event(event)
+
+    def _make_failure(self, event: Mapping[str, Any]) -> Exception:
+        """Return the error for an event that ends a stream without an answer."""
+        inner = event.get("response")
+        error = find_error_object(scrub(inner if isinstance(inner, dict) else event, self._secrets))
+        if error is None and event.get("type") == "error":
+            error = {name: event.get(name) for name in ("code", "message", "param")}
+        code = (error or {}).get("code")
+        return make_upstream_error(_STATUSES.get(code) if isinstance(code, str) else None, error, where=self._where)

@@ -1,0 +1,317 @@
+"""Requests and replies of a provider's Responses API: conversion between Chat Completions and `POST /responses`.
+
+Follows the API reference, "Create a model response" and "Streaming events". The provider stores nothing (`store: false`): each request has
+the whole working set. Reasoning is sent back as the provider encrypted it, and only to the upstream that it came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from holdfast.errors import InvalidRequest
+
+Json = dict[str, Any]
+FORMAT: Final = "openai-responses-v1"
+"""Value of `format` in reasoning details that are items of the Responses API, as OpenRouter names it."""
+ENCRYPTED: Final = "reasoning.encrypted_content"
+_REFUSED: Final = ("audio", "functions", "function_call", "logit_bias", "prediction", "stop", "web_search_options")
+"""Fields of Chat Completions that change the answer and that the Responses API does not have."""
+_DROPPED: Final = frozenset(
+    {"frequency_penalty", "modalities", "n", "presence_penalty", "seed", "stream", "stream_options", "store"}
+)
+"""Fields that the Responses API does not have, and that do not change the form of the answer."""
+_CONVERTED: Final = frozenset(
+    {
+        "logprobs",
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "reasoning",
+        "reasoning_effort",
+        "response_format",
+        "tool_choice",
+        "tools",
+        "top_logprobs",
+        "verbosity",
+    }
+)
+_REASONS: Final = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+def build_body(body: Mapping[str, Any], upstream: str) -> Json:
+    """Convert a Chat Completions body to a body of `POST /responses`.
+
+    Args:
+        body: The body, with `model` and `messages`.
+        upstream: Address of the upstream. Only its own encrypted reasoning is sent.
+
+    Raises:
+        InvalidRequest: The body contains something that the Responses API does not have. The error names it.
+    """
+    for name in _REFUSED:
+        if body.get(name):
+            raise InvalidRequest(
+                f"{name} is not supported by the Responses API of this model; leave it out", param=name
+            )
+    if body.get("n") not in (None, 1):
+        raise InvalidRequest("n must be 1: the Responses API returns one answer per request", param="n")
+    made = {name: value for name, value in body.items() if name not in _DROPPED | _CONVERTED and value is not None}
+    made |= {"input": list(_convert_messages(body.get("messages") or (), upstream)), "store": False, "stream": True}
+    include = [ENCRYPTED]
+    if body.get("logprobs"):
+        include.append("message.output_text.logprobs")
+        made |= {"top_logprobs": body["top_logprobs"]} if body.get("top_logprobs") else {}
+    made["include"] = include
+    if limit := body.get("max_completion_tokens") or body.get("max_tokens"):
+        made["max_output_tokens"] = limit
+    made |= _convert_reasoning(body)
+    made |= _convert_text(body)
+    if body.get("tools"):
+        made["tools"] = [_convert_tool(tool) for tool in body["tools"]]
+        if body.get("tool_choice") is not None:
+            made["tool_choice"] = _convert_choice(body["tool_choice"])
+    else:
+        made.pop("parallel_tool_calls", None)
+    return made
+
+
+def _convert_reasoning(body: Mapping[str, Any]) -> Json:
+    given = body.get("reasoning")
+    reasoning = dict(given) if isinstance(given, Mapping) else {}
+    if body.get("reasoning_effort"):
+        reasoning["effort"] = body["reasoning_effort"]
+    return {"reasoning": reasoning} if reasoning else {}
+
+
+def _convert_text(body: Mapping[str, Any]) -> Json:
+    text: Json = {"verbosity": body["verbosity"]} if body.get("verbosity") else {}
+    form = body.get("response_format")
+    if isinstance(form, Mapping):
+        inner = form.get("json_schema") if form.get("type") == "json_schema" else None
+        text["format"] = {"type": form.get("type"), **(inner if isinstance(inner, Mapping) else {})}
+    return {"text": text} if text else {}
+
+
+def _convert_tool(tool: Any) -> Any:
+    """Convert a function or custom tool. A tool that runs at the provider is returned unchanged."""
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    inner = tool.get(kind) if kind in ("function", "custom") else None
+    return {"type": kind, **inner} if isinstance(inner, Mapping) else tool
+
+
+def _convert_choice(choice: Any) -> Any:
+    if not isinstance(choice, Mapping):
+        return choice
+    kind = choice.get("type")
+    inner = choice.get(kind) if isinstance(kind, str) else None
+    if kind == "allowed_tools" and isinstance(inner, Mapping):
+        return {
+            "type": kind,
+            "mode": inner.get("mode"),
+            "tools": [_convert_tool(tool) for tool in inner.get("tools", ())],
+        }
+    return {"type": kind, "name": inner.get("name")} if isinstance(inner, Mapping) else choice
+
+
+def mark_upstream(address: str) -> str:
+    """Return the hash of an upstream's address that is stored with its encrypted reasoning, because other models also see the message."""
+    return hashlib.blake2b(address.encode(), digest_size=6).hexdigest()
+
+
+# -- messages ----------------------------------------------------------------------
+
+
+def _convert_messages(messages: Iterable[Mapping[str, Any]], upstream: str) -> Iterator[Json]:
+    custom: set[Any] = set()
+    """Ids of calls of custom tools, whose results have another type."""
+    for message in messages:
+        role = message["role"]
+        if role == "assistant":
+            yield from _convert_reply(message, upstream, custom)
+        elif role == "tool":
+            call_id = message.get("tool_call_id")
+            kind = "custom_tool_call_output" if call_id in custom else "function_call_output"
+            yield {"type": kind, "call_id": call_id, "output": _convert_content(message.get("content"))}
+        else:
+            yield {"type": "message", "role": role, "content": _convert_content(message.get("content"))}
+
+
+def _convert_reply(message: Mapping[str, Any], upstream: str, custom: set[Any]) -> Iterator[Json]:
+    yield from _list_reasoning(message, upstream)
+    content, refusal = message.get("content"), message.get("refusal")
+    parts = [_convert_reply_part(part) for part in content] if isinstance(content, list) else []
+    if isinstance(content, str) and content:
+        parts = [{"type": "output_text", "text": content}]
+    if refusal:
+        parts.append({"type": "refusal", "refusal": refusal})
+    if parts:
+        yield {"type": "message", "role": "assistant", "content": parts}
+    for call in message.get("tool_calls") or ():
+        if call.get("type") == "custom":
+            custom.add(call["id"])
+            yield {"type": "custom_tool_call", "call_id": call["id"], **call["custom"]}
+        else:
+            function = call["function"]
+            about = {"name": function["name"], "arguments": function.get("arguments") or "{}"}
+            yield {"type": "function_call", "call_id": call["id"], **about}
+
+
+def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]:
+    """Yield the reasoning items of a reply that this upstream encrypted."""
+    details = message.get("reasoning_details")
+    for detail in details if isinstance(details, list) else ():
+        own = (
+            isinstance(detail, Mapping)
+            and detail.get("format") == FORMAT
+            and detail.get("upstream") == mark_upstream(upstream)
+        )
+        if own and detail.get("type") == "reasoning.encrypted" and detail.get("data"):
+            summary = [{"type": "summary_text", "text": text} for text in detail.get("summaries") or ()]
+            about = {"id": detail["id"]} if detail.get("id") else {}
+            yield {"type": "reasoning", **about, "summary": summary, "encrypted_content": detail["data"]}
+
+
+def _convert_reply_part(part: Any) -> Json:
+    if isinstance(part, Mapping) and part.get("type") == "refusal":
+        return {"type": "refusal", "refusal": part.get("refusal", "")}
+    return {"type": "output_text", "text": str(part.get("text") or "") if isinstance(part, Mapping) else str(part)}
+
+
+def _convert_content(content: Any) -> Any:
+    return [_convert_part(part) for part in content] if isinstance(content, list) else content or ""
+
+
+def _convert_part(part: Mapping[str, Any]) -> Json:
+    """Convert a part of a Chat Completions message to a part of an input item. Return parts without an equivalent unchanged."""
+    kind = part.get("type")
+    if kind == "text":
+        return {"type": "input_text", "text": part.get("text", "")}
+    if kind == "image_url" and isinstance(part.get("image_url"), Mapping):
+        image = part["image_url"]
+        return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
+    if kind == "file" and isinstance(part.get("file"), Mapping):
+        return {"type": "input_file", **part["file"]}
+    return dict(part)
+
+
+# -- replies -------------------------------------------------------------------------
+
+
+class ResponseChunks:
+    """Converts the events of one reply to chunks of Chat Completions.
+
+    Args:
+        upstream: Address of the upstream, which is stored with its encrypted reasoning.
+    """
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = mark_upstream(upstream)
+        self._head: Json = {"id": "", "object": "chat.completion.chunk", "created": 0}
+        self._calls: dict[int, int] = {}
+        """Number of each call, by the `output_index` of its item."""
+        self._written: set[int] = set()
+        """`output_index` of each call whose arguments were streamed."""
+        self._thoughts = 0
+        self._spoke = False
+        self.finished = False
+        """True once the response has ended."""
+
+    def convert(self, event: Json) -> Iterator[Json]:
+        """Yield the chunks for an event. An event of an unknown type yields none.
+
+        Raises:
+            KeyError, TypeError, ValueError: The event does not match the API.
+        """
+        match event["type"]:
+            case "response.created":
+                response = event["response"]
+                about = {"id": response["id"], "created": int(response.get("created_at") or 0)}
+                self._head |= {**about, "model": str(response.get("model") or "")}
+                yield self._make_chunk({"role": "assistant"})
+            case "response.output_text.delta":
+                self._spoke = True
+                listed = event.get("logprobs")
+                yield self._make_chunk({"content": _require_string(event["delta"])}, listed or None)
+            case "response.refusal.delta":
+                self._spoke = True
+                yield self._make_chunk({"refusal": _require_string(event["delta"])})
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                yield self._make_chunk({"reasoning_content": _require_string(event["delta"])})
+            case "response.reasoning_summary_part.added" if event.get("summary_index"):
+                yield self._make_chunk({"reasoning_content": "\n\n"})
+            case "response.output_item.added":
+                yield from self._start_item(event["output_index"], event["item"])
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
+                self._written.add(event["output_index"])
+                custom = event["type"].startswith("response.custom")
+                yield self._extend_call(event["output_index"], _require_string(event["delta"]), custom=custom)
+            case "response.output_item.done":
+                yield from self._finish_item(event["output_index"], event["item"])
+            case "response.completed" | "response.incomplete":
+                yield from self._finish(event["response"])
+
+    def _start_item(self, index: int, item: Json) -> Iterator[Json]:
+        if item["type"] not in ("function_call", "custom_tool_call"):
+            return
+        self._calls[index] = len(self._calls)
+        about = {"index": self._calls[index], "id": _require_string(item["call_id"])}
+        if item["type"] == "function_call":
+            inner = {"type": "function", "function": {"name": item["name"], "arguments": ""}}
+        else:
+            inner = {"type": "custom", "custom": {"name": item["name"], "input": ""}}
+        yield self._make_chunk({"tool_calls": [{**about, **inner}]})
+
+    def _extend_call(self, index: int, text: str, *, custom: bool) -> Json:
+        inner = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+        return self._make_chunk({"tool_calls": [{"index": self._calls[index], **inner}]})
+
+    def _finish_item(self, index: int, item: Json) -> Iterator[Json]:
+        kind = item["type"]
+        if kind == "reasoning" and item.get("encrypted_content"):
+            summaries = [part["text"] for part in item.get("summary") or ()]
+            detail = {"type": "reasoning.encrypted", "format": FORMAT, "index": self._thoughts, "id": item.get("id")}
+            detail |= {"data": item["encrypted_content"], "summaries": summaries, "upstream": self._upstream}
+            self._thoughts += 1
+            yield self._make_chunk({"reasoning_details": [detail]})
+        elif kind in ("function_call", "custom_tool_call") and index not in self._written:
+            name = "arguments" if kind == "function_call" else "input"
+            yield self._extend_call(index, _require_string(item[name]), custom=kind != "function_call")
+
+    def _finish(self, response: Json) -> Iterator[Json]:
+        self.finished = True
+        details = response.get("incomplete_details") or {}
+        reason = _REASONS.get(str(details.get("reason")), "stop") if response["status"] == "incomplete" else "stop"
+        if reason == "stop" and self._calls:
+            reason = "tool_calls"
+        # An empty reply gets the content "", because null means that there are tool calls.
+        delta = {} if self._spoke or self._calls else {"content": ""}
+        yield {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+        if isinstance(response.get("usage"), Mapping):
+            yield {**self._head, "choices": [], "usage": _convert_usage(response["usage"])}
+
+    def _make_chunk(self, delta: Json, logprobs: Any = None) -> Json:
+        choice: Json = {"index": 0, "delta": delta, "finish_reason": None}
+        if logprobs is not None:
+            choice["logprobs"] = {"content": logprobs}
+        return {**self._head, "choices": [choice]}
+
+
+def _convert_usage(usage: Mapping[str, Any]) -> Json:
+    sent, made = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+    reasoning = (usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0
+    return {
+        "prompt_tokens": sent,
+        "completion_tokens": made,
+        "total_tokens": usage.get("total_tokens") or sent + made,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens_details": {"reasoning_tokens": reasoning},
+    }
+
+
+def _require_string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a string")
+    return value
