@@ -279,7 +279,8 @@ def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, st
             elif cut is None or cut.whole:
                 yield Run(entry.seq, entry.seq, decision, why, entry.tokens)
             elif cut.cleared:
-                yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
+                what = "an older tool result" if entry.message.role == "tool" else "arguments of older calls"
+                yield Run(entry.seq, entry.seq, "cleared", what, cut.tokens)
             else:
                 yield Run(entry.seq, entry.seq, "cut", f"{why}; too long to send whole", cut.tokens)
     if window.beyond is not None:

@@ -122,6 +122,11 @@ _CLEARING_KEYS: Final[Mapping[str, Key]] = {
     "clear_at_least": Key("integer", 4000, "results are cleared only if that frees at least this number of tokens"),
     "exclude_tools": Key("texts", (), "names of tools whose results stay"),
     "keep_latest": Key("flag", default=False, about="whether the latest result of each tool stays too"),
+    "trigger_uses": Key("integer", None, "number of tool results above which results are cleared too", low=1),
+    "clear_tool_inputs": Key("flag", default=False, about="whether the calls of cleared results lose their arguments"),
+    "clear_inputs_of": Key(
+        "texts", (), "names of tools whose calls lose their arguments when their results are cleared"
+    ),
 }
 
 
@@ -434,6 +439,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """The budget of the API key, in tokens."""
     recall: str | bool | None = None
     """The requested value of `recall`: `auto`, `on` or `off`."""
+    clearing: Mapping[str, Any] | None = None
+    """The requested value of `clear_tool_results`, which applies before the strategy."""
 
     def check(self, settings: ContextSettings, allowed: Collection[str]) -> None:
         """Raise an error if the request may not use the strategy or the budget that it sets.
@@ -450,6 +457,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
             check_whole(self.budget, "budget", 1, MOST)
         if self.recall is not None:
             parse({RECALL: self.recall}, where="")
+        if self.clearing is not None:
+            parse({"strategy": _BUDGETED, CLEARING: self.clearing}, where="")
         if self.strategy is not None:
             parse({"strategy": self.strategy}, where="")
             own = self.strategy not in BUILT_IN and tuple(allowed) == FREE_STRATEGIES
@@ -473,13 +482,16 @@ class RequestSettings(msgspec.Struct, frozen=True):
         that takes over in the middle of a turn can no longer reject the request.
         """
         strategy, least = self.strategy or settings.strategy, self._get_smallest_budget(settings)
-        if strategy == settings.strategy and least == get_budget(settings) and self.recall is None:
+        same = self.recall is None and self.clearing is None
+        if strategy == settings.strategy and least == get_budget(settings) and same:
             return settings
         if least is not None and "budget" not in STRATEGIES[strategy].keys:
             strategy = _BUDGETED
         stays = STRATEGIES[strategy].keys if strategy == settings.strategy else (RECALL,)
         options: dict[str, Any] = {key: value for key, value in settings.options.items() if key in stays}
         options |= {} if self.recall is None else {RECALL: self.recall}
+        if self.clearing is not None:
+            options |= self.clearing if strategy == CLEARING else {CLEARING: self.clearing}
         return ContextSettings(strategy, options if least is None else {**options, "budget": least})
 
     def _get_smallest_budget(self, settings: ContextSettings) -> int | None:

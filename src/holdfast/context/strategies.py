@@ -275,8 +275,9 @@ def _make_clearing(given: Any) -> Clearing | None:
     if given is None or given is False:
         return None
     keys = {key: value for key, value in (given if isinstance(given, Mapping) else {}).items() if value is not None}
-    if "exclude_tools" in keys:
-        keys["exclude_tools"] = tuple(keys["exclude_tools"])
+    for name in ("exclude_tools", "clear_inputs_of"):
+        if name in keys:
+            keys[name] = tuple(keys[name])
     return Clearing(**keys)
 
 

@@ -5,7 +5,7 @@ The log keeps the complete messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ from holdfast.context.cut import format_loader_call
 from holdfast.context.escaping import escape_name, format_tag
 from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Window
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
 
 MUST = 0.5
@@ -135,19 +135,61 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     clear_at_least: int = 4000
     exclude_tools: tuple[str, ...] = ()
     keep_latest: bool = False
+    trigger_uses: int | None = None
+    """Results are also cleared if the conversation has more than this number of results that are not cleared; None for no such limit."""
+    clear_tool_inputs: bool = False
+    clear_inputs_of: tuple[str, ...] = ()
 
     def clear_results(self, window: Window) -> Window:
         """Return the window with all older tool results cleared; the same window if it is below `trigger` or clearing frees too few tokens.
 
         All results that may be cleared are cleared at once, so that earlier messages of the prompt change rarely.
         """
-        if window.allotted <= (window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)):
+        if not self._is_triggered(window):
             return window
         found = list(self._iter_clearable(window))
-        if not found or sum(entry.tokens for entry, _ in found) < self.clear_at_least:
+        calls = self._clear_calls(window, {entry.seq for entry, _ in found}) if found else {}
+        if not found or (not calls and sum(entry.tokens for entry, _ in found) < self.clear_at_least):
             return window  # not enough even without counting the notes
-        after = window.clear({entry.seq: note for entry, note in found})
+        after = window.clear({**{entry.seq: note for entry, note in found}, **calls})
         return after if window.allotted - after.allotted >= self.clear_at_least else window
+
+    def _is_triggered(self, window: Window) -> bool:
+        limit = window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)
+        if window.allotted > limit:
+            return True
+        if self.trigger_uses is None:
+            return False
+        cleared = (window.cuts.get(entry.seq) for entry, *_ in _iter_results(window))
+        return sum(cut is None or not cut.cleared for cut in cleared) > self.trigger_uses
+
+    def _clear_calls(self, window: Window, results: Collection[int]) -> dict[int, Message]:
+        """Return the messages whose calls lose their arguments, because their results are cleared, by `seq`.
+
+        Args:
+            window: the window.
+            results: `seq` of the results that are cleared now.
+        """
+        if not self.clear_tool_inputs and not self.clear_inputs_of:
+            return {}
+        made: dict[int, Message] = {}
+        for unit in (*window.head, *window.units):
+            if unit.overrides is not None:  # calls of another agent are shown as text
+                continue
+            cleared = {
+                entry.message.tool_call_id
+                for entry in unit.entries
+                if entry.seq in results or ((cut := window.cuts.get(entry.seq)) is not None and cut.cleared)
+            }
+            for seq, message in list_messages(unit) if cleared else ():
+                calls = tuple(self._without_arguments(call, cleared) for call in message.tool_calls)
+                if seq is not None and calls != message.tool_calls:
+                    made[seq] = message.evolve(tool_calls=calls)
+        return made
+
+    def _without_arguments(self, call: ToolCall, cleared: Collection[str | None]) -> ToolCall:
+        named = self.clear_tool_inputs or call.name in self.clear_inputs_of
+        return msgspec.structs.replace(call, arguments="{}") if named and call.id in cleared else call
 
     def _iter_clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
         """Yield each result that may be cleared, oldest first, with the message that replaces it."""

@@ -30,6 +30,7 @@ from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
     MODES,
+    Requester,
     RequestRules,
     drop_own_fields,
     find_unknown_fields,
@@ -45,6 +46,7 @@ from holdfast.stores.checks import check_id
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
+from holdfast.wire.anthropic_requests import NATIVE_FIELDS
 from holdfast.wire.openai import split_system
 
 MAX_CHOICES = 128
@@ -149,8 +151,7 @@ async def open_turn(
         rules: rules for reading the user and session of the request.
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
-    session_id, unknown = _check_request(call, parsed, rules)
-    requester = identify_requester(call, body, rules, parsed.api)
+    session_id, unknown, requester = _check_request(call, parsed, rules)
     (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
@@ -159,13 +160,15 @@ async def open_turn(
     del incoming
     wanted = get_requested_mode(call, body)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
-    settings = RequestSettings(body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"))
+    settings = _read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     locator_input = LocatorInput(
         system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)
     )
     locator_input = locator_input._replace(
-        check=partial(_check_responder, settings, rules), fingerprint=fingerprint, stores_system=parsed.stores_system
+        check=partial(_check_responder, settings, rules, parsed),
+        fingerprint=fingerprint,
+        stores_system=parsed.stores_system,
     )
     placement = await _place(call, attempt_digest, body, locator_input, matching)
     session = placement.session
@@ -200,13 +203,13 @@ async def open_turn(
     return _attach_placement(Turn(hf.engine, request), placement)
 
 
-def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tuple[str | None, list[str]]:
-    """Check the fields and messages of a request. Return the session id that it names, and the names of unknown fields."""
+def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tuple[str | None, list[str], Requester]:
+    """Check the fields and messages of a request. Return the session id that it names, the names of unknown fields, and its user."""
     check_fields(parsed.body)
     unknown = find_unknown_fields(parsed.body, rules)
     session_id = name_session(call, parsed.body, rules)
     _check_messages(parsed, session_id)
-    return session_id, unknown
+    return session_id, unknown, identify_requester(call, parsed.body, rules, parsed.api)
 
 
 def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:
@@ -217,8 +220,24 @@ def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:
         parsed.given.clear()
 
 
-def _check_responder(settings: RequestSettings, rules: RequestRules, responder: Responder) -> None:
+def _read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
+    """Return the context settings of a request and of its key."""
+    body = parsed.body
+    return RequestSettings(
+        body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"), parsed.clearing
+    )
+
+
+def _check_responder(
+    settings: RequestSettings, rules: RequestRules, parsed: ParsedRequest, responder: Responder
+) -> None:
+    """Raise `InvalidRequest` if the responder cannot answer a request with these settings and fields."""
     settings.check(responder.context, rules.allowed_strategies)
+    if parsed.api == "anthropic" and responder.llm.dialect != "anthropic":
+        for name in NATIVE_FIELDS & parsed.body.keys():
+            if parsed.body[name]:
+                message = f"{name} is not supported for the model {responder.llm.name!r}, which is not Anthropic's; leave it out"
+                raise errors.InvalidRequest(message, param=name)
 
 
 async def _place(

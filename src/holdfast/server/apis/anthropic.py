@@ -15,6 +15,7 @@ from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
 from holdfast.wire.anthropic import parse_message_groups, parse_system
+from holdfast.wire.anthropic_edits import FIELD, parse_edits, report_edits
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, make_message
 from holdfast.wire.anthropic_requests import parse_fields
 from holdfast.wire.exports import parse_record_fields
@@ -58,12 +59,15 @@ class Messages:
         fields = parse_fields(body)
         if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
             fields["betas"] = betas
+        edits = parse_edits(fields.pop(FIELD, None))
+        if edits.others:
+            fields[FIELD] = {"edits": edits.others}
         messages = [message for group in groups for message in group]
         own = ({},) * len(system) + own if own else ()
-        return ParsedRequest(fields, [*system, *messages], own, api="anthropic", given=given)
+        return ParsedRequest(fields, [*system, *messages], own, api="anthropic", given=given, clearing=edits.clearing)
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> MessageEvents:
-        return MessageEvents()
+        return MessageEvents(turn if parsed.clearing is not None else None)
 
     def to_error(self, reply: Reply) -> Reply:
         return to_anthropic_error(reply)
@@ -96,15 +100,26 @@ def _check_messages(given: Iterable[Any], name: str) -> None:
 
 
 class MessageEvents:
-    """Encodes a reply as Anthropic's named events."""
+    """Encodes a reply as Anthropic's named events.
 
-    def __init__(self) -> None:
+    Args:
+        turn: the turn, if the reply reports what was cleared in its prompt; otherwise None.
+    """
+
+    def __init__(self, turn: Turn | None = None) -> None:
+        self._turn = turn
         self._events = ReplyEvents()
         self._session: Mapping[str, Any] = {}
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**make_message(completion), **session}
+        return {**make_message(completion), **self._report_edits(), **session}
+
+    def _report_edits(self) -> dict[str, Any]:
+        if self._turn is None:
+            return {}
+        built = self._turn.working_set
+        return {FIELD: report_edits(None if built is None else built.window)}
 
     def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if (words := self._events.get_appended_text(chunk)) is not None:
@@ -133,7 +148,7 @@ class MessageEvents:
 
     def encode_end(self) -> bytes:
         """Encode the last events, with usage, stop reason and session fields. After an error, return no bytes."""
-        return b"" if self._failed else _encode_events(self._events.end(self._session))
+        return b"" if self._failed else _encode_events(self._events.end({**self._report_edits(), **self._session}))
 
     def close(self) -> None:
         """Do nothing: the encoder holds nothing."""

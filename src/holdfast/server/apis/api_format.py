@@ -32,6 +32,8 @@ class ParsedRequest(NamedTuple):
     """The messages as the client sent them; None if the request has no messages."""
     context: Any = None
     """Data of the request that the format needs to encode the reply."""
+    clearing: Mapping[str, Any] | None = None
+    """Options of `clear_tool_results` that apply to this request; None: those of the agent."""
     background: bool = False
     """True: the response is sent when the turn has begun, and the reply is made afterwards. The encoder is a `BackgroundEncoder`."""
     stores_system: bool = True

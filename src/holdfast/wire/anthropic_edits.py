@@ -1,0 +1,107 @@
+"""Anthropic's context editing: the field `context_management` of a request, and the report in the reply.
+
+Follows the API reference, "Context editing". `clear_tool_uses_20250919` is served for every upstream by the option `clear_tool_results` of
+Holdfast's strategies, whose keys have the same meaning. The other edits are passed on to an Anthropic model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from holdfast.context.window import Window
+from holdfast.errors import InvalidRequest
+from holdfast.numbers import check_whole
+
+FIELD: Final = "context_management"
+CLEAR_TOOL_USES: Final = "clear_tool_uses_20250919"
+_MOST: Final = 2**31
+_KEYS: Final = frozenset({"type", "trigger", "keep", "clear_at_least", "exclude_tools", "clear_tool_inputs"})
+_TRIGGER: Final = 100_000
+"""Anthropic's default of `trigger`, in tokens."""
+_KEEP: Final = 3
+"""Anthropic's default of `keep`, in tool uses."""
+
+
+class Edits(NamedTuple):
+    """The edits of a request."""
+
+    clearing: dict[str, Any] | None
+    """Options of `clear_tool_results`; None: the request does not clear tool uses."""
+    others: list[Any]
+    """Edits that Holdfast does not serve."""
+
+
+def parse_edits(given: Any) -> Edits:
+    """Parse the field `context_management`.
+
+    Raises:
+        InvalidRequest: The field is not valid. The error names the place.
+    """
+    if given is None:
+        return Edits(None, [])
+    edits = given.get("edits") if isinstance(given, Mapping) else None
+    if not isinstance(edits, list):
+        raise InvalidRequest(f"{FIELD} must be an object with a list of edits", param=FIELD)
+    clearing: dict[str, Any] | None = None
+    others = []
+    for at, edit in enumerate(edits):
+        where = f"{FIELD}.edits[{at}]"
+        if not isinstance(edit, Mapping) or not isinstance(edit.get("type"), str):
+            raise InvalidRequest(f"{where} must be an object with a type", param=where)
+        if edit["type"] != CLEAR_TOOL_USES:
+            others.append(edit)
+            continue
+        if clearing is not None:
+            raise InvalidRequest(f"{where}: {CLEAR_TOOL_USES} may appear only once", param=where)
+        clearing = _parse_clearing(edit, where)
+    return Edits(clearing, others)
+
+
+def _parse_clearing(edit: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if unknown := sorted(edit.keys() - _KEYS):
+        raise InvalidRequest(f"{where} has the unknown key {unknown[0]!r:.80}", param=where)
+    kind, value = _parse_amount(edit.get("trigger"), ("input_tokens", "tool_uses"), f"{where}.trigger")
+    options: dict[str, Any] = {"trigger": _TRIGGER} if kind is None else {}
+    if kind is not None:
+        options = {"trigger" if kind == "input_tokens" else "trigger_uses": max(1, value)}
+    _, keep = _parse_amount(edit.get("keep"), ("tool_uses",), f"{where}.keep", _KEEP)
+    _, least = _parse_amount(edit.get("clear_at_least"), ("input_tokens",), f"{where}.clear_at_least", 0)
+    options |= {"keep": keep, "clear_at_least": least, "exclude_tools": _parse_names(edit, "exclude_tools", where)}
+    inputs = edit.get("clear_tool_inputs")
+    if isinstance(inputs, bool):
+        options["clear_tool_inputs"] = inputs
+    elif inputs is not None:
+        options["clear_inputs_of"] = _parse_names(edit, "clear_tool_inputs", where)
+    return options
+
+
+def _parse_amount(given: Any, kinds: tuple[str, ...], where: str, default: int = 0) -> tuple[str | None, int]:
+    """Return the type and the value of an amount such as `{type: tool_uses, value: 3}`; None and the default if it is missing."""
+    if given is None:
+        return None, default
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if kind not in kinds:
+        raise InvalidRequest(f"{where} must be an object with type {' or '.join(kinds)} and a value", param=where)
+    check_whole(given.get("value"), f"{where}.value", 0, _MOST)
+    return kind, given["value"]
+
+
+def _parse_names(edit: Mapping[str, Any], name: str, where: str) -> list[str]:
+    names = edit.get(name) or []
+    if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+        raise InvalidRequest(f"{where}.{name} must be a list of tool names", param=f"{where}.{name}")
+    return names
+
+
+def report_edits(window: Window | None) -> dict[str, Any]:
+    """Return the field `context_management` of a reply: what was cleared in its prompt."""
+    uses = tokens = 0
+    for unit in () if window is None else (*window.head, *window.units):
+        for entry in unit.entries:
+            cut = window.cuts.get(entry.seq) if window is not None else None
+            if cut is not None and cut.cleared:
+                uses += entry.message.role == "tool"
+                tokens += max(0, entry.tokens - cut.tokens)
+    applied = [{"type": CLEAR_TOOL_USES, "cleared_tool_uses": uses, "cleared_input_tokens": tokens}] if uses else []
+    return {"applied_edits": applied}

@@ -1,0 +1,152 @@
+"""Anthropic's context editing, served by the gateway for a model that is not Anthropic's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+
+from holdfast.testing import Reply
+from tests.edges.server import Served, gateway
+
+TOOL: Any = {"name": "read", "input_schema": {"type": "object", "properties": {"page": {"type": "integer"}}}}
+PAGE = "The quick brown fox jumps over the lazy dog. " * 40
+EDIT: dict[str, Any] = {
+    "type": "clear_tool_uses_20250919",
+    "trigger": {"type": "tool_uses", "value": 3},
+    "keep": {"type": "tool_uses", "value": 1},
+}
+
+
+def client(served: Served) -> anthropic.AsyncAnthropic:
+    """Return Anthropic's client for a server."""
+    return anthropic.AsyncAnthropic(
+        base_url=served.url, api_key="k", max_retries=0, http_client=httpx2.AsyncClient(trust_env=False)
+    )
+
+
+async def read_pages(served: Served, pages: int, *, edit: dict[str, Any], stream: bool = False) -> list[Any]:
+    """Let the model read pages one by one, resending everything; return the answers."""
+    messages: list[Any] = [{"role": "user", "content": "Read the book."}]
+    answers = []
+    async with client(served) as claude:
+        for _ in range(pages + 1):
+            request: dict[str, Any] = {
+                "model": "gpt-4o",
+                "max_tokens": 500,
+                "messages": messages,
+                "tools": [TOOL],
+                "betas": ["context-management-2025-06-27"],
+                "context_management": {"edits": [edit]},
+            }
+            if stream:
+                async with claude.beta.messages.stream(**request) as events:
+                    answer = await events.get_final_message()
+            else:
+                answer = await claude.beta.messages.create(**request)
+            answers.append(answer)
+            messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
+            results = [
+                {"type": "tool_result", "tool_use_id": block.id, "content": f"Page {block.input['page']}. {PAGE}"}
+                for block in answer.content
+                if block.type == "tool_use"
+            ]
+            messages.append({"role": "user", "content": results})
+    return answers
+
+
+def script(pages: int) -> list[Any]:
+    """Return replies that read pages, then end."""
+    return [*(Reply(tool_calls=[("read", {"page": page})]) for page in range(pages)), "Done."]
+
+
+def sent_results(upstream: Any, at: int) -> list[bool]:
+    """Return for each tool result of a request whether the model received it in whole."""
+    return [PAGE.strip() in one["content"] for one in upstream.requests[at].body["messages"] if one["role"] == "tool"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_old_results_are_cleared_and_reported(stream: bool) -> None:
+    """With more than three uses, all but the newest are cleared; the reply says how many and how many tokens."""
+    async with gateway(script(5)) as (served, upstream):
+        answers = await read_pages(served, 5, edit=EDIT, stream=stream)
+        assert [sent_results(upstream, at) for at in (3, 4)] == [[True] * 3, [False, False, False, True]]
+        assert answers[3].context_management.applied_edits == []
+        (edit,) = answers[4].context_management.applied_edits
+        assert (edit.type, edit.cleared_tool_uses) == ("clear_tool_uses_20250919", 3)
+        assert edit.cleared_input_tokens > 900
+
+
+async def test_cleared_results_stay_cleared() -> None:
+    """The next prompt begins with the previous one: what was cleared does not come back."""
+    async with gateway(script(6)) as (served, upstream):
+        await read_pages(served, 6, edit=EDIT)
+        for at in (5, 6):
+            before, after = (upstream.requests[one].body["messages"] for one in (at - 1, at))
+            assert after[: len(before)] == before
+
+
+async def test_inputs_and_excluded_tools() -> None:
+    """Arguments of cleared calls are emptied if the edit says so; results of excluded tools stay."""
+    async with gateway(script(5)) as (served, upstream):
+        await read_pages(served, 5, edit={**EDIT, "clear_tool_inputs": True})
+        calls = [one["tool_calls"][0] for one in upstream.requests[-1].body["messages"] if one.get("tool_calls")]
+        assert [call["function"]["arguments"] for call in calls[:3]] == ["{}"] * 3
+        assert calls[-1]["function"]["arguments"] != "{}"
+    async with gateway(script(5)) as (served, upstream):
+        await read_pages(served, 5, edit={**EDIT, "exclude_tools": ["read"]})
+        assert all(sent_results(upstream, -1))
+
+
+async def test_token_trigger_is_exact() -> None:
+    """Nothing is cleared at the number of tokens of the trigger, and something one token above it."""
+    async with gateway(script(4)) as (served, _):
+        answers = await read_pages(served, 4, edit={**EDIT, "trigger": {"type": "input_tokens", "value": 10**6}})
+        listed = (await served.http.get("/v1/sessions")).json()["data"]
+        assert not any(answer.context_management.applied_edits for answer in answers)
+        used = (await served.http.post(f"/v1/sessions/{listed[0]['id']}/context", json={"strategy": "none"})).json()
+    for value, clears in ((used["conversation_tokens"], False), (used["conversation_tokens"] - 8, True)):
+        async with gateway(script(4)) as (served, _):
+            edit = {**EDIT, "trigger": {"type": "input_tokens", "value": value}}
+            answers = await read_pages(served, 4, edit=edit)
+            assert bool(answers[4].context_management.applied_edits) is clears
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("context_management", {"edits": [{"type": "compact_20260112"}]}),
+        ("thread", {"type": "create"}),
+        ("mcp_servers", [{"type": "url", "url": "https://example.com", "name": "x"}]),
+    ],
+)
+async def test_fields_of_anthropic_alone_are_refused(field: str, value: Any) -> None:
+    """A field that changes the answer is refused by name, and nothing is written."""
+    async with gateway(["Hi."]) as (served, upstream):
+        body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], field: value}
+        answer = await served.http.post("/v1/messages", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == field
+        assert not upstream.requests
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"type": "clear_tool_uses_20250919", "keep": {"type": "input_tokens", "value": 3}},
+        {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": -1}},
+        {"type": "clear_tool_uses_20250919", "exclude_tools": "read"},
+        {"type": "clear_tool_uses_20250919", "kep": 3},
+        {"trigger": 7},
+    ],
+)
+async def test_wrong_edits_are_named(edit: Any) -> None:
+    """The error says which edit is wrong."""
+    async with gateway(["Hi."]) as (served, _):
+        body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+        answer = await served.http.post("/v1/messages", json={**body, "context_management": {"edits": [edit]}})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith("context_management.edits[0]")
