@@ -57,12 +57,13 @@ async def serve(handle: Handler) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def open_with_proxy(
-    answer: Callable[[web.Request, int], web.StreamResponse | None],
+    answer: Callable[[web.Request, int], web.StreamResponse | None], reaches: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[RemoteHoldfast]:
     """Connect to a server through a proxy.
 
     Args:
         answer: returns the proxy's own answer for a request and its number, or None to pass on the server's.
+        reaches: returns False if requests with an own answer do not reach the server.
     """
     import aiohttp
 
@@ -72,6 +73,9 @@ async def open_with_proxy(
         async def pass_on(request: web.Request) -> web.StreamResponse:
             nonlocal numbers
             numbers += 1
+            own = None if reaches() else answer(request, numbers)
+            if own is not None:
+                return own
             async with (
                 aiohttp.ClientSession() as client,
                 client.request(
@@ -312,6 +316,35 @@ async def test_writes_whose_answer_is_lost_are_not_done_twice() -> None:
         assert (await session.send("e"))["choices"]
         assert [one["content"] for one in await session.messages()][:4] == ["a", "b", "c", "e"]
         assert (await session.clear()).messages == 0
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+async def test_a_failed_write_of_a_turn_is_tried_again_with_its_key(reaches: bool) -> None:
+    """The server has written it, or not, and no answer came through while the connection retried."""
+    is_down = False
+
+    def drop(request: web.Request, _: int) -> web.Response | None:
+        lost = is_down and request.method == "POST" and request.path.endswith("/messages")
+        return web.Response(status=502) if lost else None
+
+    async with open_with_proxy(drop, reaches=lambda: reaches or not is_down) as hf:
+        session = await hf.session("s")
+        turn = await session.begin_turn("a")
+        turn.add("b", usage={"prompt_tokens": 7, "completion_tokens": 3})
+        turn.state.increment("n")
+        is_down = True
+        with pytest.raises(ServerUnavailable):
+            await turn.next()
+        is_down = False
+        assert turn.state["n"] == 1
+        turn.add("c", usage={"prompt_tokens": 70, "completion_tokens": 30})
+        turn.add("d", usage={"prompt_tokens": 700, "completion_tokens": 300})
+        turn.state.increment("n")
+        await turn.end()
+        assert [one["content"] for one in await session.messages()] == ["a", "b", "c", "d"]
+        usage = (await session.info()).usage
+        assert (usage.prompt_tokens, usage.completion_tokens) == (777, 333)
+        assert await session.state.get("n") == 2
 
 
 @given(st.lists(st.sampled_from(["passed", "lost", "late"]), max_size=20))

@@ -115,7 +115,7 @@ async def test_closing_waits_for_writes_of_all_tenants(tmp_path: Path) -> None:
     async with holdfast.open(url) as hf:
         async with hf.serve_tenant("t1") as one:
             await say(one, "hi")
-            settling = asyncio.ensure_future(one.engine.settle(REF, late(one.engine)))
+            settling = one.engine.locks.begin(REF, late(one.engine))
         asyncio.get_running_loop().call_soon(gate.set)
     await settling
     async with holdfast.open(url, tenant="t1") as hf:

@@ -390,9 +390,23 @@ def test_unread_shared_state_is_an_error_and_not_empty() -> None:
     state["user:a"] = 1
     assert (state["user:a"], state["own"]) == (1, 1)
     assert state.take() == {"app:a": Increment(1), "user:a": 1}
-    state.increment("app:b")
-    state.give_back({"app:b": Increment(2)})
-    assert state.seal() == {"app:b": Increment(3)}
+    assert state.seal() == {}
+
+
+def test_changes_whose_commit_is_tried_again_are_shown_and_not_taken_twice() -> None:
+    turn_state = TurnState({"number": 1, "list": ["a"]}, {})
+    turn_state.set_shared({})
+    state = State(turn_state)
+    state.increment("number")
+    state["new"] = "x"
+    state.held = state.take()
+    assert (state["number"], state["new"], sorted(state)) == (2, "x", ["list", "new", "number"])
+    state.increment("number", 10)
+    state.append("list", "b")
+    assert (state["number"], state["list"]) == (12, ["a", "b"])
+    assert state.take() == {"number": Increment(10), "list": Extend(("b",))}
+    del state["new"]
+    assert "new" not in state
 
 
 @given(st.text(max_size=3000), st.integers(1024, 3000))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from agents.memory import SessionSettings
 from agents.run_config import CallModelData, ModelInputData
 
 import holdfast
-from holdfast.errors import Conflict, StaleSession
+from holdfast.errors import Conflict, StaleSession, StoreError
 
 __all__ = ["HoldfastSession", "working_set_filter"]
 
@@ -98,8 +99,13 @@ class HoldfastSession:
                 return None
             *kept, newest = _to_items(read[0])
             messages = [message for message, _ in _to_messages(kept)]
+            # The key shows whether an attempt has popped the item although the store's answer was lost.
+            write = {"retire_from": read[0].seq, "expect_log": marker, "idempotency_key": uuid.uuid4().hex}
             try:
-                await self.run("append", messages, retire_from=read[0].seq, expect_log=marker)
+                try:
+                    await self.run("append", messages, **write)
+                except StoreError:
+                    await self.run("append", messages, **write)
             except StaleSession:
                 continue
             return newest

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.domain.session import BRANCH, JOINED, STEP
+from holdfast.domain.session import BRANCH, JOINED, STEP, Session
 from holdfast.engine.session_lock import END, SessionLock, SessionLocks
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
@@ -103,18 +103,20 @@ class Branch(SessionLock):
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
-    async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
+    async def append(
+        self, store: Store, write: Append, *, last: bool = False, base: Session | None = None, again: bool = False
+    ) -> Appended:
         """Write through the turn's lock. If another branch has calls without results, wait for the results first.
 
         `last` is ignored, because a branch never ends the turn.
         """
-        return await self._arbiter.append(self, lambda: self._append_whole(store, write))
+        return await self._arbiter.append(self, lambda: self._append_whole(store, write, base=base, again=again))
 
-    async def _append_whole(self, store: Store, write: Append) -> Appended:
+    async def _append_whole(self, store: Store, write: Append, *, base: Session | None, again: bool) -> Appended:
         whole = self._whole
         while isinstance(whole, Branch):  # branches of a turn share the arbiter
             whole = whole._whole  # noqa: SLF001 - of this class
-        return await whole.append(store, write)
+        return await whole.append(store, write, base=base, again=again)
 
     async def end(self) -> None:
         """Wait for the writes of this branch, then let other branches write."""

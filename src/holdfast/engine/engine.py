@@ -7,9 +7,9 @@ import logging
 import secrets
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
@@ -260,10 +260,6 @@ class Engine:
     def mask_errors(self) -> AbstractContextManager[None]:
         """Return a context manager that masks secrets in the messages of errors raised inside it."""
         return _NO_GUARD if self.guard is None else self.guard.mask_errors()
-
-    async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Finish `work` even if the caller is cancelled. The session's next turn waits for `work`."""
-        return await self.locks.settle(ref, work)
 
     async def close(self, *, ends: bool = True) -> None:
         """Cancel pending summaries and ratings, wait for every write, and save the calibration of models.

@@ -17,16 +17,19 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, get_args
+from typing import Any, Final, Literal, Self, TypeVar, cast, get_args
 
 import msgspec
 
 from holdfast.background import KeyedRepeater
 from holdfast.domain.session import Claim, Session, SessionRef
+from holdfast.engine.lost_writes import LostWrite, find_result
 from holdfast.errors import (
+    HoldfastError,
     InvalidRequest,
     SessionBusy,
     SessionNotFound,
@@ -41,6 +44,7 @@ from holdfast.numbers import is_number
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.session_changes import compute_claim_end
+from holdfast.stores.wrapper import StoreWrapper
 
 T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]
@@ -95,8 +99,7 @@ def check_mode(mode: Any) -> QueueMode | None:
     """Return `mode`, which may be None. Raises `InvalidRequest` for an unknown mode."""
     if mode is not None and mode not in MODES:
         raise InvalidRequest(f"session_queue must be one of {', '.join(MODES)}", param="session_queue")
-    known: QueueMode | None = mode
-    return known
+    return cast("QueueMode | None", mode)
 
 
 class SessionLock:
@@ -136,8 +139,12 @@ class SessionLock:
         self._holder = ""
         self._may_claim = False
         """True if the session may have a claim of this turn, which must be released at the end of the turn."""
-        self._claimed: tuple[str | None, int] = (None, 0)
-        """Identity and version of the session after the last write or read of the turn."""
+        self._seen: Session | None = None
+        """The session after the last write or read of the turn; None: the turn has not claimed it yet."""
+        self._untils: set[int] = set()
+        """Times of the turn's claims, one for each attempt to write; see `lost_writes`."""
+        self._lost: LostWrite | None = None
+        """The last write whose answer was lost; None: none was lost, or it is certain that it will never be committed."""
         self._writing = asyncio.Lock()
         self._is_over = False
 
@@ -231,69 +238,119 @@ class SessionLock:
 
     # -- writing under the session's claim -----------------------------------
 
-    async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
+    async def append(
+        self, store: Store, write: Append, *, last: bool = False, base: Session | None = None, again: bool = False
+    ) -> Appended:
         """Write for the turn. The first write claims the session, later writes renew the claim, and the last write releases it.
 
         Args:
             store: where the turn writes.
             write: the write. Its `timestamp` must be the current time.
             last: True if the write ends the turn.
+            base: for the first write: the session as last read.
+            again: True if the write repeats the last one that failed. If that one is in the log, nothing is written.
 
         Raises:
             SessionBusy: a turn on another server holds the session.
             TurnLost: another server took the session over; nothing was written.
+            StoreError: the store failed, and did not write, or cannot be read. If it failed after it had written, no error is raised.
         """
         if not self._holder:
             return await store.append(self.ref, write)
-        writing = self._writing
-        await writing.acquire()
+        await self._writing.acquire()
         try:
-            return await self._append(store, write, last=last)
+            return await self._append(store, write, last=last, base=base, again=again)
         finally:
-            writing.release()
+            self._writing.release()
 
-    async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
+    async def _append(
+        self, store: Store, write: Append, *, last: bool, base: Session | None = None, again: bool = False
+    ) -> Appended:
         """Write only if the session has the version that the turn last saw, so that a delayed write of an earlier attempt cannot succeed.
 
         If writes outside of turns have changed the version, the write is repeated at the current version.
         """
         if self.is_taken:
             raise self._mark_lost()
-        claimed = self.claimed_until > 0
+        if self._lost is not None and (found := await self._find_lost(store, again=again)) is not None:
+            return found
+        claimed, seen = self.claimed_until > 0, self._seen
         follows = claimed and write.expect is None
+        until, earlier = write.timestamp + LEASE, self._lost if again else None
+        while until in self._untils:
+            until -= 1
+        self._untils.add(until)
         write = msgspec.structs.replace(
             write,
-            claim=Claim(self._holder, write.timestamp + LEASE),
+            entries=write.entries if earlier is None else earlier.write.entries,
+            claim=Claim(self._holder, until),
             release=self._holder if last else None,
-            expect=self._claimed[1] if follows else write.expect,
+            expect=seen.version if follows and seen is not None else write.expect,
         )
+        lost = LostWrite(write, seen or base, () if earlier is None else earlier.untils)
         try:
             try:
                 appended = await store.append(self.ref, write)
             except StaleSession:
                 if not follows:
                     raise
-                appended = await self._append_after_others(store, write)
+                appended = await self._append_after_others(store, lost, again=again)
         except SessionBusy as exc:
             if claimed or self.is_taken:
                 raise self._mark_lost() from exc
             raise
-        except (asyncio.CancelledError, StoreError):
-            self._may_claim = True  # the write may have succeeded nevertheless
-            raise
+        except BaseException as exc:  # noqa: BLE001 - a cancelled write may be committed, too
+            return await self._recover(store, lost, exc)
+        if self._lost is not None and lost.has_content and self._lost.result is None:
+            self._lost = None  # the store cannot commit it any more, because the version has changed
         self._follow(appended.session)
         return appended
 
-    async def _append_after_others(self, store: Store, write: Append) -> Appended:
+    async def _append_after_others(self, store: Store, lost: LostWrite, *, again: bool) -> Appended:
         for _ in range(_RACES - 1):
+            if self._lost is not None and (found := await self._find_lost(store, again=again)) is not None:
+                return found
             session = await self._locks.store.get(self.ref)
             if session.claim is None or session.claim.holder != self._holder:
                 raise self._mark_lost()
+            lost.base, lost.write = session, msgspec.structs.replace(lost.write, expect=session.version)
             try:
-                return await store.append(self.ref, msgspec.structs.replace(write, expect=session.version))
+                return await store.append(self.ref, lost.write)
             except StaleSession:
                 continue
-        return await store.append(self.ref, msgspec.structs.replace(write, expect=None))
+        lost.write = msgspec.structs.replace(lost.write, expect=None)
+        return await store.append(self.ref, lost.write)
+
+    async def _recover(self, store: Store, lost: LostWrite, error: BaseException) -> Appended:
+        """Return the result of a write that raised `error`, if the store has committed it nevertheless; otherwise raise `error`."""
+        if isinstance(error, HoldfastError) and not isinstance(error, StoreError):  # the store has refused the write
+            raise error
+        self._may_claim = True
+        if not lost.has_content:
+            raise error
+        self._lost, found = lost, None
+        if isinstance(error, Exception):
+            with suppress(Exception):  # if the store cannot be read, `error` says so
+                found = await self._find_lost(store, again=True)
+        if found is None:
+            raise error
+        return found
+
+    async def _find_lost(self, store: Store, *, again: bool) -> Appended | None:
+        """Look for the write whose answer was lost. Return its result if `again` and if it is in the log. Raises the errors of `find_result`."""
+        lost = self._lost
+        assert lost is not None, "the caller has checked it"
+        if lost.result is None:
+            lost.result = await find_result(self._locks.store, self.ref, lost, self._locks.clock())
+            if lost.result is not None:
+                self._follow(lost.result.session)
+                self.is_taken = not self.claimed_until and lost.write.release is None
+                if isinstance(store, StoreWrapper):
+                    store.note_append(self.ref, lost.write, lost.result)
+        if not again or lost.result is None:
+            return None
+        self._lost = None
+        return lost.result
 
     def _mark_lost(self) -> TurnLost:
         self._forget_claim()
@@ -313,7 +370,7 @@ class SessionLock:
         if not (self.claimed_until or self._is_over):
             self._locks.renewals.begin(self, self._locks.every)
         self.claimed_until, self._may_claim = claim.until, True
-        self._claimed = (session.identity, session.version)
+        self._seen = session
         if claim.wanted:
             self.interrupt()
 
@@ -360,12 +417,14 @@ class SessionLock:
         """Release a claim that the last write of the turn did not release. If that fails, the claim expires by itself."""
         self._is_over = True
         self._locks.renewals.stop(self)
+        await self._locks.wait_for_others(self.ref)
         async with self._writing:
             if not self._may_claim:
                 return
             self._forget_claim()
+            identity = self._seen.identity if self._seen else None
             try:
-                write = Append(timestamp=self._locks.clock(), identity=self._claimed[0], release=self._holder)
+                write = Append(timestamp=self._locks.clock(), identity=identity, release=self._holder)
                 await self._locks.store.append(self.ref, write)
             except SessionNotFound:
                 pass
@@ -429,7 +488,8 @@ class SessionLock:
     async def _renew(self) -> None:
         now, store = self._locks.clock(), self._locks.store
         if now >= self.claimed_until - LEASE + RENEWED:
-            await self._append(store, Append(timestamp=now, identity=self._claimed[0]), last=False)
+            identity = self._seen.identity if self._seen else None
+            await self._append(store, Append(timestamp=now, identity=identity), last=False)
             return
         session = await store.get(self.ref)
         if session.claim is None or session.claim.holder != self._holder:
@@ -613,16 +673,17 @@ class SessionLocks:
 
     # -- writes that outlive their callers -------------------------------------
 
-    async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Finish `work` even if the caller is cancelled. The session's next turn waits for `work`."""
-        return await asyncio.shield(self.begin(ref, work))
-
     def begin(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start `work` and return its task without waiting. The session's next turn waits for `work`."""
         task = asyncio.ensure_future(work)
         self._settling.setdefault(ref, set()).add(task)
         task.add_done_callback(lambda done: self._forget_settled(ref, done))
         return task
+
+    async def wait_for_others(self, ref: SessionRef) -> None:
+        """Wait until all tasks of a session that `begin` started have ended, except the current task."""
+        while others := self._settling.get(ref, set()) - {asyncio.current_task()}:
+            await asyncio.wait(others)
 
     def _forget_settled(self, ref: SessionRef, task: asyncio.Task[Any]) -> None:
         tasks = self._settling[ref]

@@ -300,11 +300,18 @@ class ObservedStore(StoreWrapper):
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         appended = await self.inner.append(ref, write)
+        self._report_append(ref, write, appended)
+        return appended
+
+    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
+        super().note_append(ref, write, appended)
+        self._report_append(ref, write, appended)
+
+    def _report_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
         # A write may retire entries without adding any.
         if write.entries or write.retire_from is not None:
             for observer in self._observers:
                 observer.on_append(self.tenant, ref, appended)
-        return appended
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         with self._report_change(new.ref, "replaced"):

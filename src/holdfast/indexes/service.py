@@ -597,6 +597,11 @@ class IndexedStore(StoreWrapper):
             self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
         return appended
 
+    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
+        super().note_append(ref, write, appended)
+        if write.entries or write.retire_from is not None:
+            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
+
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         async with self._index.mark_change(new.ref, new.identity):
             installed = await self.inner.replace(new, entries, **more)

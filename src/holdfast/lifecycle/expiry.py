@@ -607,6 +607,13 @@ class ExpiringStore(StoreWrapper):
             await life.evict(but=ref)
         return appended
 
+    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
+        super().note_append(ref, write, appended)
+        if appended.reopened:
+            self._count_reopened(ref, appended)
+        if write.entries:
+            self._life.record_served(ref)
+
     def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
         self._life.adjust_count(ref)
         self._life.on_end(appended.session)  # another server may have ended the session

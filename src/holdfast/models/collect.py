@@ -21,7 +21,7 @@ from holdfast.wire.openai import find_continued_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.numbers import is_whole
@@ -379,6 +379,18 @@ def read_usage(usage: object) -> TokenUsage:
     return TokenUsage(
         _to_count(usage.get("prompt_tokens")), _to_count(usage.get("completion_tokens")), _to_count(cached)
     )
+
+
+def join_usages(usages: Sequence[object]) -> object:
+    """Return the sum of several completions' `usage` in Chat Completions format, a single one unchanged, and None if there is none."""
+    if len(usages) < 2:
+        return usages[0] if usages else None
+    read = [read_usage(usage) for usage in usages]
+    return {
+        "prompt_tokens": sum(one.prompt_tokens for one in read),
+        "completion_tokens": sum(one.completion_tokens for one in read),
+        "prompt_tokens_details": {"cached_tokens": sum(one.cached_tokens for one in read)},
+    }
 
 
 def _to_count(value: Any) -> int:

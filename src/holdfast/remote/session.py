@@ -33,7 +33,7 @@ from holdfast.remote.objects import (
 )
 from holdfast.remote.state import RemoteState, to_operations
 from holdfast.remote.transport import KEY, Transport
-from holdfast.remote.turns import OpenRemoteTurn, RemoteTurn
+from holdfast.remote.turns import Flush, OpenRemoteTurn, RemoteTurn
 from holdfast.sessions.context_preview import Context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.fields import check_session_fields, to_state_delta
@@ -460,10 +460,10 @@ class _Steps(NamedTuple):
     async def build(self) -> TurnPrompt:
         return await self._post(self.options, repeatable=True)
 
-    async def write(self, messages: list[Message], delta: Mapping[str, Change], log_marker: str, usage: Any) -> Written:
-        sent = [to_log_json(message) for message in messages]
-        more: dict[str, Any] = {"expect_log": log_marker, "usage": usage, "return_session": False}
-        return await self.session._append(sent, delta=delta, **more)  # noqa: SLF001 - a part of it
+    async def write(self, flush: Flush, log_marker: str) -> Written:
+        sent = [to_log_json(message) for message in flush.messages]
+        more: dict[str, Any] = {"expect_log": log_marker, "usage": flush.usage, "return_session": False}
+        return await self.session._append(sent, delta=flush.delta, key=flush.key, **more)  # noqa: SLF001 - a part of it
 
     async def _post(self, body: dict[str, Any], **options: Any) -> TurnPrompt:
         return await self.session._call("POST", "turns", body=body, parse=parse_prompt, **options)  # noqa: SLF001 - a part of it

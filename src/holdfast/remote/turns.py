@@ -7,22 +7,38 @@ raises `StaleSession`.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
+
+import msgspec
 
 from holdfast.context.sources import MessageSource
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.domain.state import Change
 from holdfast.errors import InvalidRequest, StaleSession
+from holdfast.models.collect import join_usages
 from holdfast.remote.objects import TurnPrompt, Written
 from holdfast.tools.context import State, TurnState
 from holdfast.wire.openai import parse_origin
 from holdfast.wire.sendable import Sendable, to_message
 
 _HINT = "read session.state instead"
+
+
+class Flush(msgspec.Struct):
+    """Messages, state changes and usage that a turn writes at once."""
+
+    messages: list[Message]
+    delta: Mapping[str, Change]
+    usage: Any
+    key: str
+    """The idempotency key. It stays with these messages, so that they are never written twice."""
+    refusal: InvalidRequest | None = None
+    """The error with which the server refused `delta`, which is raised when the messages are written without it; None: no error."""
 
 
 class Steps(Protocol):
@@ -34,10 +50,8 @@ class Steps(Protocol):
     def build(self) -> Awaitable[TurnPrompt]:
         """Return the working set for the log as it is now."""
 
-    def write(
-        self, messages: list[Message], delta: Mapping[str, Change], log_marker: str, usage: Any
-    ) -> Awaitable[Written]:
-        """Append messages and change the state, if the log is still at `log_marker`."""
+    def write(self, flush: Flush, log_marker: str) -> Awaitable[Written]:
+        """Append messages and change the state, if the log is still at `log_marker`, or was when the same flush was first written."""
 
 
 class RemoteTurn:
@@ -78,7 +92,10 @@ class OpenRemoteTurn:
     def __init__(self, steps: Steps, prompt: TurnPrompt) -> None:
         self._steps = steps
         self._added: list[Message] = []
-        self._usage: Any = None
+        self._usages: list[Any] = []
+        self._failed: Flush | None = None
+        """The flush that failed. It is tried again, unchanged, before anything else is written: the server may have written it."""
+        self._writing = asyncio.Lock()
         self._ended = False
         self._turn_state = TurnState(prompt.session.state, {}, _HINT)
         self.state = State(self._turn_state)
@@ -115,7 +132,7 @@ class OpenRemoteTurn:
         made = to_message(message, "message", text_role="assistant")
         self._added.append(made if origin is None else made.evolve(origin=parse_origin(origin)))
         if usage is not None:
-            self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
+            self._usages.append(usage.model_dump() if hasattr(usage, "model_dump") else usage)
 
     async def next(self) -> list[dict[str, Any]]:
         """Write the added messages, and return the working set for the next call. For turns with tools.
@@ -153,27 +170,31 @@ class OpenRemoteTurn:
 
     async def _flush(self) -> None:
         """Write added messages and state changes."""
-        added, self._added = self._added, []
-        delta = self.state.take()
-        if not added and not delta:
-            return
-        try:
-            await self._write(added, delta)
-        except InvalidRequest:
-            if delta and added:
-                await self._write(added, {})
-            elif added:
-                self._added = [*added, *self._added]
-            raise
-        except BaseException:
-            # Nothing was written, as far as is known: the end of the turn tries again.
-            self._added = [*added, *self._added]
-            self.state.give_back(delta)
-            raise
+        async with self._writing:
+            if self._failed is not None:
+                await self._write(self._failed)
+            added, self._added = self._added, []
+            delta = self.state.take()
+            if added or delta:
+                usages, self._usages = self._usages, []
+                await self._write(Flush(added, delta, join_usages(usages), uuid.uuid4().hex))
 
-    async def _write(self, added: list[Message], delta: Mapping[str, Change]) -> None:
-        self._log_marker = (await self._steps.write(added, delta, self._log_marker, self._usage)).log_marker
-        self._usage = None
+    async def _write(self, flush: Flush) -> None:
+        self._failed, self.state.held = flush, flush.delta
+        written = None
+        try:
+            written = await self._steps.write(flush, self._log_marker)
+        except InvalidRequest as exc:
+            if not flush.delta:
+                raise
+            flush.refusal, flush.delta, flush.key, self.state.held = exc, {}, uuid.uuid4().hex, {}
+            if flush.messages:
+                written = await self._steps.write(flush, self._log_marker)
+        if written is not None:
+            self._log_marker = written.log_marker
+        self._failed, self.state.held = None, {}
+        if flush.refusal is not None:
+            raise flush.refusal
 
 
 async def _finish(write: Awaitable[None]) -> None:

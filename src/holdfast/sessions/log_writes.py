@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from holdfast.domain.origins import get_ranges, repeat_origins
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import count_tokens, make_entries
-from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, StaleSession
+from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, StaleSession, StoreError
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append, Appended
 
@@ -71,7 +72,7 @@ async def pop_entry(engine: Engine, ref: SessionRef) -> Entry | None:
                 return None
             try:
                 write = Append(retire_from=newest[0].seq, timestamp=engine.clock(), expect=session.version)
-                await _write(engine, ref, write)
+                await _write_once(engine, ref, write)
             except StaleSession:
                 continue
             return newest[0]
@@ -86,7 +87,7 @@ async def clear_log(engine: Engine, ref: SessionRef) -> Session:
         InvalidRequest: a turn of the session is open in this task.
     """
     async with engine.lock_between_turns(ref):
-        return (await _write(engine, ref, Append(retire_from=0, timestamp=engine.clock()))).session
+        return (await _write_once(engine, ref, Append(retire_from=0, timestamp=engine.clock()))).session
 
 
 async def replace_entry(
@@ -135,7 +136,7 @@ async def replace_entry(
                 ),
             )
             try:
-                written = (await _write(engine, ref, write)).entries[0]
+                written = (await _write_once(engine, ref, write)).entries[0]
             except StaleSession:
                 continue
             if erase:
@@ -168,6 +169,15 @@ def _check_replacement(old: Entry, message: Message) -> None:
 
 def _list_call_ids(message: Message) -> list[str]:
     return sorted(call.id for call in message.tool_calls)
+
+
+async def _write_once(engine: Engine, ref: SessionRef, write: Append) -> Appended:
+    """Write with an idempotency key of its own. If the store's answer is lost, the key shows whether the write is in the log."""
+    write = msgspec.structs.replace(write, idempotency_key=uuid.uuid4().hex)
+    try:
+        return await _write(engine, ref, write)
+    except StoreError:
+        return await _write(engine, ref, write)
 
 
 async def _write(engine: Engine, ref: SessionRef, write: Append) -> Appended:

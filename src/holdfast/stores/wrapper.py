@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.domain.session import SessionRef
 from holdfast.stores.base import Store
+from holdfast.stores.log import Append, Appended
 
 if TYPE_CHECKING:
     _Store = Store
@@ -28,6 +30,14 @@ class StoreWrapper(_Store):
         A subclass whose constructor has more arguments must override this method.
         """
         return type(self)(inner)
+
+    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
+        """Do what follows a successful `append`, for a write whose answer was lost, and which was then found in the log.
+
+        A subclass that reports or counts appends overrides this method, and calls the inner store's method first.
+        """
+        if isinstance(self.inner, StoreWrapper):
+            self.inner.note_append(ref, write, appended)
 
     if not TYPE_CHECKING:
 

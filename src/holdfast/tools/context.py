@@ -22,7 +22,6 @@ from holdfast.domain.state import (
     combine_changes,
     encode_value,
     get_scope,
-    join_deltas,
     remove_prefix,
 )
 from holdfast.errors import InvalidRequest
@@ -113,6 +112,10 @@ class State(MutableMapping[str, Any]):
 
     Setting a key to None deletes it. Values that are read are copies: to change a list in the state, set it again or use `append`.
 
+    Attributes:
+        held: changes that `take` returned, while they are being committed, or until their commit is tried again. Readers see them;
+            `take` does not return them again.
+
     Args:
         turn_state: the state before the call.
     """
@@ -120,6 +123,7 @@ class State(MutableMapping[str, Any]):
     def __init__(self, turn_state: TurnState) -> None:
         self._turn_state = turn_state
         self._delta: dict[str, Change] = {}
+        self.held: Mapping[str, Change] = {}
         self._sealed = False
 
     def __repr__(self) -> str:
@@ -149,7 +153,7 @@ class State(MutableMapping[str, Any]):
         return True
 
     def __iter__(self) -> Iterator[str]:
-        keys = dict.fromkeys([*self._turn_state.keys(), *self._delta])
+        keys = dict.fromkeys([*self._turn_state.keys(), *self.held, *self._delta])
         return iter([key for key in keys if self._get_value(key) is not None])
 
     def __len__(self) -> int:
@@ -179,9 +183,10 @@ class State(MutableMapping[str, Any]):
         delta, self._delta = self._delta, {}
         return delta
 
-    def give_back(self, delta: Mapping[str, Change]) -> None:
-        """Restore changes that `take` returned, after their commit failed."""
-        self._delta = join_deltas([delta, self._delta])
+    @property
+    def is_changed(self) -> bool:
+        """True if there are changes to commit."""
+        return bool(self._delta)
 
     def seal(self) -> dict[str, Change]:
         """Return the changes to commit, and reject all later changes."""
@@ -190,8 +195,15 @@ class State(MutableMapping[str, Any]):
 
     def _get_value(self, key: str) -> Any:
         if key not in self._delta:
-            return self._turn_state.get(key)
+            return self._get_held(key)
         change = self._delta[key]
+        return apply_change(key, self._get_held(key), change) if isinstance(change, Increment | Extend) else change
+
+    def _get_held(self, key: str) -> Any:
+        """Return the value of a key without the changes that `take` will return."""
+        if key not in self.held:
+            return self._turn_state.get(key)
+        change = self.held[key]
         return (
             apply_change(key, self._turn_state.get(key), change) if isinstance(change, Increment | Extend) else change
         )
@@ -209,7 +221,7 @@ class State(MutableMapping[str, Any]):
             return
         change = combine_changes(key, self._delta[key], change) if key in self._delta else change
         if isinstance(change, Increment | Extend) and (scope == "session" or turn_state.loaded):
-            apply_change(key, turn_state.get(key), change)
+            apply_change(key, self._get_held(key), change)
         self._delta[key] = change
 
 

@@ -11,15 +11,17 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import format_table
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.domain.messages import Message
 from holdfast.domain.session import ModelCall, Session
 from holdfast.domain.state import Change
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest, StoreError
 from holdfast.tools.context import State
-from holdfast.turns.model_call import make_call_record
+from holdfast.turns.model_call import make_call_record, make_further_call_record
 from holdfast.turns.prompt import build_prompt, to_sendable
 from holdfast.turns.replies import append_reply, read_reply_text
 from holdfast.turns.scope import TurnScope
@@ -67,6 +69,16 @@ class LibraryTurn:
         return opened
 
 
+class _Flush(msgspec.Struct):
+    """Messages, state changes and usage that a turn writes at once."""
+
+    messages: list[Message]
+    delta: dict[str, Change]
+    calls: list[ModelCall]
+    refusal: InvalidRequest | None = None
+    """The error with which the store refused `delta`, which is raised when the messages are written without it; None: no error."""
+
+
 class OpenTurn:
     """A turn in progress, for a program that calls the model itself.
 
@@ -82,8 +94,12 @@ class OpenTurn:
         self._scope = scope
         self._watch: weakref.finalize[[TurnScope, asyncio.AbstractEventLoop, str], OpenTurn] | None = None
         self._added: list[Message] = []
-        self._usage: Any = None
+        self._usages: list[Any] = []
         self._called: WorkingSet | None = None
+        self._failed: _Flush | None = None
+        """The flush that failed. It is tried again, unchanged, before anything else is written: the store may have committed it."""
+        self._flushing: asyncio.Task[None] | None = None
+        """The last flush, which may still run if its caller was cancelled."""
         self._ended = False
         self._failure: BaseException | None = None
         """The error of the last write: a second `end` raises it again, because messages may be missing in the log."""
@@ -153,7 +169,7 @@ class OpenTurn:
             )  # refuse it now, because a refusal at the end of the turn would be too late
         self._added.append(made)
         if usage is not None:
-            self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
+            self._usages.append(usage.model_dump() if hasattr(usage, "model_dump") else usage)
 
     async def load_state(self) -> State:
         """Read the state that the session shares with other sessions into `state`, and return `state`.
@@ -175,7 +191,7 @@ class OpenTurn:
         if self._ended:
             raise InvalidRequest(_ENDED)
         self._turn.lock.check()
-        await self._turn.engine.settle(self._turn.request.ref, self.flush())
+        await asyncio.shield(self._begin_flush())
         if self._turn.turn_state.loaded:
             await self.load_state()
         await self._turn.lock.run_interruptibly(lambda: build_prompt(self._turn))
@@ -214,7 +230,10 @@ class OpenTurn:
         if self._watch is not None:
             self._watch.detach()
         try:
-            await self._turn.settle(self.flush(last=True))
+            try:
+                await asyncio.shield(self._begin_flush(last=True))
+            except StoreError:  # the store may be available again, and nothing else would write these messages
+                await asyncio.shield(self._begin_flush(last=True))
         except BaseException as exc:
             self._failure = exc
             await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
@@ -242,66 +261,65 @@ class OpenTurn:
         """True if another turn waits for this one to stop. As soon as this is True, `add` and `next` raise errors."""
         return self._turn.lock.interrupted
 
-    async def flush(self, *, last: bool = False) -> None:
-        """Write added messages and state changes.
+    def _begin_flush(self, *, last: bool = False) -> asyncio.Task[None]:
+        """Start to write added messages and state changes, after earlier flushes whose callers were cancelled.
+
+        The returned task raises `InvalidRequest` if the store refuses the state changes. The messages are written without them.
 
         Args:
             last: True if this is the last write, which ends the turn.
-
-        Raises:
-            InvalidRequest: the store refuses the state changes. The messages are written without them.
         """
+        self._flushing = flushing = self._turn.begin(self._flush(self._flushing, last=last))
+        return flushing
+
+    async def _flush(self, previous: asyncio.Task[None] | None, *, last: bool) -> None:
+        if previous is not None and not previous.done():
+            await asyncio.wait((previous,))
+        if self._failed is not None:
+            is_all = not self._added and not self.state.is_changed
+            await self._write(self._failed, last=last and is_all, again=True)
         added, self._added = self._added, []
         delta = self.state.take()
-        if not added and not delta:
-            return
-        agent, calls = self._turn.request.responder.agent, self._make_calls(added)
+        if added or delta:
+            await self._write(_Flush(added, delta, self._make_calls(added)), last=last)
+
+    async def _write(self, flush: _Flush, *, last: bool, again: bool = False) -> None:
+        agent = self._turn.request.responder.agent
+        how: dict[str, Any] = {"calls": flush.calls, "state_delta": flush.delta or None, "last": last, "again": again}
+        self._failed = flush
+        self.state.held = flush.delta
         try:
             if agent is not None and agent.output_key:
-                text = read_reply_text(added)
-                await append_reply(self._turn, added, text, calls=calls, state_delta=delta or None, last=last)
+                await append_reply(self._turn, flush.messages, read_reply_text(flush.messages), **how)
             else:
-                await self._turn.append(added, calls=calls, state_delta=delta or None, last=last)
-        except InvalidRequest:
-            if delta:
-                await self._write_without_state(added, calls, delta, last=last)
-            else:
-                self._give_back(added, delta)
-            raise
-        except Exception:
-            # Nothing was written: the end of the turn tries again.
-            self._give_back(added, delta)
-            raise
-
-    async def _write_without_state(
-        self, added: Sequence[Message], calls: Sequence[ModelCall], delta: dict[str, Change], *, last: bool
-    ) -> None:
-        """Write only the messages, after the store refused the state changes."""
-        if not added:
-            return
-        try:
-            await self._turn.append(added, calls=calls, last=last)
-        except Exception:
-            self._give_back(added, delta)
-            raise
-
-    def _give_back(self, added: Sequence[Message], delta: dict[str, Change]) -> None:
-        self._added = [*added, *self._added]
-        self.state.give_back(delta)
+                await self._turn.append(flush.messages, **how)
+        except InvalidRequest as exc:
+            if not flush.delta:
+                raise
+            flush.refusal, flush.delta, self.state.held = exc, {}, {}
+            if flush.messages:
+                await self._turn.append(flush.messages, calls=flush.calls, last=last)
+        self._failed, self.state.held = None, {}
+        if flush.refusal is not None:
+            raise flush.refusal
 
     def _make_calls(self, added: Sequence[Message]) -> list[ModelCall]:
-        """Return the record of the model call that a reply in `added` came from; an empty list if there is no such reply.
+        """Return the records of the model calls that the replies in `added` came from; an empty list if there are no replies.
 
-        A call is recorded only for the first reply after each working set.
+        The first reply after each working set has a record even without usage. Further replies have one for each usage, without the
+        prompt, which is unknown.
         """
-        built = self._turn.working_set
-        if built is None or built is self._called:
-            return []
+        built, calls = self._turn.working_set, []
         for message in added:
             if message.role == "assistant":
-                self._called, usage, self._usage = built, self._usage, None
-                return [make_call_record(self._turn, None, usage)]
-        return []
+                usages, self._usages = self._usages, []
+                if built is not None and built is not self._called:
+                    self._called = built
+                    calls.append(make_call_record(self._turn, None, usages.pop(0) if usages else None))
+                if usages:
+                    calls += [make_further_call_record(self._turn, usage) for usage in usages]
+                break
+        return calls
 
     def explain(self) -> str:
         """Return a text about the last prompt: which messages it contains and leaves out, and why.

@@ -175,6 +175,19 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
     )
 
 
+def make_further_call_record(turn: Turn, usage: object) -> ModelCall:
+    """Return the record of a call that the program made without a working set. The record has no prompt, because it is unknown."""
+    tokens = read_usage(usage)
+    return ModelCall(
+        model=turn.request.responder.llm.model[:_MODEL_NAME],
+        timestamp=turn.engine.clock(),
+        prompt_tokens=tokens.prompt_tokens,
+        completion_tokens=tokens.completion_tokens,
+        cached_tokens=tokens.cached_tokens,
+        turn_id=turn.session.tail.turn_id,
+    )
+
+
 def make_cache_key(session: Session) -> str:
     """Return a key for a session's prompts in a provider's cache. The key does not reveal tenant, user or session."""
     identity = msgspec.json.encode([session.tenant, session.user_id, session.id])

@@ -418,6 +418,7 @@ class Turn:
         calls: Sequence[ModelCall] = (),
         keyed: bool = True,
         last: bool = False,
+        again: bool = False,
     ) -> Appended:
         """Write messages to the log, together with the changed state of the prompt builder, if any.
 
@@ -430,6 +431,7 @@ class Turn:
             calls: model calls to record.
             keyed: False to leave out the request's idempotency key.
             last: True if this is the last write of the turn, which releases the turn's claim on the session.
+            again: True if this repeats the write that failed last. If the store has committed that one, nothing is written.
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
@@ -465,7 +467,7 @@ class Turn:
             media=self._media,
         )
         last = last and (self.share is None or self.share.ends)
-        appended = await self.lock.append(self.engine.store, write, last=last)
+        appended = await self.lock.append(self.engine.store, write, last=last, base=before, again=again)
         self.engine.warm.take(request.ref, appended, write)
         self.session = appended.session
         if begins:
