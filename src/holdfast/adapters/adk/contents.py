@@ -7,10 +7,12 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from google.adk.events.event import Event
 from google.genai import types
+from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.adk.state import is_unicode
 
@@ -18,6 +20,9 @@ Json = dict[str, Any]
 EVENT: Final = "adk_event"
 """Key under which the `origin` of an event's first message contains the event, and the metadata of all its messages contains the event's
 id."""
+
+LATEST: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999. A message of a later event has this time; the event keeps its own."""
 
 
 class ConvertedMessage(NamedTuple):
@@ -36,7 +41,7 @@ def make_messages(event: Event) -> list[Json]:
     content = get_content(event)
     made = [one.message for one in convert_content(content, _make_namer(event.id), is_user=event.author == "user")]
     first, *rest = made or [{"role": "note"}]
-    own = {"timestamp": max(0, int(event.timestamp * 1000)), "metadata": {EVENT: event.id}}
+    own = {"timestamp": min(max(0, int(event.timestamp * 1000)), LATEST), "metadata": {EVENT: event.id}}
     return [{**first, **own, "origin": {EVENT: dump_event(event)}}, *({**message, **own} for message in rest)]
 
 
@@ -111,7 +116,7 @@ def format_result(response: Any) -> str:
         value = next(iter(response.values()))
         if isinstance(value, str) and next(iter(response)) in ("result", "output"):
             return value
-    return json.dumps(response, ensure_ascii=False, default=str)
+    return _to_json(response)
 
 
 def get_content(event: Event) -> types.Content | None:
@@ -131,6 +136,10 @@ def get_texts(content: types.Content) -> list[str]:
     return [part.text for part in content.parts or () if part.text and not part.thought]
 
 
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=partial(to_jsonable_python, serialize_unknown=True))
+
+
 def _make_namer(prefix: str) -> NameCall:
     def name_call(part: types.Part, at: int) -> str:
         named = part.function_call or part.function_response
@@ -141,7 +150,7 @@ def _make_namer(prefix: str) -> NameCall:
 
 def _make_call(part: types.Part, name: str) -> Json:
     call = part.function_call or types.FunctionCall()
-    arguments = json.dumps(call.args or {}, ensure_ascii=False, default=str)
+    arguments = _to_json(call.args or {})
     return {"id": name, "type": "function", "function": {"name": call.name or "unknown", "arguments": arguments}}
 
 
