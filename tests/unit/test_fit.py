@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.errors import BudgetTooSmall, InvalidMessage, InvalidRequest
+from holdfast.models.offline import OfflineModel
 from holdfast.testing.anthropic_rules import check_prompt
 
 Json = dict[str, Any]
@@ -114,6 +115,23 @@ def test_media_of_results_move_and_keep_their_source() -> None:
     ]
     assert [list(source.seqs) for source in context.sources] == [[0], [1], [2], [2], [3], [4]]
     assert [source.verbatim for source in context.sources] == [True, True, False, False, True, True]
+
+
+async def test_a_session_gives_its_strategy_budget_and_model_but_not_its_log() -> None:
+    given = make_conversation(30)
+    async with holdfast.open("sqlite://:memory:", strategy="token_window", budget=900) as hf:
+        session = await hf.session("s")
+        await session.append({"role": "user", "content": "Of the log."})
+        context = holdfast.fit(given, session=session)
+        assert context.messages == holdfast.fit(given, strategy="token_window", budget=900).messages
+        assert "Of the log." not in str(context.messages)
+        assert holdfast.fit(given, budget=500, session=session).budget == 500
+        named = holdfast.fit(given, strategy="digest", budget=900, session=session)
+        assert named.messages == holdfast.fit(given, budget=900).messages
+    small = holdfast.Llm(name="default", model="m", client=OfflineModel(), context_window=8_000)
+    roster = holdfast.Roster({"default": small})
+    async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
+        assert holdfast.fit(given, session=await hf.session("s")).budget < 8_000
 
 
 def test_bad_arguments_are_named() -> None:

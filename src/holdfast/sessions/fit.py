@@ -6,11 +6,11 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agents import Roster
+from holdfast.agents import Responder, Roster
 from holdfast.context.build import Request, build
 from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.escaping import derive_marker
@@ -25,6 +25,9 @@ from holdfast.tokens import STORED
 from holdfast.wire.openai import move_media_after_results, split_system
 from holdfast.wire.sendable import Sendable, check_text, refuse_notes, to_messages
 
+if TYPE_CHECKING:
+    from holdfast.sessions.handle import SessionHandle
+
 
 def fit(
     messages: Sequence[Sendable],
@@ -35,6 +38,7 @@ def fit(
     tools: Sequence[Mapping[str, Any]] = (),
     max_tokens: int | None = None,
     dialect: Dialect = "openai",
+    session: SessionHandle | None = None,
     **options: Any,
 ) -> Context:
     """Return the messages of a conversation that a model should see, within a budget and valid for its provider.
@@ -53,6 +57,8 @@ def fit(
         tools: tool schemas that will be sent too.
         max_tokens: the longest reply, which the context window must leave free; None: the default reserve.
         dialect: the format of the messages: `openai`, `anthropic` or `gemini`.
+        session: the session whose strategy, settings and model apply if the other arguments do not name them. Its log is not read. None:
+            the defaults above apply.
         options: settings of the strategy, for example `window_size=4` with `head_tail`.
 
     Returns:
@@ -60,19 +66,21 @@ def fit(
         0 without the system prompt.
 
     Raises:
-        InvalidRequest: neither `budget` nor `model` is given, or a setting, the strategy or the dialect is unknown.
+        InvalidRequest: neither `budget`, `model` nor `session` is given, or a setting, the strategy or the dialect is unknown.
         InvalidMessage: a message is invalid; the error names its position.
         BudgetTooSmall: no valid working set fits; the error says how many tokens are needed.
     """
-    if budget is None and model is None:
+    if budget is None and model is None and session is None:
         raise InvalidRequest("give a budget in tokens, or the model whose context window applies", param="budget")
     given = {"strategy": strategy, "budget": budget, **options}
-    settings = parse({name: value for name, value in given.items() if value is not None}, where="")
+    base = None if session is None else session.responder.context
+    settings = parse({name: value for name, value in given.items() if value is not None}, where="", base=base)
+    responder = Roster().find_responder() if session is None else session.responder
     parsed = to_messages(messages)
     refuse_notes(parsed)
     system, conversation = split_system(parsed)
     entries = _make_entries(conversation)
-    request = _make_request(settings, model, max_tokens, tools)
+    request = _make_request(responder, settings, model, max_tokens, tools)
     request = msgspec.structs.replace(request, system=system, dialect=check_dialect(dialect))
     built = build(request.with_marker(_derive_marker(conversation)), None, (), entries)
     sent = move_media_after_results(built.messages) if dialect == "openai" else built.messages
@@ -80,9 +88,13 @@ def fit(
 
 
 def _make_request(
-    settings: ContextSettings, model: str | None, max_tokens: int | None, tools: Sequence[Mapping[str, Any]]
+    responder: Responder,
+    settings: ContextSettings,
+    model: str | None,
+    max_tokens: int | None,
+    tools: Sequence[Mapping[str, Any]],
 ) -> Request:
-    responder = Roster(context=settings).find_responder()
+    responder = msgspec.structs.replace(responder, context=settings)
     if model is not None:
         check_text(model, "model")
         llm = msgspec.structs.replace(responder.llm, model=model, name=model)
