@@ -105,7 +105,7 @@ class Holdfast(Sessions):
         tool_limits: limits for the tools of a turn.
         session_queue: what a new turn does while another turn of its session runs, here or on another server: it waits
             (`queue`), is refused (`reject`), or ends the running turn (`interrupt`).
-        queue_timeout: longest time in seconds that a turn waits for the running turn.
+        queue_timeout: longest time in seconds that a turn, or other work such as `pop`, waits for the running turn.
         python: limits for the tool `python`, which runs code that the model writes; None: the tool is disabled. See docs/python.md.
         artifact_tools: True: every agent has the artifact tools. False: only agents that name these tools have them. See
             docs/artifacts.md.

@@ -234,11 +234,12 @@ class Engine:
     def lock_between_turns(self, ref: SessionRef) -> SessionLock:
         """Return a lock for work that must not run at the same time as a turn of the session.
 
-        The work waits for the session's running and waiting turns in this process and for their pending writes. Later turns wait
-        for the work.
+        The work waits for the session's running and waiting turns in this process and for their pending writes, at most
+        `queue_timeout`. Later turns wait for the work.
 
         Raises:
-            InvalidRequest: a turn of the session is open in the current task, which would wait for itself.
+            InvalidRequest: the caller has a turn of the session open, so it would wait for itself.
+            SessionBusy: the turns and writes have not ended in time.
         """
         return self.locks.make_exclusive_lock(ref)
 
@@ -253,6 +254,7 @@ class Engine:
         Raises:
             SessionNotFound: there is no such session.
             InvalidRequest: a turn of the session is open in the current task.
+            SessionBusy: another turn of the session did not end in time.
         """
         async with self.lock_between_turns(ref):
             return await self.life.close(ref)

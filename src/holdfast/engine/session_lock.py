@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, Self, TypeVar, cast, get_args
 import msgspec
 
 from holdfast.background import KeyedRepeater
+from holdfast.callers import Caller, Deputy, describe_caller, find_self_wait, identify_caller
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.engine.lost_writes import LostWrite, find_result
 from holdfast.errors import (
@@ -85,7 +86,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueueMode = "queue"
     """The new turn waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`). A request can choose another mode."""
     timeout: float = 300.0
-    """Longest time that the new turn waits, in seconds."""
+    """Longest time that the new turn waits, in seconds. Other work on the session, such as `pop` or `close`, waits no longer either."""
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
@@ -111,12 +112,13 @@ class SessionLock:
     Attributes:
         ref: the session.
         mode: what the turn does if another turn is running.
-        is_turn: False if the lock is for other work than a turn. Other work waits without a time limit and cannot be interrupted.
+        is_turn: False if the lock is for other work than a turn. Other work is never refused at once, and cannot be interrupted.
         is_brief: True for a turn that consists of a single write and is never interrupted.
         interrupted: True if another turn interrupted this one.
         stopped: True if this turn interrupted another one.
         claimed_until: time when the turn's claim expires, in milliseconds since the epoch; 0: it has no claim.
         is_taken: True if another server took the session over.
+        owner: the caller that holds the session; None: this lock does not hold it, or any caller may wait for it.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class SessionLock:
         self.stopped = False
         self.claimed_until = 0
         self.is_taken = False
-        self.task: asyncio.Task[Any] | None = None
+        self.owner: asyncio.Task[Any] | Deputy | None = None
         self.given: asyncio.Future[None] | None = None
         self._locks = locks
         self._deadline = 0.0
@@ -149,11 +151,11 @@ class SessionLock:
         self._is_over = False
 
     async def __aenter__(self) -> Self:
-        """Wait until the turn is first in the queue.
+        """Wait until the turn is first in the queue, at most as long as the settings say.
 
         Raises:
             SessionBusy: the turn is refused, or has waited too long.
-            InvalidRequest: a turn of the session is open in the current task, which would wait for itself.
+            InvalidRequest: the caller has a turn of the session open, so it would wait for itself.
         """
         self._deadline = asyncio.get_running_loop().time() + self._locks.settings.timeout
         await self._locks.enter(self)
@@ -179,8 +181,8 @@ class SessionLock:
         return bool(self._holder)
 
     def get_seconds_left(self) -> float:
-        """Return the number of seconds for which the turn may still wait."""
-        return self._deadline - asyncio.get_running_loop().time()
+        """Return the number of seconds for which the turn may still wait; 0: it has waited too long."""
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
 
     # -- interruption ------------------------------------------------------
 
@@ -459,8 +461,8 @@ class SessionLock:
             if self.mode == "interrupt" and not claim.wanted:
                 await store.want(self.ref, claim.holder)
             left = self.get_seconds_left()
-            if left <= 0:
-                raise SessionBusy(self.ref.id, until=until) from busy
+            if not left:
+                raise SessionBusy(self.ref.id, until=until, waited=self._locks.settings.timeout) from busy
             await self._locks.pause(min(seconds, left, max(SHORTEST, (until - now) / 1000)))
             seconds = min(2 * seconds, LONGEST)
 
@@ -513,6 +515,14 @@ class Reservation:
         self._reserved[ref] -= 1
         if not self._reserved[ref]:
             del self._reserved[ref]
+
+
+def _describe_self_wait(ref: SessionRef, caller: Caller) -> str:
+    kind, _, name = describe_caller(caller).partition(" ")
+    return (
+        f"a turn of session {ref.id!r} is open in this {kind} already ({name}), so this call would wait for itself:"
+        f" end the turn first, or write with turn.add()"
+    )
 
 
 class _Line:
@@ -620,32 +630,30 @@ class SessionLocks:
 
         See `SessionLock.__aenter__`.
         """
-        line = self._lines.get(lock.ref)
+        line, caller = self._lines.get(lock.ref), identify_caller()
         if line is None:
             self._lines[lock.ref] = _Line(lock)
-        elif line.holder.task is asyncio.current_task():
-            raise InvalidRequest(f"a turn of session {lock.ref.id!r} is open in this task already: end it first")
+        elif (own := find_self_wait(line.holder.owner, caller)) is not None:
+            raise InvalidRequest(_describe_self_wait(lock.ref, own))
         else:
             await self._wait_in(line, lock)
         if lock.ref in self._settling:
             try:
-                while left_over := self._settling.get(lock.ref):
-                    await asyncio.wait(tuple(left_over))
+                await self._wait_for_writes(lock)
             except BaseException:
                 self.leave(lock)
                 raise
-        lock.task = asyncio.current_task()
+        lock.owner = caller
 
     async def _wait_in(self, line: _Line, lock: SessionLock) -> None:
-        busy = SessionBusy(lock.ref.id, until=self.clock() + LEASE)
         turns = line.list_turns() if lock.is_turn else []
         if turns and (lock.mode == "reject" or len(turns) > TURNS_WAITING):
-            raise busy
+            raise SessionBusy(lock.ref.id, until=self.clock() + LEASE)
         lock.given = asyncio.get_running_loop().create_future()
         line.join(lock)
         came = False
         try:
-            await asyncio.wait((lock.given,), timeout=max(0.0, lock.get_seconds_left()) if lock.is_turn else None)
+            await asyncio.wait((lock.given,), timeout=lock.get_seconds_left())
             came = lock.given.done()
         finally:
             if not came and lock.given.done():  # cancelled at the moment when it became first
@@ -653,11 +661,21 @@ class SessionLocks:
             elif not came:
                 line.waiting.remove(lock)
         if not came:
-            raise busy
+            raise self._make_timeout(lock)
+
+    async def _wait_for_writes(self, lock: SessionLock) -> None:
+        """Wait for writes of earlier turns whose callers were cancelled. Raises `SessionBusy` after waiting too long."""
+        while left_over := self._settling.get(lock.ref):
+            if not (left := lock.get_seconds_left()):
+                raise self._make_timeout(lock)
+            await asyncio.wait(tuple(left_over), timeout=left)
+
+    def _make_timeout(self, lock: SessionLock) -> SessionBusy:
+        return SessionBusy(lock.ref.id, until=self.clock() + LEASE, waited=self.settings.timeout)
 
     def leave(self, lock: SessionLock) -> None:
         """Remove a lock that is first in its queue, and give the session to the next lock."""
-        lock.task = None
+        lock.owner = None
         line = self._lines[lock.ref]
         if not line.waiting:
             del self._lines[lock.ref]

@@ -68,17 +68,19 @@ class SessionExpired(Conflict):
 
 
 class SessionBusy(Conflict):
-    """Another turn of the session is running.
+    """Another turn of the session is running, or other work that excludes turns.
 
     Args:
         session_id: id of the session.
         until: time at which the claim of the running turn expires unless it is renewed, in milliseconds since the epoch.
+        waited: seconds after which the caller stopped waiting, the setting `queue_timeout`; None: it did not wait.
     """
 
     code = "session_busy"
 
-    def __init__(self, session_id: str, *, until: int) -> None:
-        super().__init__(f"a turn of session {session_id!r} is running: try again when it has ended")
+    def __init__(self, session_id: str, *, until: int, waited: float | None = None) -> None:
+        state = "is running" if waited is None else f"was still running after {waited:g} seconds (queue_timeout)"
+        super().__init__(f"a turn of session {session_id!r} {state}: try again when it has ended")
         self.until = until
 
 

@@ -24,8 +24,8 @@ _ABOUT: Final = {
     403: "The host or origin is not allowed, or the key's role does not permit the request.",
     404: "The object does not exist.",
     408: "The body did not arrive in time.",
-    409: "The object already exists, or several users have a session with this id: name one with `user_id`. For a compaction:"
-    " there is nothing to compact, or one is in progress.",
+    409: "The object already exists, or several users have a session with this id: name one with `user_id`."
+    " A turn of the session is running (`session_busy`). For a compaction: there is nothing to compact, or one is in progress.",
     412: "The version differs from `If-Match` or `If-None-Match`, or a state key has another value than expected.",
     413: "A limit was exceeded; the message names the limit.",
     415: "The body is compressed or not JSON. For an artifact: its type is not allowed, or does not match the content.",

@@ -265,7 +265,7 @@ async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Aw
 
         async def watch() -> None:
             await client.wait_for_disconnect()
-            if turn.lock.task is None or not (client.finish or client.expects_retry()):
+            if turn.lock.owner is None or not (client.finish or client.expects_retry()):
                 group.cancel_scope.cancel()
 
         group.start_soon(watch)

@@ -138,6 +138,7 @@ async def rewind_session(
         SessionNotFound: there is no such session.
         StaleSession: the session is not at version `expect`.
         InvalidRequest: the session has no turn `at_turn`, or a turn of it is open in this task.
+        SessionBusy: another turn of the session did not end in time.
     """
     async with engine.lock_between_turns(ref):
         for _ in range(TRIES):

@@ -176,7 +176,7 @@ class SessionHandle(ExplainedSession):
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a turn of the session is open in this task.
+            InvalidRequest, SessionBusy: a turn of the session is open in this task; another one did not end in time.
         """
         popped = await pop_entry(self._engine, self.ref)
         return None if popped is None else (await restore_entries(self._engine.store, self.ref, [popped]))[0]
@@ -188,7 +188,7 @@ class SessionHandle(ExplainedSession):
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a turn of the session is open in this task.
+            InvalidRequest, SessionBusy: a turn of the session is open in this task; another one did not end in time.
         """
         return await clear_log(self._engine, self.ref)
 
@@ -262,7 +262,7 @@ class SessionHandle(ExplainedSession):
         Raises:
             EntryNotFound: the live path has no such message.
             InvalidMessage: the message is not valid, or tool calls would be left without results, or results without calls.
-            InvalidRequest: a turn of the session is open in this task.
+            InvalidRequest, SessionBusy: a turn of the session is open in this task; another one did not end in time.
         """
         check_whole(seq, "seq")
         check_flag(erase, "erase")
@@ -671,7 +671,7 @@ class SessionHandle(ExplainedSession):
 
         Raises:
             SessionNotFound: there is no such session.
-            InvalidRequest: a turn of the session is open in this task.
+            InvalidRequest, SessionBusy: a turn of the session is open in this task; another one did not end in time.
         """
         return await self._engine.end(self.ref)
 

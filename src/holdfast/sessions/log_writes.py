@@ -63,6 +63,7 @@ async def pop_entry(engine: Engine, ref: SessionRef) -> Entry | None:
     Raises:
         SessionNotFound: there is no such session.
         InvalidRequest: a turn of the session is open in this task.
+        SessionBusy: another turn of the session did not end in time.
     """
     async with engine.lock_between_turns(ref):
         for _ in range(TRIES):
@@ -85,6 +86,7 @@ async def clear_log(engine: Engine, ref: SessionRef) -> Session:
     Raises:
         SessionNotFound: there is no such session.
         InvalidRequest: a turn of the session is open in this task.
+        SessionBusy: another turn of the session did not end in time.
     """
     async with engine.lock_between_turns(ref):
         return (await _write_once(engine, ref, Append(retire_from=0, timestamp=engine.clock()))).session
@@ -111,6 +113,7 @@ async def replace_entry(
         InvalidMessage: tool calls would be left without results, or results without calls.
         SessionNotFound: there is no such session.
         InvalidRequest: a turn of the session is open in this task.
+        SessionBusy: another turn of the session did not end in time.
     """
     async with engine.lock_between_turns(ref):
         for _ in range(TRIES):

@@ -74,8 +74,8 @@ class TurnScope:
             await turn.lock.__aexit__(kind, error, trace)
 
     def disown(self) -> None:
-        """Let the task that began this turn begin another one, which then waits for this turn to end."""
-        self._turn.lock.task = None
+        """Let the caller that began this turn begin another one, which then waits for this turn to end."""
+        self._turn.lock.owner = None
 
 
 def index(turn: Turn) -> None:
