@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+import atexit
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial
+from inspect import isawaitable, iscoroutine
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-
+from holdfast.callers import identify_thread
 from holdfast.errors import InvalidRequest, StoreClosed
 from holdfast.holdfast import Holdfast
+from holdfast.loop_thread import Block, Call, LoopThread
 
-_NOT_OPEN: Final = "this portal is not open: use it as `with holdfast.portal(…) as portal`"
+CLOSE_SECONDS: Final = 10.0
+"""Longest time that `Portal.close` waits for running calls by default, in seconds."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -22,8 +26,10 @@ T = TypeVar("T")
 class Portal:
     """An open `Holdfast` with an event loop and a daemon thread of its own, used as `with holdfast.portal(url) as portal`.
 
-    `call`, `run` and `enter` run everything in that loop, so any number of threads and event loops can share the portal.
-    Each call costs two switches between threads, about 0.1 ms.
+    `call`, `run`, `enter` and `iterate` run everything in that loop, with the caller's context variables, so any number of threads
+    and event loops can share the portal. Each call costs two switches between threads, about 0.1 ms.
+
+    A portal that is not closed is closed when the interpreter exits. In a forked process it is not open.
 
     Args:
         arguments: positional arguments of `holdfast.open`.
@@ -32,10 +38,8 @@ class Portal:
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self._make = partial(Holdfast, *arguments, **settings)
-        self._stack = ExitStack()
-        self._blocking: BlockingPortal | None = None
-        self._hf: Holdfast | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting = threading.Lock()
+        self._thread: LoopThread[Holdfast] | None = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -47,19 +51,43 @@ class Portal:
 
     def start(self) -> Self:
         """Start the thread, and open the `Holdfast` there. Raises the errors of `holdfast.open`."""
-        if self._blocking is not None:
-            raise InvalidRequest("this portal is open already")
-        with ExitStack() as stack:
-            blocking = stack.enter_context(start_blocking_portal(name="holdfast portal"))
-            self._hf = stack.enter_context(blocking.wrap_async_context_manager(blocking.call(self._make)))
-            self._blocking, self._loop = blocking, blocking.call(_get_loop)
-            self._stack = stack.pop_all()
+        if self._thread is not None and self._thread.is_inherited:
+            self._starting, self._thread = (
+                threading.Lock(),
+                None,
+            )  # another thread may have had the lock when the process was forked
+        with self._starting:
+            if self._thread is not None:
+                raise InvalidRequest("this portal is open already")
+            thread = LoopThread(self._make, "holdfast portal")
+            thread.start()
+            self._thread = thread
+        atexit.register(self._close_at_exit)
         return self
 
-    def close(self) -> None:
-        """Close the `Holdfast`, and end the thread. Calls that still run in other threads fail. Closing twice is allowed."""
-        self._blocking = self._hf = self._loop = None
-        self._stack.close()
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Take no new calls, wait for the running ones, then close the `Holdfast` and end the thread. Closing twice is allowed.
+
+        Calls and `with` blocks that have not ended in time are cancelled. They raise `StoreClosed`, and a warning of the logger
+        `holdfast.portal` names them. `with` blocks of the calling thread are cancelled at once, because they cannot end meanwhile.
+
+        Args:
+            timeout: longest time to wait for running calls, in seconds.
+
+        Raises:
+            RuntimeError: the caller runs in the portal's own loop, which would wait for itself.
+        """
+        thread = self._thread
+        if thread is not None and not thread.is_inherited:
+            try:
+                thread.close(timeout)
+            finally:
+                if thread.is_closed and self._thread is thread:
+                    self._thread = None
+                    atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        self.close(0.0)  # only daemon threads still run, and they end now
 
     @property
     def hf(self) -> Holdfast:
@@ -71,14 +99,14 @@ class Portal:
         Raises:
             StoreClosed: the portal is not open.
         """
-        if self._hf is None:
-            raise StoreClosed(_NOT_OPEN)
-        return self._hf
+        return self._get_thread().value
 
-    def call(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an async function in the portal's loop, and wait for its result. For synchronous code.
 
             session = portal.call(portal.hf.session, "support-42", user_id="ada")
+
+        If the wait is interrupted, for example by Ctrl-C, the function is cancelled.
 
         Args:
             function: an async function, for example a method of a session.
@@ -86,33 +114,75 @@ class Portal:
             kwargs: its keyword arguments.
 
         Raises:
-            StoreClosed: the portal is not open.
+            StoreClosed: the portal is not open, or was closed before the function ended.
             RuntimeError: the caller runs in the portal's own loop, which would wait for itself.
         """
-        return self._get_blocking().call(partial(function, *args, **kwargs))
+        return self._get_thread().run(Call(_bind(function, *args, **kwargs), function, identify_thread()))
 
-    async def run(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an async function in the portal's loop, and await its result. For code in any event loop.
 
-        If the caller is cancelled, so is the function. The arguments and errors are those of `call`.
+        The caller's loop never waits. If the caller is cancelled, so is the function, and the caller waits until it has ended. The
+        arguments and errors are those of `call`.
         """
-        if asyncio.get_running_loop() is self._loop:
-            return await function(*args, **kwargs)
-        return await asyncio.wrap_future(self._get_blocking().start_task_soon(partial(function, *args, **kwargs)))
+        thread = self._get_thread()
+        if asyncio.get_running_loop() is thread.loop:
+            made: Any = function(*args, **kwargs)
+            result: T = await made if isawaitable(made) else made
+            return result
+        caller = asyncio.current_task() or identify_thread()
+        return await thread.run_async(Call(_bind(function, *args, **kwargs), function, caller))
 
     def enter(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
         """Return a context manager for synchronous code that enters an async one in the portal's loop.
 
         with portal.enter(session.turn("Where is my order?")) as turn:
             turn.add(ask_model(turn.messages))
+
+        If entering is interrupted, for example by Ctrl-C, the async context manager is exited.
         """
-        return self._get_blocking().wrap_async_context_manager(manager)
+        return Block(self._get_thread(), manager)
 
-    def _get_blocking(self) -> BlockingPortal:
-        if self._blocking is None:
-            raise StoreClosed(_NOT_OPEN)
-        return self._blocking
+    def iterate(self, iterable: AsyncIterable[T]) -> Generator[T, None, None]:
+        """Iterate over an async iterable in the portal's loop. For synchronous code.
+
+        for record in portal.iterate(session.records("orders").iterate()):
+            print(record.key)
+
+        The async iterator is closed when the loop over it ends, also before its last item.
+        """
+        block = Block(self._get_thread(), _open_iterator(iterable))
+        with block as iterator:
+            while True:
+                try:
+                    item = block.run(partial(anext, iterator))
+                except StopAsyncIteration:
+                    return
+                yield item
+
+    def _get_thread(self) -> LoopThread[Holdfast]:
+        if self._thread is None:
+            raise StoreClosed("this portal is not open: use it as `with holdfast.portal(…) as portal`")
+        self._thread.check_open()
+        return self._thread
 
 
-async def _get_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.get_running_loop()
+def _bind(function: Any, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+    if iscoroutine(function):
+        function.close()
+    if not callable(function):
+        raise InvalidRequest(
+            f"a portal needs a function and its arguments, not {type(function).__name__}:"
+            " pass session.append, 'text' instead of session.append('text')"
+        )
+    return partial(function, *args, **kwargs)
+
+
+@asynccontextmanager
+async def _open_iterator(iterable: AsyncIterable[T]) -> AsyncIterator[AsyncIterator[T]]:
+    iterator = aiter(iterable)
+    try:
+        yield iterator
+    finally:
+        if (close := getattr(iterator, "aclose", None)) is not None:
+            await close()

@@ -1,0 +1,349 @@
+"""Closing a portal while calls run, fork, and the exit of the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.errors import StoreClosed
+from tests.service.test_portal_calls import interrupt  # noqa: F401 - a fixture
+from tests.waiting import blocked_until
+
+MEMORY = "sqlite://:memory:"
+
+
+class Gate:
+    """A function that runs in a portal until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.go_on: Future[None] = Future()
+        self.cancelled = False
+
+    async def wait(self, portal: holdfast.Portal | None = None) -> str:
+        self.started.set()
+        try:
+            await asyncio.wrap_future(self.go_on)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        if portal is not None:
+            await portal.run(portal.hf.sessions)
+        return "done"
+
+    @asynccontextmanager
+    async def block(self) -> AsyncIterator[None]:
+        yield
+        await self.wait()
+
+
+def takes_calls(portal: holdfast.Portal) -> bool:
+    try:
+        portal.call(asyncio.sleep, 0)
+    except StoreClosed:
+        return False
+    return True
+
+
+# -- closing -----------------------------------------------------------------------
+
+
+def test_closing_waits_for_running_calls() -> None:
+    """New calls are refused meanwhile, but running ones may use the portal in its own loop."""
+    gate = Gate()
+    portal = holdfast.portal(MEMORY).start()
+    with ThreadPoolExecutor(2) as pool:
+        call = pool.submit(portal.call, gate.wait, portal)
+        gate.started.wait()
+        closing = pool.submit(portal.close)
+        blocked_until(lambda: not takes_calls(portal))
+        with pytest.raises(StoreClosed, match="takes no new calls"):
+            _ = portal.hf
+        assert not call.done()
+        assert not closing.done()
+        gate.go_on.set_result(None)
+        assert call.result() == "done"
+        closing.result()
+    with pytest.raises(StoreClosed, match="not open"):
+        _ = portal.hf
+
+
+async def test_closing_waits_for_calls_of_other_loops() -> None:
+    gate = Gate()
+    portal = holdfast.portal(MEMORY).start()
+    call = asyncio.create_task(portal.run(gate.wait))
+    await asyncio.to_thread(gate.started.wait)
+    closing = asyncio.create_task(asyncio.to_thread(portal.close))
+    await asyncio.to_thread(blocked_until, lambda: not takes_calls(portal))
+    gate.go_on.set_result(None)
+    assert await call == "done"
+    await closing
+
+
+def test_closing_waits_for_blocks_of_other_threads(tmp_path: Path) -> None:
+    """Their messages are stored."""
+    portal = holdfast.portal(f"sqlite:///{tmp_path}/chat.db").start()
+    session, entered, go_on = portal.call(portal.hf.session, "s"), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with portal.enter(session.turn("a")) as turn:
+            entered.set()
+            go_on.wait()
+            turn.add("A")
+
+    with ThreadPoolExecutor(2) as pool:
+        working = pool.submit(work)
+        entered.wait()
+        closing = pool.submit(portal.close)
+        blocked_until(lambda: not takes_calls(portal))
+        assert not closing.done()
+        go_on.set()
+        working.result()
+        closing.result()
+    assert count_messages(tmp_path) == 2
+
+
+def test_closing_cancels_calls_after_its_timeout_and_names_them(caplog: pytest.LogCaptureFixture) -> None:
+    gate, held = Gate(), threading.Event()
+    portal = holdfast.portal(MEMORY).start()
+    session = portal.call(portal.hf.session, "s")
+
+    def hold() -> None:
+        with portal.enter(session.turn("a")):
+            held.set()
+            blocked_until(lambda: gate.cancelled)
+
+    with ThreadPoolExecutor(2, "worker") as pool:
+        call = pool.submit(portal.call, gate.wait)
+        holding = pool.submit(hold)
+        gate.started.wait()
+        held.wait()
+        with caplog.at_level(logging.WARNING, "holdfast.portal"):
+            portal.close(timeout=0.01)
+        with pytest.raises(StoreClosed, match=r"cancelled Gate\.wait for thread 'worker_"):
+            call.result()
+        with pytest.raises(StoreClosed, match="cancelled LibraryTurn for thread 'worker_"):
+            holding.result()
+    assert gate.cancelled
+    (record,) = caplog.records
+    assert "at most 0.01 seconds" in record.getMessage()
+    assert "Gate.wait for thread" in record.getMessage()
+    assert "LibraryTurn for thread" in record.getMessage()
+
+
+def test_closing_does_not_wait_for_a_call_that_ignores_its_cancellation(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.loop_thread.CANCEL_SECONDS", 0.01)
+    started, go_on = threading.Event(), threading.Event()
+
+    async def ignore() -> None:
+        started.set()
+        while not go_on.is_set():
+            try:
+                await asyncio.sleep(0.001)
+            except asyncio.CancelledError:
+                continue
+
+    portal = holdfast.portal(MEMORY).start()
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(portal.call, ignore)
+        started.wait()
+        portal.close(timeout=0)
+        assert "do not end: " in caplog.text
+        go_on.set()
+        call.result()
+
+
+def test_closing_ends_blocks_of_its_own_thread_at_once() -> None:
+    """They cannot end while the thread closes the portal. An abandoned generator is one example."""
+    portal = holdfast.portal(MEMORY).start()
+    session = portal.call(portal.hf.session, "s")
+    block = portal.enter(session.turn("a"))
+    block.__enter__()
+    portal.close(timeout=3600)
+    with pytest.raises(StoreClosed, match="cancelled LibraryTurn for thread"):
+        block.__exit__(None, None, None)
+
+
+def test_ctrl_c_while_closing_cancels_the_running_calls(interrupt: Callable[[], None]) -> None:  # noqa: F811
+    gate = Gate()
+    portal = holdfast.portal(MEMORY).start()
+
+    def interrupt_when_closing() -> None:
+        blocked_until(lambda: not takes_calls(portal))
+        interrupt()
+
+    with ThreadPoolExecutor(2) as pool:
+        call = pool.submit(portal.call, gate.wait)
+        gate.started.wait()
+        interrupting = pool.submit(interrupt_when_closing)
+        with pytest.raises(KeyboardInterrupt):
+            portal.close(timeout=3600)
+        interrupting.result()
+        with pytest.raises(StoreClosed):
+            call.result()
+    portal.close()
+
+
+def test_portal_cannot_be_closed_in_its_own_loop() -> None:
+    with holdfast.portal(MEMORY) as portal:
+
+        async def close() -> None:
+            portal.close()
+
+        async def close_from_synchronous_code() -> None:
+            portal.call(close)
+
+        with pytest.raises(RuntimeError, match="own loop"):
+            portal.call(close)
+        with pytest.raises(RuntimeError, match="own loop"):
+            portal.call(close_from_synchronous_code)
+        assert takes_calls(portal)
+
+
+def test_two_threads_close_a_portal() -> None:
+    """Both return when it is closed."""
+    gate = Gate()
+    portal = holdfast.portal(MEMORY).start()
+    with ThreadPoolExecutor(3) as pool:
+        call = pool.submit(portal.call, gate.wait)
+        gate.started.wait()
+        closing = [pool.submit(portal.close) for _ in range(2)]
+        blocked_until(lambda: not takes_calls(portal))
+        assert not any(one.done() for one in closing)
+        gate.go_on.set_result(None)
+        assert call.result() == "done"
+        for one in closing:
+            one.result()
+
+
+# -- fork and exit --------------------------------------------------------------------
+
+START = """
+import holdfast, sys, threading
+portal = holdfast.portal(sys.argv[1]).start()
+session = portal.call(portal.hf.session, "s")
+for number in range(20):
+    portal.call(session.append, str(number))
+"""
+"""A program that opens a portal, and does not close it. It prints what it is sure to have stored."""
+
+
+def run_program(path: Path, program: str) -> tuple[str, str]:
+    """Run a program with a database until it ends. Return what it printed, and what it logged."""
+    command = [sys.executable, "-W", "always", "-c", START + program, f"sqlite:///{path}/chat.db"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def count_messages(path: Path) -> int:
+    with holdfast.portal(f"sqlite:///{path}/chat.db") as portal:
+        return len(portal.call(portal.call(portal.hf.session, "s").messages))
+
+
+def test_interpreter_exits_with_an_unclosed_portal(tmp_path: Path) -> None:
+    """Although threads, blocks, generators, turns and finalizers use it. What was acknowledged is stored."""
+    program = """
+import anyio.to_thread, asyncio
+portal.call(lambda: anyio.to_thread.run_sync(int))
+portal.call(lambda: asyncio.to_thread(int))
+other, third = portal.call(portal.hf.session, "other"), portal.call(portal.hf.session, "third")
+turn = portal.call(other.begin_turn, "a")
+block = portal.enter(session.turn("a"))
+block.__enter__()
+def keep():
+    with portal.enter(third.turn("b")):
+        yield
+def read():
+    yield from portal.iterate(session.records("orders").iterate())
+portal.call(session.records("orders").put, "1", 1)
+kept, reading = keep(), read()
+next(kept), next(reading)
+def wait():
+    try:
+        portal.call(asyncio.sleep, 3600)
+    except holdfast.errors.StoreClosed:
+        pass
+threading.Thread(target=wait, daemon=True).start()
+class Late:
+    def __del__(self):
+        try:
+            portal.call(session.append, "late")
+        except holdfast.errors.StoreClosed:
+            print("refused")
+late = Late()
+"""
+    printed, logged = run_program(tmp_path, program)
+    assert printed == "refused\n"
+    assert logged.startswith("a portal was closed, with at most 0 seconds for running calls; cancelled: ")
+    assert len(logged.splitlines()) == 1, "there is no error"
+    assert count_messages(tmp_path) == 21
+
+
+def test_threads_that_outlive_the_main_thread_use_the_portal(tmp_path: Path) -> None:
+    """The interpreter waits for them before it exits."""
+    program = """
+def work():
+    threading.main_thread().join()
+    for _ in range(5):
+        portal.call(session.append, "late")
+threading.Thread(target=work).start()
+"""
+    assert run_program(tmp_path, program) == ("", "")
+    assert count_messages(tmp_path) == 25
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forked_process_cannot_use_the_portal_of_its_parent(tmp_path: Path) -> None:
+    """Every use says so instead of waiting. The child can open a portal, also the same object, and the parent goes on.
+
+    The child opens no database that its parent has open: SQLite's locks would be in the state of the moment of the fork.
+    """
+    program = """
+import asyncio, os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of fork, in a process with threads
+block = portal.enter(session.turn("a"))
+block.__enter__()
+memory = holdfast.portal("sqlite://:memory:").start()
+child = os.fork()
+if not child:
+    uses = (lambda: portal.hf, lambda: portal.call(session.append, "x"), lambda: asyncio.run(portal.run(session.append, "x")),
+        lambda: portal.enter(session.turn("x")), lambda: next(portal.iterate(session.records("orders").iterate())))
+    for use in uses:
+        try:
+            use()
+        except holdfast.errors.StoreClosed as error:
+            print(error)
+    block.__exit__(None, None, None)
+    portal.close()
+    memory.start()
+    portal = holdfast.portal(sys.argv[1] + ".child").start()
+    for own in (memory, portal):
+        mine = own.call(own.hf.session, "t")
+        own.call(mine.append, "child")
+        print(len(own.call(mine.messages)), flush=True)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+block.__exit__(None, None, None)
+portal.call(session.append, "parent")
+portal.close()
+"""
+    output, logged = run_program(tmp_path, program)
+    printed = output.splitlines()
+    assert logged == ""
+    assert all("before a fork: open portals in the child" in line for line in printed[:5])
+    assert printed[5:] == ["1", "1"]
+    assert count_messages(tmp_path) == 22
