@@ -91,3 +91,17 @@ def describe_caller(caller: Caller) -> str:
     if isinstance(caller, ThreadCaller):
         return f"thread {caller.name!r}"
     return f"task {caller.get_name()!r}"
+
+
+def describe_self_wait(caller: Caller, what: str) -> str:
+    """Return the message of the error for a caller that would wait for itself.
+
+    Args:
+        caller: the caller.
+        what: what it has open, such as `a turn of session 's'`.
+    """
+    kind, _, name = describe_caller(caller).partition(" ")
+    return (
+        f"{what} is open in this {kind} already ({name}), so this call would wait for itself:"
+        " end the turn first, or write with turn.add()"
+    )

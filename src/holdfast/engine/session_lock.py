@@ -26,9 +26,10 @@ from typing import Any, Final, Literal, Self, TypeVar, cast, get_args
 import msgspec
 
 from holdfast.background import KeyedRepeater
-from holdfast.callers import Caller, Deputy, describe_caller, find_self_wait, identify_caller
+from holdfast.callers import Deputy, describe_self_wait, find_self_wait, identify_caller
 from holdfast.domain.session import Claim, Session, SessionRef
 from holdfast.engine.lost_writes import LostWrite, find_result
+from holdfast.engine.reservations import Reservation
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -499,32 +500,6 @@ class SessionLock:
         self._follow(session)
 
 
-class Reservation:
-    """Reserves a session for one request until the request's turn has begun, so that no other request uses the session."""
-
-    def __init__(self, reserved: Counter[SessionRef], ref: SessionRef) -> None:
-        self._reserved = reserved
-        self._ref: SessionRef | None = ref
-        reserved[ref] += 1
-
-    def release(self) -> None:
-        """Make the session available to other requests. A second call does nothing."""
-        ref, self._ref = self._ref, None
-        if ref is None:
-            return
-        self._reserved[ref] -= 1
-        if not self._reserved[ref]:
-            del self._reserved[ref]
-
-
-def _describe_self_wait(ref: SessionRef, caller: Caller) -> str:
-    kind, _, name = describe_caller(caller).partition(" ")
-    return (
-        f"a turn of session {ref.id!r} is open in this {kind} already ({name}), so this call would wait for itself:"
-        f" end the turn first, or write with turn.add()"
-    )
-
-
 class _Line:
     """The queue of one session: the lock that holds the session, and the waiting locks, in order."""
 
@@ -634,7 +609,7 @@ class SessionLocks:
         if line is None:
             self._lines[lock.ref] = _Line(lock)
         elif (own := find_self_wait(line.holder.owner, caller)) is not None:
-            raise InvalidRequest(_describe_self_wait(lock.ref, own))
+            raise InvalidRequest(describe_self_wait(own, f"a turn of session {lock.ref.id!r}"))
         else:
             await self._wait_in(line, lock)
         if lock.ref in self._settling:

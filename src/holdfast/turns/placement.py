@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from holdfast.domain.session import Session
-from holdfast.engine.session_lock import Reservation
+from holdfast.engine.reservations import Reservation
 from holdfast.matching.retries import Attempt
 
 PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
