@@ -160,6 +160,62 @@ async def _send_many_messages(attacker: Attacker) -> None:
         )
 
 
+async def _read_records_slowly(attacker: Attacker) -> None:
+    """Store two records of 31 MiB and read them on sixteen connections, 64 KiB at a time with pauses."""
+    at = urlsplit(attacker.url)
+    request = f"GET /v1/records?namespace=a HTTP/1.1\r\nHost: {at.netloc}\r\nAuthorization: {attacker.token}\r\n\r\n"
+
+    async def read() -> None:
+        while True:
+            with suppress(ConnectionError):
+                reader, writer = await asyncio.open_connection(at.hostname, at.port, limit=64 * 1024)
+                try:
+                    writer.write(request.encode())
+                    for _ in range(100):
+                        await asyncio.sleep(0.2)
+                        if not await reader.read(64 * 1024):
+                            break
+                finally:
+                    writer.close()
+
+    value = _encode({"value": "x" * 31 * MIB})
+    for key in ("1", "2"):
+        await attacker.send("PUT", f"/v1/records/record?namespace=a&key={key}", value)
+    _announce_start()
+    await asyncio.gather(*(read() for _ in range(16)))
+
+
+async def _put_large_records(attacker: Attacker) -> None:
+    """Store records of 31 MiB on four connections: two texts, and two lists of 900,000 numbers and texts."""
+    values = [_encode({"value": "x" * 31 * MIB}), _encode({"value": [["text of a list", 1]] * 290_000})]
+    _announce_start()
+    while True:
+        await asyncio.gather(
+            *(attacker.send("PUT", f"/v1/records/record?namespace=a&key={at}", values[at % 2]) for at in range(4))
+        )
+
+
+async def _delete_many_records(attacker: Attacker) -> None:
+    """Store 4,000 records of 20 KB and delete them with one request, again and again."""
+    value = "x" * 20_000
+    bodies = [
+        _encode(
+            {"changes": [{"op": "put", "namespace": ["a"], "key": f"{at}-{one}", "value": value} for one in range(100)]}
+        )
+        for at in range(40)
+    ]
+
+    async def store() -> None:
+        for body in bodies:
+            await attacker.send("POST", "/v1/records", body)
+
+    await store()
+    _announce_start()
+    while True:
+        await attacker.send("DELETE", "/v1/records")
+        await store()
+
+
 ATTACKS: Final[Mapping[str, Attack]] = {
     "searches of 1 MB messages": _search,
     "stalled uploads": _stall,
@@ -168,6 +224,9 @@ ATTACKS: Final[Mapping[str, Attack]] = {
     "bodies of 100 MB": _send_huge_bodies,
     "queued turns of 11 MiB": _queue_turns,
     "bodies of 90,000 messages": _send_many_messages,
+    "slow readers of large records": _read_records_slowly,
+    "records of 31 MiB": _put_large_records,
+    "deleting 4,000 records": _delete_many_records,
 }
 
 

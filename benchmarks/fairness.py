@@ -1,6 +1,7 @@
 """The slowest request of one tenant while another tenant attacks a real server.
 
-`python -m benchmarks.fairness SOURCE` measures another version, whose `src` folder is SOURCE.
+`python -m benchmarks.fairness SOURCE [ATTACK…]` measures another version, whose `src` folder is SOURCE. It measures the named
+attacks, or all of them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -44,6 +45,7 @@ _COLUMNS = [
     Column("small", "slowest GET", format_duration),
     Column("median", "median GET", format_duration),
     Column("large", "slowest 200 KB POST", format_duration),
+    Column("peak", "peak MiB of the server", format_count),
     Column("requests", "requests", format_count),
     Column("failed", "failed", format_count),
 ]
@@ -54,21 +56,25 @@ class Server:
 
     Attributes:
         url: its address.
+        pid: its process.
         attacker: the key of the attacking tenant.
         victim: request headers of the other tenant.
     """
 
-    def __init__(self, url: str, attacker: str, victim: str) -> None:
+    def __init__(self, url: str, pid: int, attacker: str, victim: str) -> None:
         self.url = url
+        self.pid = pid
         self.attacker = attacker
         self.victim = {"authorization": f"Bearer {victim}"}
         self.http: aiohttp.ClientSession
 
 
-async def _measure_attacks(folder: Path, *, seconds: float, source: Path | None) -> list[Mapping[str, Figure]]:
+async def _measure_attacks(
+    folder: Path, *, seconds: float, source: Path | None, names: Collection[str] = ("no attack", *ATTACKS)
+) -> list[Mapping[str, Figure]]:
     rows: list[Mapping[str, Figure]] = []
     async with _start_attacker("upstream") as upstream:
-        for name in ("no attack", *ATTACKS):
+        for name in names:
             async with _start_server(folder, upstream, source) as server:
                 if name in ATTACKS:
                     async with _start_attacker(name, server.url, server.attacker):
@@ -94,9 +100,16 @@ async def _measure_attack(server: Server, name: str, seconds: float) -> Mapping[
         "small": small[-1],
         "median": small[len(small) // 2],
         "large": max(watch.large),
+        "peak": _read_peak_memory(server.pid),
         "requests": len(small) + len(watch.large),
         "failed": watch.failed,
     }
+
+
+def _read_peak_memory(pid: int) -> int:
+    """Return the largest resident memory of a process so far in MiB. It works only on Linux."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM")) // 1024
 
 
 class _Watch:
@@ -166,7 +179,7 @@ async def _start_server(folder: Path, upstream: str, source: Path | None) -> Asy
     assert process.stdout is not None
     try:
         line = (await process.stdout.readline()).decode()
-        server = Server(line.split()[-1], *keys)
+        server = Server(line.split()[-1], process.pid, *keys)
         connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=120)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as server.http:
             yield server
@@ -189,8 +202,9 @@ async def _run_holdfast(env: Mapping[str, str], *arguments: str) -> str:
 def main() -> None:
     """Measure this version, or the one in the named folder, and print the table."""
     source = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None
+    names = sys.argv[2:] or ["no attack", *ATTACKS]
     with tempfile.TemporaryDirectory() as folder:
-        rows = asyncio.run(_measure_attacks(Path(folder), seconds=12.0, source=source))
+        rows = asyncio.run(_measure_attacks(Path(folder), seconds=12.0, source=source, names=names))
     print(
         Table("fairness", "Another tenant's slowest request during an attack", _COLUMNS, rows, _NOTES).format_markdown()
     )
