@@ -53,8 +53,12 @@ RECORD_KEY_BYTES: Final = 512
 """Longest key of a record in UTF-8."""
 RECORD_CHANGES: Final = 100
 """Records that one write changes, or one call reads by name."""
-RECORD_PAGE_BYTES: Final = 64 * MIB
-"""Values of records in one write or one answer. A page of a list ends early; its first record is always included."""
+RECORDS_BYTES: Final = 64 * MIB
+"""Values of the records that one write changes, that one call reads by name, or that an export contains."""
+RECORD_PAGE_BYTES: Final = 4 * MIB
+"""Values of records on one page of a list, or deleted in one transaction. The first record is always included."""
+RECORD_INLINE_BYTES: Final = 64 * 1024
+"""Value of a record that is encoded or decoded on the event loop; larger ones are processed in a thread."""
 MEMORY_FILE_BYTES: Final = MIB
 """Longest file of an agent's memory in UTF-8."""
 MEMORY_FILES_LISTED: Final = 1_000
@@ -354,6 +358,16 @@ SEARCH_WORDS: Final = 20_000
 """Words that one search stems for all its snippets."""
 SEARCH_INLINE_CHARS: Final = 4_000
 """Total characters of hits that are analysed on the event loop; if there are more, they are analysed in a thread."""
+ANSWER_BYTES: Final = 64 * 1024
+"""Largest response of the REST API that needs no memory from the room for large responses."""
+ANSWER_SECONDS: Final = 60.0
+"""Seconds in which a client must read a large response. It has one more second for each `ANSWER_BYTES`."""
+STORE_TRANSFER_BYTES: Final = MIB
+"""Values of records that the REST API reads or writes at once without waiting for its turn."""
+STORE_TRANSFERS: Final = 2
+"""Larger reads and writes that a server does at the same time. Waiting principals take turns."""
+STORE_TRANSFERS_OF_TENANT: Final = 1
+"""How many of these one tenant may have."""
 INLINE_MESSAGES: Final = 500
 """Messages that are read, converted or written on the event loop; larger numbers are processed in a thread."""
 INLINE_BODY_BYTES: Final = 16 * 1024

@@ -184,6 +184,31 @@ async def test_a_missing_session_has_no_records(store: Store) -> None:
         await store.change_records(REF, [put("a")], timestamp=1, identity="second")
 
 
+async def test_the_records_of_another_session_of_the_name_are_not_reached(store: Store) -> None:
+    """Every method refuses the identity of a session that was removed."""
+    await store.create(session(identity="first"))
+    await store.remove(REF)
+    await store.create(session(identity="second"))
+    await store.change_records(REF, [put("a", expires_at=50)], timestamp=1, identity="second")
+    for identity in ("first", ""):
+        for call in (
+            store.records(REF, [RecordName(SPACE, "a")], now=1, identity=identity),
+            store.records(REF, [], now=1, identity=identity),
+            store.list_records(REF, SPACE, now=1, identity=identity),
+            store.record_namespaces(REF, now=1, identity=identity),
+            store.change_records(REF, [put("b")], timestamp=1, identity=identity),
+            store.change_records(REF, [drop("a")], timestamp=1, identity=identity),
+            store.drop_records(REF, identity=identity),
+        ):
+            with pytest.raises(SessionNotFound):
+                await call
+    found = await store.list_records(REF, SPACE, now=1, identity="second")
+    assert [one.key for one in found.records] == ["a"]
+    assert await store.records(REF, [found.records[0].name], now=1, identity="second") == found.records
+    assert await store.record_namespaces(REF, now=1, identity="second") == (SPACE,)
+    assert await store.drop_records(REF, identity="second") == 1
+
+
 # -- compare and set ------------------------------------------------------------
 
 
@@ -211,7 +236,7 @@ async def test_a_stale_change_changes_nothing(store: Store) -> None:
 
 
 async def test_versions_are_never_reused(store: Store) -> None:
-    """Not after a deletion, and not after all records of a user or tenant were dropped."""
+    """Not after a deletion, and not after all records of an owner were dropped. Those of a session are not those of an earlier one."""
     for owner in (USER, TENANT):
         seen = [(await store.change_records(owner, [put("a")], timestamp=1)).version]
         for again in (False, True):
@@ -221,6 +246,29 @@ async def test_versions_are_never_reused(store: Store) -> None:
                 await store.change_records(owner, [drop("a")], timestamp=1)
             seen.append((await store.change_records(owner, [put("a")], timestamp=1)).version)
         assert seen == sorted(set(seen))
+    await store.create(session())
+    old = await store.change_records(REF, [put("a")], timestamp=1)
+    assert await store.drop_records(REF) == 1
+    new = await store.change_records(REF, [put("a")], timestamp=1)
+    await store.remove(REF)
+    await store.create(session())
+    assert (await store.change_records(REF, [put("a")], timestamp=2)).version > new.version > old.version
+
+
+async def test_versions_do_not_show_what_others_write(store_opener: OpenStore) -> None:
+    """The first version of an owner is the same, however much other owners of its tenant have written and deleted."""
+    quiet, busy = await store_opener("quiet"), await store_opener("busy")
+    await busy.create(session(SessionRef("bob", "s")))
+    for other in (UserRef("bob"), SessionRef("bob", "s")):
+        for at in range(20):
+            await busy.change_records(other, [put(str(at))], timestamp=10)
+        await busy.drop_records(other)
+    await busy.remove(SessionRef("bob", "s"))
+    for store in (quiet, busy):
+        await store.create(session())
+    for owner in OWNERS:
+        first = [await store.change_records(owner, [put("a")], timestamp=11) for store in (quiet, busy)]
+        assert first[0].version == first[1].version
 
 
 async def test_one_of_several_writers_wins(openings: list[Store]) -> None:
@@ -307,6 +355,7 @@ async def test_nested_namespaces(store: Store) -> None:
 async def test_a_page_has_a_limited_size(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has at least one record."""
     monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 10)
+    monkeypatch.setattr("holdfast.stores.record_checks.RECORDS_BYTES", 10)
     for key in "abcd":
         await store.change_records(USER, [put(key, b"x" * 6)], timestamp=1)
     await store.change_records(USER, [put("e", b"x" * 10)], timestamp=1)
@@ -464,6 +513,31 @@ async def test_dropped_records_are_counted(store: Store) -> None:
         assert await store.drop_records(owner) == 0
         assert await store.record_namespaces(owner, now=1) == ()
     assert await store.sweep_records(now=100) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_large_records_are_deleted_with_their_owner(
+    store: Store, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Also if they are deleted in several batches. Those of other owners stay, and versions go on."""
+    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 10)
+    changes = [put(str(at), b"x" * 6, expires_at=200) for at in range(count)]
+    written = [(await store.change_records(owner, changes, timestamp=1)).version for owner in await _all_owners(store)]
+    for owner, version in zip(OWNERS, written, strict=True):
+        assert await store.drop_records(owner) == count
+        assert await keys_of(store, owner) == []
+        assert await store.record_namespaces(owner, now=1) == ()
+        assert (await store.change_records(owner, [put("a", expect=MISSING)], timestamp=1)).version > version
+        assert await keys_of(store, owner) == ["a"]
+    await store.change_records(REF, changes, timestamp=2)
+    await store.replace(session(), [])
+    assert await keys_of(store, REF) == []
+    await store.change_records(REF, changes, timestamp=3)
+    gone = await store.remove(REF)
+    assert gone is not None
+    assert (gone.records, gone.record_bytes) == (count, 6 * count)
+    assert [await keys_of(store, owner) for owner in (USER, TENANT)] == [["a"]] * 2
+    assert await store.sweep_records(now=1_000) == 0
 
 
 async def test_a_tenant_with_records_alone_is_listed(store_opener: OpenStore) -> None:

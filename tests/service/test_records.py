@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast.domain.artifact import UserRef
-from holdfast.domain.record import TenantRef
+from holdfast.domain.record import RecordOwner, RecordPage, TenantRef
 from holdfast.errors import InvalidRequest, SecretBlocked, SessionNotFound, StaleRecord, TooLarge
 from holdfast.lifecycle.settings import LifeSettings
+from holdfast.stores.base import Store
+from holdfast.stores.walk import iterate_record_pages
 from tests.clocks import Clock
 from tests.service.guard_kit import KEY, desk
 from tests.service.scripted_model import REF
@@ -151,6 +154,93 @@ async def test_a_moved_session_takes_its_records_along(hf: holdfast.Holdfast, cl
         await session.records("x").get("b")
 
 
+async def test_records_are_moved_page_by_page(hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never more than a page is read or written at once. What others change meanwhile is moved too."""
+    monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 100)
+    session = await hf.session("s1", user_id="ada")
+    records = session.records("x")
+    await records.put_many({f"{at:02}": b"x" * 40 for at in range(20)})
+    pages: list[list[str]] = []
+
+    async def iterate(store: Store, owner: RecordOwner, **more: Any) -> AsyncIterator[RecordPage]:
+        async for page in iterate_record_pages(store, owner, **more):
+            pages.append([one.key for one in page.records])
+            yield page
+            if len(pages) == 5:
+                await records.delete("00")
+                await records.put("01", b"n" * 40)
+
+    monkeypatch.setattr("holdfast.sessions.moves.iterate_record_pages", iterate)
+    await hf.move(session.ref, user_id="bob")
+    assert max(map(len, pages)) == 2
+    moved = hf.records("x", session=holdfast.SessionRef("bob", "s1"))
+    found = {one.key: one.value async for one in moved.iterate()}
+    assert (found.pop("01"), found) == (b"n" * 40, {f"{at:02}": b"x" * 40 for at in range(2, 20)})
+
+
+async def test_a_session_with_larger_records_is_replaced_without_reading_them(
+    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import is compared with what is stored; records of another size differ without being read."""
+    session = await hf.session("s1", user_id="ada")
+    await session.records("x").put_many({str(at): "x" * 100 for at in range(3)})
+    export = await hf.export(session.ref)
+    await session.records("x").put("large", "x" * 1_000)
+    monkeypatch.setattr("holdfast.sessions.transfer.RECORDS_BYTES", 500)
+    with pytest.raises(TooLarge, match="records=False"):
+        await hf.export(session.ref)
+    assert (await hf.import_(export, replace=True)).changed
+    assert not (await hf.import_(export, replace=True)).changed
+    assert [one.key async for one in hf.records("x", session=session.ref).iterate()] == ["0", "1", "2"]
+
+
+async def test_a_handle_does_not_reach_a_later_session_of_the_name(hf: holdfast.Holdfast) -> None:
+    """Neither reads nor writes, also of namespaces below and in an append."""
+    session = await hf.session("s1", user_id="ada")
+    old = session.records("x")
+    await old.put("k", 1)
+    await hf.remove(session.ref)
+    new = await hf.session("s1", user_id="ada")
+    await new.records("x").put("k", 2)
+    for call in (
+        old.get("k"),
+        old.put("k", 3),
+        old.below("y").put("k", 3),
+        old.list(),
+        old.namespaces(),
+        old.delete("k"),
+        old.clear(),
+        old.drop(),
+        session.append({"role": "user", "content": "Hi."}, records=[old.make_put("k", 3)]),
+    ):
+        with pytest.raises(SessionNotFound):
+            await call
+    found = await new.records("x").get("k")
+    assert (found and found.value, await new.messages()) == (2, [])
+    by_name = await hf.records("x", session=session.ref).get("k")
+    assert by_name == found
+
+
+async def test_a_handle_follows_a_session_that_lapsed_in_memory(clock: Clock) -> None:
+    """A program with a handle can go on, as with messages; but not in a session that another program created."""
+    life = LifeSettings(session_ttl=1_000, sweep=False)
+    async with holdfast.open("sqlite://:memory:", clock=clock, life=life) as hf:
+        session = await hf.session("s1", user_id="ada")
+        records = session.records("x")
+        for at in range(3):
+            await records.put("k", at)
+            clock.now += 2_000
+        await session.append({"role": "user", "content": "Hi."}, records=[records.make_put("k", 9)])
+        found = await records.get("k")
+        assert found is not None
+        assert found.value == 9
+        clock.now += 2_000
+        other = await hf.session("s1", user_id="ada")
+        with pytest.raises(SessionNotFound):
+            await records.put("k", 10)
+        assert await other.records("x").get("k") is None
+
+
 async def test_exports_have_records(hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await hf.session("s1", user_id="ada")
     await session.append({"role": "user", "content": "Hi."})
@@ -178,8 +268,9 @@ async def test_exports_have_records(hf: holdfast.Holdfast, clock: Clock, monkeyp
             await hf.import_({**export, "records": [wrong]}, session_id="s4")
     with pytest.raises(InvalidRequest, match="label"):
         await hf.import_({**export, "records": [{"namespace": [""], "key": "a", "value": 1}]}, session_id="s4")
-    monkeypatch.setattr("holdfast.sessions.transfer.RECORD_PAGE_BYTES", 4)
     monkeypatch.setattr("holdfast.stores.record_checks.RECORD_PAGE_BYTES", 4)
+    assert (await hf.export(session.ref))["records"] == export["records"][1:]
+    monkeypatch.setattr("holdfast.sessions.transfer.RECORDS_BYTES", 4)
     with pytest.raises(TooLarge):
         await hf.export(session.ref)
     assert "records" not in await hf.export(session.ref, records=False)

@@ -44,8 +44,9 @@ INDEXES = {
     "records_forward": "sqlite_autoindex_records_1",
     "records_backward": "sqlite_autoindex_records_1",
     "records_expired": "records_expires",
-    "records_delete": "record_owners_session",
-    "record_owners_delete": "record_owners_session",
+    "records_first": "sqlite_autoindex_records_1",
+    "records_delete_through": "sqlite_autoindex_records_1",
+    "record_owner_detached": "record_owners_name",
 }
 """By which index SQLite finds what a statement gives."""
 

@@ -128,7 +128,7 @@ class ChatSession:
     async def _start_new(self, rest: str) -> Iterable[str]:
         old = await self.handle.info()
         session = await self._hf.create(user_id=old.user_id, agent=old.agent, greet=False)
-        self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.responder)
+        self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.responder, session.identity)
         self.working_set = None
         return []
 

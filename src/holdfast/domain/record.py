@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
@@ -9,13 +11,15 @@ import msgspec
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.messages import UNWRITABLE
 from holdfast.domain.session import SessionRef
-from holdfast.errors import InvalidRequest, TooLarge
-from holdfast.limits import MESSAGE_BYTES, NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
+from holdfast.errors import InvalidRequest, StoreCorrupt, TooLarge
+from holdfast.limits import MESSAGE_BYTES, NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_INLINE_BYTES, RECORD_KEY_BYTES
 
 MISSING: Final = 0
 """Expected version that means: no record may exist under the name. Versions of records begin at 1."""
 _LABEL_END: Final = b"\x1f"
 _NAMESPACE_END: Final = b"\0"
+_ITEM_COST: Final = 32
+"""Bytes of text that take as long to encode as one item of a list or an object."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -87,16 +91,29 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.name.key
 
 
-class Record(RecordInfo, frozen=True, kw_only=True):
+class Record(RecordInfo, frozen=True, kw_only=True, dict=True):
     """A stored record with its value."""
 
-    value: Any
-    """Bytes, or a JSON value."""
+    is_json: bool
+    """True if `data` is a value as JSON, False if it is the value itself."""
+    data: bytes
+    """The value as stored."""
+
+    @cached_property
+    def value(self) -> Any:
+        """Bytes, or a JSON value. JSON is decoded at the first access. Raises `StoreCorrupt` if it is damaged."""
+        if not self.is_json:
+            return self.data
+        try:
+            return _decode(self.data)
+        except (msgspec.MsgspecError, ValueError) as exc:
+            raise StoreCorrupt(f"the record {self.key!r:.80} is damaged and cannot be decoded ({exc})") from exc
 
     def copy(self) -> PutRecord:
         """Return the change that puts a copy of the record, with its times."""
         times = (self.created_at, self.updated_at)
-        return PutRecord(name=self.name, value=self.value, expires_at=self.expires_at, times=times)
+        value = msgspec.Raw(self.data) if self.is_json else self.data
+        return PutRecord(name=self.name, value=value, expires_at=self.expires_at, times=times)
 
 
 class RecordPage(msgspec.Struct, frozen=True):
@@ -222,6 +239,9 @@ def find_range(namespace: Namespace, prefix: str, *, nested: bool) -> tuple[byte
 def encode_record_value(value: Any) -> tuple[bool, bytes]:
     """Return True if a value is stored as bytes and False if as JSON, and the stored bytes.
 
+    Args:
+        value: bytes, or any value that can be written as JSON. A `msgspec.Raw` is JSON already; its content is not checked.
+
     Raises:
         InvalidRequest: the value has no JSON form.
         TooLarge: the value has too many bytes.
@@ -236,13 +256,29 @@ def encode_record_value(value: Any) -> tuple[bool, bytes]:
                 f"a record's value must be bytes or JSON; {type(value).__name__} cannot be written as JSON",
                 param="value",
             ) from exc
-        if data == b"null" and value is not None:
+        if data == b"null" and value is not None and not isinstance(value, msgspec.Raw):
             raise InvalidRequest(f"the value {value!r:.80} has no JSON form", param="value")
     if len(data) > MESSAGE_BYTES:
         raise TooLarge(f"the value has {len(data)} bytes; at most {MESSAGE_BYTES} are allowed", param="value")
     return raw, data
 
 
-def decode_record_value(raw: bool, data: bytes) -> Any:  # noqa: FBT001 - a stored flag
-    """Return the value that was stored. Raises an error of msgspec if its JSON is damaged."""
-    return bytes(data) if raw else _decode(data)
+def is_large_value(value: Any) -> bool:
+    """Return True if encoding a value takes so long that it should not be done on the event loop.
+
+    The cost of this check is bounded: it stops as soon as enough text or enough items were found.
+    """
+    left, stack = RECORD_INLINE_BYTES, [value]
+    while stack and left >= 0:
+        one = stack.pop()
+        if isinstance(one, str | bytes | bytearray | memoryview | msgspec.Raw):
+            left -= len(one if isinstance(one, str) else memoryview(one))
+        elif isinstance(one, Mapping):
+            left -= _ITEM_COST * len(one)
+            stack += one.values() if left >= 0 else ()
+        elif isinstance(one, list | tuple):
+            left -= _ITEM_COST * len(one)
+            stack += one if left >= 0 else ()
+        else:
+            left -= _ITEM_COST
+    return left < 0

@@ -226,6 +226,7 @@ class Engine:
             new = await add_initial_state(self.store, new, self.roster.agents.get(new.agent or ""))
             with suppress(SessionExists):
                 await self.store.create(new)
+                self.life.note_revived(old, new.identity)
 
     def is_busy(self, ref: SessionRef) -> bool:
         """Return True if a turn of the session is running or waiting in this process."""

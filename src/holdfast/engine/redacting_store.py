@@ -22,7 +22,6 @@ from holdfast.domain.record import (
     PutRecord,
     RecordChange,
     RecordOwner,
-    decode_record_value,
     encode_record_value,
 )
 from holdfast.domain.session import Ending, NewCompaction, NewEntry, Session, SessionRef
@@ -380,7 +379,7 @@ def _clean_record(sweep: Sweep, change: R, place: str) -> R:
             raise InvalidRequest(f"the name of {place} contains a secret: choose another name", param="key")
     if not isinstance(change, PutRecord) or isinstance(change.value, bytes | bytearray | memoryview):
         return change
-    plain = decode_record_value(*encode_record_value(change.value))
+    plain = msgspec.json.decode(encode_record_value(change.value)[1])
     value = sweep.clean_value(plain, f"{place}.value", sent=True)
     return change if value is plain else msgspec.structs.replace(change, value=value)
 

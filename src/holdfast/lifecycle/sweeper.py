@@ -71,7 +71,7 @@ class SweepResult(msgspec.Struct, frozen=True):
     elsewhere: int = 0
     """Tenants that were skipped because another process is sweeping them."""
     records: int = 0
-    """Expired records that were deleted."""
+    """Records that were deleted because they had expired, or because their deletion had been interrupted."""
 
     def add(self, other: SweepResult) -> SweepResult:
         """Return a result with the sums of both."""
@@ -231,7 +231,7 @@ class Sweeper:
         while await lease.keep():
             swept = await life.store.sweep_records(now=self._clock(), limit=batch)
             number += swept
-            if swept < batch:
+            if not swept:
                 break
             await asyncio.sleep(self.pace.min_pause_seconds)
         return number

@@ -283,8 +283,9 @@ class Sessions:
         """
         check_flag(replace, "replace")
         given = data.get("messages", data.get("contents")) if isinstance(data, dict) else None
-        many = isinstance(given, list) and len(given) > INLINE_MESSAGES
-        read = await run_cpu(partial(parse_export, data, now=self.clock()), long=many)
+        long = isinstance(given, list) and len(given) > INLINE_MESSAGES
+        long = long or (isinstance(data, dict) and bool(data.get("records")))
+        read = await run_cpu(partial(parse_export, data, now=self.clock()), long=long)
         owner, name = user_id, session_id
         if owner is None:
             owner = DEFAULT_USER if read.user_id is None else read.user_id
@@ -305,7 +306,7 @@ class Sessions:
         """
         responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
-        return SessionHandle(self.engine, session.ref, responder)
+        return SessionHandle(self.engine, session.ref, responder, session.identity)
 
     async def move(
         self,
@@ -422,7 +423,8 @@ class Sessions:
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """Return a handle for a session that the caller has already read. This reads nothing."""
         check_kind(session, "session", Session, "a Session")
-        return SessionHandle(self.engine, session.ref, self.find_responder(session, agent=agent, model=model))
+        responder = self.find_responder(session, agent=agent, model=model)
+        return SessionHandle(self.engine, session.ref, responder, session.identity)
 
     def find_responder(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Responder:
         """Return the responder (agent and model) of a session: the requested agent, or the session's own agent if none is requested."""

@@ -95,8 +95,8 @@ def _without_block(turn: Callable[P, LibraryTurn]) -> Callable[P, Coroutine[Any,
 class SessionHandle(ExplainedSession):
     """One session of a `Holdfast`. The handle caches nothing: every method reads or writes the store."""
 
-    def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
-        self._opened_engine, self.ref, self.responder = engine, ref, responder
+    def __init__(self, engine: Engine, ref: SessionRef, responder: Responder, identity: str | None = None) -> None:
+        self._opened_engine, self.ref, self.responder, self._identity = engine, ref, responder, identity
 
     @property
     def _engine(self) -> Engine:
@@ -127,7 +127,7 @@ class SessionHandle(ExplainedSession):
 
     def records(self, namespace: str | Sequence[str]) -> Records:
         """Return an object that reads and writes the session's records in a namespace. The records are deleted with the session."""
-        return Records(self._engine, self.ref, namespace)
+        return Records(self._engine, self.ref, namespace, identity=self._identity)
 
     @property
     def facts(self) -> SessionFacts:
@@ -297,7 +297,7 @@ class SessionHandle(ExplainedSession):
     async def _write(self, write: Append, log_marker: str | None = None) -> Appended:
         check_entries(write.entries)
         await self._engine.ensure_present(self.ref)
-        return await append_to_log(self._engine, self.ref, write, log_marker=log_marker)
+        return await append_to_log(self._engine, self.ref, write, log_marker=log_marker, identity=self._identity)
 
     async def annotate(
         self,
@@ -689,7 +689,7 @@ class SessionHandle(ExplainedSession):
         The original is not changed. See `holdfast.sessions.forks.fork_session`.
         """
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
-        return SessionHandle(self._engine, session.ref, self.responder)
+        return SessionHandle(self._engine, session.ref, self.responder, session.identity)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
         """Go back to the end of a turn: take all later messages off the live path. See `holdfast.sessions.forks.rewind_session`."""

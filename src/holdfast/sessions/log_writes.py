@@ -25,7 +25,9 @@ _NEVER: Final = 2**53 - 1
 """A version that no session reaches."""
 
 
-async def append_to_log(engine: Engine, ref: SessionRef, write: Append, *, log_marker: str | None = None) -> Appended:
+async def append_to_log(
+    engine: Engine, ref: SessionRef, write: Append, *, log_marker: str | None = None, identity: str | None = None
+) -> Appended:
     """Append to a session's log, and update the cached state from which prompts are built, so that the next prompt reads only new entries.
 
     Args:
@@ -34,11 +36,14 @@ async def append_to_log(engine: Engine, ref: SessionRef, write: Append, *, log_m
         write: the write.
         log_marker: the `Session.log_marker` that the session must have; None: any. A repeated write with the same idempotency
             key returns the earlier result, whatever the marker is now.
+        identity: the identity that the session must have if the write changes records; None: any.
 
     Raises:
         StaleSession: the log has changed since the marker was read, or the session is not at version `write.expect`.
         SessionNotFound: there is no such session.
     """
+    if write.records and identity is not None:
+        write = msgspec.structs.replace(write, identity=engine.life.get_current_identity(identity))
     if log_marker is None:
         return await _write(engine, ref, write)
     for _ in range(TRIES):

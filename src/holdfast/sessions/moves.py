@@ -17,17 +17,18 @@ from msgspec.structs import replace as evolve
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past, to_old_entry
 from holdfast.domain.media.parts import list_hashes
-from holdfast.domain.record import PutRecord
+from holdfast.domain.record import Record
 from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import list_children, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
+from holdfast.limits import RECORD_CHANGES
 from holdfast.liveness import is_dead, make_holder
 from holdfast.sessions.transfer import TRIES, read_calls, read_log
 from holdfast.stores.checks import check_ref
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
-from holdfast.stores.walk import read_all_records
+from holdfast.stores.walk import iterate_record_pages
 
 CLAIMED: Final = 120_000
 """Milliseconds for which a move blocks turns of the session, unless it ends earlier."""
@@ -106,13 +107,14 @@ async def _hand_over(
     for _ in range(TRIES):
         # Copying may take longer than the claim lasts. If a turn writes then, the original is kept.
         await _claim(engine, ref, holder)
-        records, record_version = await read_all_records(engine.store, ref, now=engine.clock())
-        version = await _write_copy(engine, ref, target, agent, records=[one.copy() for one in records])
+        copied = await _write_copy(engine, ref, target, agent)
+        record_version = await _copy_records(engine, copied, target)
         held = await _copy_artifacts(engine, ref, target)
         await _move_children(engine, ref, target)
         await _move_endings(engine, ref, target)
         try:
-            gone = await engine.store.remove(ref, expect=version, artifacts=len(held), records=record_version)
+            expected = {"expect": copied.version, "artifacts": len(held), "records": record_version}
+            gone = await engine.store.remove(ref, **expected)
         except Conflict:  # the original was written to meanwhile
             continue
         break
@@ -134,15 +136,8 @@ async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) ->
         await _update_parent(engine, there, target)
 
 
-async def _write_copy(
-    engine: Engine,
-    ref: SessionRef,
-    target: SessionRef,
-    agent: str | None | UnsetType,
-    *,
-    records: Sequence[PutRecord],
-) -> int:
-    """Write the session with its log under its new user and id, and return the version that was copied."""
+async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> Session:
+    """Write the session with its log under its new user and id, and return the session that was copied."""
     store = engine.store
     session, entries = await read_log(store, ref, retired=True)
     fresh = not await _check_target(engine, session, entries, target)
@@ -165,11 +160,35 @@ async def _write_copy(
         origins=tuple((await store.origins(ref.user_id, [ref.id])).get(ref.id, ())),
     )
     media = await store.media(ref, list_hashes(entry.message for entry in entries))
-    await store.replace(new, [to_old_entry(entry) for entry in entries], fresh=fresh, media=media, records=records)
+    await store.replace(new, [to_old_entry(entry) for entry in entries], fresh=fresh, media=media)
     laid = [_to_new_compaction(one) for one in await store.compactions(ref, live=True)]
     if laid:
         await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
-    return session.version
+    return session
+
+
+async def _copy_records(engine: Engine, session: Session, target: SessionRef) -> int:
+    """Copy the records of a session page by page, and return the version of the records that were copied.
+
+    If records of the original are changed meanwhile, the records are copied again.
+
+    Raises:
+        Conflict: other writers change the records constantly.
+    """
+    store = engine.store
+    for _ in range(TRIES):
+        versions: set[int] = set()
+        async for page in iterate_record_pages(store, session.ref, now=engine.clock(), limit=RECORD_CHANGES):
+            versions.add(page.version)
+            if len(versions) > 1:
+                break
+            copies = [one.copy() for one in page.records if isinstance(one, Record)]
+            if copies:
+                await store.change_records(target, copies, timestamp=engine.clock(), identity=session.identity)
+        if len(versions) == 1:
+            return versions.pop()
+        await store.drop_records(target, identity=session.identity)
+    raise Conflict(f"the records of session {session.id!r} are being written to constantly: try again")
 
 
 def _to_new_compaction(one: CompactionFields) -> NewCompaction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.record import (
     ChangedRecords,
@@ -23,8 +24,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.durations import parse_milliseconds
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
-from holdfast.limits import RECORD_CHANGES
-from holdfast.stores.record_checks import check_owner
+from holdfast.limits import RECORD_CHANGES, RECORD_INLINE_BYTES
+from holdfast.stores.record_checks import check_owner, count_page
 from holdfast.wire.sendable import check_text
 
 _ITERATED = 100
@@ -40,35 +41,46 @@ class Records:
     Attributes:
         owner: the owner: a `SessionRef`, `UserRef` or `TenantRef`.
         namespace: the labels of the namespace.
+
+    Args:
+        identity: the identity that the session must have. If the session was deleted and created again, it has another identity, and every
+            method raises `SessionNotFound`. None: any session of the name.
     """
 
-    def __init__(self, engine: Engine, owner: RecordOwner, namespace: str | Sequence[str]) -> None:
+    def __init__(
+        self, engine: Engine, owner: RecordOwner, namespace: str | Sequence[str], *, identity: str | None = None
+    ) -> None:
         self._engine = engine
         self.owner = owner
         self.namespace = parse_namespace(namespace)
+        self._identity = identity
 
     def __repr__(self) -> str:
         return f"<records {'/'.join(self.namespace)!r} of {self.owner}>"
 
     def below(self, *labels: str) -> Self:
         """Return the records of a namespace below this one."""
-        return type(self)(self._engine, self.owner, (*self.namespace, *labels))
+        return type(self)(self._engine, self.owner, (*self.namespace, *labels), identity=self._identity)
+
+    def _get_identity(self) -> str | None:
+        return None if self._identity is None else self._engine.life.get_current_identity(self._identity)
 
     # -- reading -------------------------------------------------------------
 
     async def get(self, key: str) -> Record | None:
         """Return a record with its value and version, or None if there is none."""
-        return (await self._engine.store.records(self.owner, [self._name(key)], now=self._engine.clock()))[0]
+        return (await self.get_many([key])).get(key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Record]:
         """Return the records with these keys by key, all as of one moment. Missing records are left out.
 
         Raises:
-            TooLarge: there are more than 100 keys.
+            TooLarge: there are more than 100 keys, or the values have more than 64 MiB together.
         """
         names = [self._name(key) for key in dict.fromkeys(keys)]
-        found = await self._engine.store.records(self.owner, names, now=self._engine.clock())
-        return {one.key: one for one in found if one is not None}
+        now, identity = self._engine.clock(), self._get_identity()
+        found = await self._engine.store.records(self.owner, names, now=now, identity=identity)
+        return {one.key: one for one in await decode_records([one for one in found if one is not None])}
 
     async def list(
         self,
@@ -86,15 +98,34 @@ class Records:
             prefix: only keys that begin with this text.
             nested: also include records of namespaces below this one; not together with `prefix`.
             after: the last record of the previous page, or its key.
-            limit: maximum number of records, 1 to 1,000. A page ends early if its values are large: see `has_more`.
+            limit: maximum number of records, 1 to 1,000. A page ends early if its values have more than 4 MiB together: see `has_more`.
+                It has at least one record if there is one.
             descending: True returns the last record first.
             values: False leaves out the values, which costs less.
         """
+        page = await self.read_page(
+            prefix, nested=nested, after=after, limit=limit, descending=descending, values=values
+        )
+        await decode_records([one for one in page.records if isinstance(one, Record)])
+        return page
+
+    async def read_page(
+        self,
+        prefix: str = "",
+        *,
+        nested: bool = False,
+        after: Record | RecordName | str | None = None,
+        limit: int = 100,
+        descending: bool = False,
+        values: bool = True,
+    ) -> RecordPage:
+        """Return the same page as `list`, with values that are decoded when they are first used."""
         last = self._name(after) if isinstance(after, str) else after.name if isinstance(after, Record) else after
         return await self._engine.store.list_records(
             self.owner,
             self.namespace,
             now=self._engine.clock(),
+            identity=self._get_identity(),
             prefix=prefix,
             nested=nested,
             after=last,
@@ -126,7 +157,13 @@ class Records:
             limit: maximum number of namespaces, 1 to 1,000.
         """
         return await self._engine.store.record_namespaces(
-            self.owner, self.namespace, now=self._engine.clock(), depth=depth, after=after, limit=limit
+            self.owner,
+            self.namespace,
+            now=self._engine.clock(),
+            identity=self._get_identity(),
+            depth=depth,
+            after=after,
+            limit=limit,
         )
 
     # -- writing -------------------------------------------------------------
@@ -162,20 +199,22 @@ class Records:
     async def clear(self, *, nested: bool = False) -> int:
         """Delete all records of the namespace, and with `nested` also of the namespaces below it. Return the number of deleted records.
 
-        The records are deleted page by page. After a crash in between, the remaining records still exist.
+        The records are deleted in batches. After a crash in between, the remaining records still exist.
         """
         number = 0
         while True:
-            page = await self.list(nested=nested, limit=RECORD_CHANGES, values=False)
-            if page.records:
-                deleted = await self.change([DeleteRecord(name=one.name) for one in page.records])
-                number += sum(deleted.existed)
-            if not page.has_more:
+            page = await self.read_page(nested=nested, limit=RECORD_CHANGES, values=False)
+            batch = page.records[: count_page([one.size for one in page.records], RECORD_CHANGES)]
+            if not batch:
                 return number
+            number += sum((await self.change([DeleteRecord(name=one.name) for one in batch])).existed)
 
     async def drop(self) -> int:
-        """Delete all records of the owner, in all namespaces, in one transaction. Return the number of deleted records."""
-        return await self._engine.store.drop_records(self.owner)
+        """Delete all records of the owner, in all namespaces. Return the number of deleted records.
+
+        For readers, all records disappear at the same moment. The database deletes them in batches, so that other writers do not wait.
+        """
+        return await self._engine.store.drop_records(self.owner, identity=self._get_identity())
 
     async def change(self, changes: Sequence[RecordChange]) -> ChangedRecords:
         """Put and delete up to 100 records of the owner, either all or none. The records may be in other namespaces than this one.
@@ -188,7 +227,8 @@ class Records:
         """
         if isinstance(self.owner, SessionRef):
             await self._engine.ensure_present(self.owner)
-        return await self._engine.store.change_records(self.owner, changes, timestamp=self._engine.clock())
+        now, identity = self._engine.clock(), self._get_identity()
+        return await self._engine.store.change_records(self.owner, changes, timestamp=now, identity=identity)
 
     def make_put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> PutRecord:
         """Return a change that creates or replaces a record, for `change` or `SessionHandle.append`. The time of `ttl` begins now."""
@@ -201,6 +241,18 @@ class Records:
 
     def _name(self, key: str) -> RecordName:
         return RecordName(self.namespace, key)
+
+
+async def decode_records(records: Sequence[Record]) -> Sequence[Record]:
+    """Decode the values of records, large ones in a thread, and return the records. Raises `StoreCorrupt` for damaged JSON."""
+    long = sum([one.size for one in records if one.is_json]) > RECORD_INLINE_BYTES
+    await run_cpu(_decode_values, records, long=long)
+    return records
+
+
+def _decode_values(records: Sequence[Record]) -> None:
+    for one in records:
+        one.value  # noqa: B018 - a cached property
 
 
 def parse_namespace(namespace: str | Sequence[str]) -> Namespace:

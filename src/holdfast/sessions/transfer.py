@@ -15,21 +15,22 @@ from holdfast.domain.media.parts import take_out_data
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.origins import copy_origins
 from holdfast.domain.participants import may_read, read_participants, view_entries, view_session
-from holdfast.domain.record import Record
+from holdfast.domain.record import PutRecord, Record, RecordInfo, encode_record_value
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import is_long
 from holdfast.engine.redacting_store import clean_import
-from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
-from holdfast.limits import PAGE, RECORD_PAGE_BYTES
+from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound, TooLarge
+from holdfast.limits import INLINE_MESSAGES, PAGE, RECORD_INLINE_BYTES, RECORDS_BYTES
 from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, encode_payloads
 from holdfast.stores.record_checks import encode_changes
 from holdfast.stores.sessions import NewSession
-from holdfast.stores.walk import read_all_records
+from holdfast.stores.walk import iterate_record_pages, measure_records
 from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, build_export, is_same, parse_export
+from holdfast.wire.records import export_record
 
 TRIES: Final = 8
 """Maximum number of attempts to read or write a session while other writers change it."""
@@ -43,6 +44,7 @@ async def export_session(
     calls: bool = False,
     digests: bool = False,
     records: bool = True,
+    raw: bool = False,
     now: int = 0,
     viewer: str | None = None,
 ) -> dict[str, Any]:
@@ -56,13 +58,14 @@ async def export_session(
         digests: include the digests of erased content. Someone who has a digest can check a guess of the content. Without
             the digests, an imported copy does not recognise an erased message that a client sends again.
         records: include the records that the session owns.
+        raw: leave the records' values encoded, as `msgspec.Raw`, which takes much less time and memory.
         now: milliseconds since the epoch; records that have expired by then are left out.
         viewer: the user who reads the export. A participant gets only what `PARTICIPANT_RIGHTS` allows, whatever the flags
             say. None: the session's owner, or the program itself.
 
     Raises:
         SessionNotFound: there is no such session, or `viewer` is neither its owner nor a participant.
-        TooLarge: the records have more than `RECORD_PAGE_BYTES` bytes together. An export without them is possible.
+        TooLarge: the records have more than `RECORDS_BYTES` bytes together. An export without them is possible.
         InvalidRequest: `calls` is True and `retired` is False.
         Conflict: the session is changed so often that no consistent state could be read.
     """
@@ -80,10 +83,9 @@ async def export_session(
     made = await read_calls(store, session) if calls and can_read("explain") else None
     artifacts = await _list_artifacts(store, ref) if can_read("artifacts") else ()
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ()) if can_read("origins") else ()
-    owned: Sequence[Record] = ()
-    if records and can_read("records"):
-        owned, _ = await read_all_records(store, ref, now=now, max_bytes=RECORD_PAGE_BYTES)
-    return build_export(
+    owned = await _export_records(store, ref, raw=raw, now=now) if records and can_read("records") else ()
+    export = partial(
+        build_export,
         view_session(session, guest=guest),
         whole,
         artifacts=artifacts,
@@ -93,6 +95,39 @@ async def export_session(
         referring=entries,
         origins=origins,
     )
+    return await run_cpu(export, long=len(entries) > INLINE_MESSAGES)
+
+
+async def _export_records(store: Store, ref: SessionRef, *, raw: bool, now: int) -> list[dict[str, Any]]:
+    """Return the records of a session as JSON data, as of one moment. They are read page by page, and their sizes first.
+
+    Raises:
+        TooLarge: the records have more than `RECORDS_BYTES` bytes together.
+        Conflict: other writers change the records constantly.
+    """
+    for _ in range(TRIES):
+        exported: list[dict[str, Any]] = []
+        versions: set[int] = set()
+        _, size = await measure_records(store, ref, now=now)
+        if size > RECORDS_BYTES:
+            raise TooLarge(
+                f"the records have {size} bytes together; at most {RECORDS_BYTES} can be exported: leave them out with"
+                " records=False, and read them page by page",
+                param="records",
+            )
+        async for page in iterate_record_pages(store, ref, now=now):
+            versions.add(page.version)
+            if len(versions) > 1:
+                break
+            long = sum([one.size for one in page.records]) > RECORD_INLINE_BYTES
+            exported += await run_cpu(partial(_export_page, page.records, raw=raw), long=long)
+        if len(versions) == 1:
+            return exported
+    raise Conflict(f"the records of session {ref.id!r} are being written to constantly: try again")
+
+
+def _export_page(records: Sequence[RecordInfo], *, raw: bool) -> list[dict[str, Any]]:
+    return [export_record(one, raw=raw) for one in records if isinstance(one, Record)]
 
 
 async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
@@ -158,11 +193,20 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: i
         count = sum(message.role != NOTE for message in read.messages)
         if session.damaged or (not read.has_retired and session.messages != count):
             return session, True
+        # Records of another size differ. Then they are not read, because they may be many more than those of the import.
+        size = await run_cpu(_measure_changes, read.records, long=bool(read.records))
+        if await measure_records(store, ref, now=now) != (len(read.records), size):
+            return session, True
         calls = "calls" in read.given_past  # then retired messages were exported too, if there were any
-        found = await export_session(store, ref, retired=read.has_retired or calls, calls=calls, digests=True, now=now)
+        retired = read.has_retired or calls
+        found = await export_session(store, ref, retired=retired, calls=calls, digests=True, raw=True, now=now)
     except SessionNotFound:
         return None
     return session, not is_same(read, parse_export(found, own=True))
+
+
+def _measure_changes(records: Sequence[PutRecord]) -> int:
+    return sum([len(encode_record_value(one.value)[1]) for one in records])
 
 
 def check_import(ref: SessionRef, read: Imported) -> None:

@@ -7,8 +7,10 @@ sorts by namespace and key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.record import (
     MISSING,
@@ -23,15 +25,19 @@ from holdfast.domain.record import (
     TenantRef,
     check_namespace,
     check_record_key,
-    decode_record_value,
     encode_place,
     encode_record_value,
     find_range,
+    is_large_value,
 )
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StaleRecord, TooLarge
-from holdfast.limits import RECORD_CHANGES, RECORD_PAGE_BYTES
+from holdfast.limits import RECORD_CHANGES, RECORD_PAGE_BYTES, RECORDS_BYTES
 from holdfast.stores import checks
+
+_VERSIONS_A_MILLISECOND: Final = 1024
+_LATEST_TIME: Final = 2**53 // _VERSIONS_A_MILLISECOND - 1
+"""Keeps the first version below 2**53, because JavaScript has no larger whole numbers. It is a time in the year 2248."""
 
 
 class EncodedChange(NamedTuple):
@@ -126,11 +132,15 @@ def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) 
     if len({change.place for change in encoded}) < len(encoded):
         raise InvalidRequest("a write can change each record only once", param="records")
     size = sum(len(change.data) for change in encoded)
-    if size > RECORD_PAGE_BYTES and not unlimited:
-        raise TooLarge(
-            f"the values have {size} bytes together; at most {RECORD_PAGE_BYTES} are allowed", param="records"
-        )
+    if size > RECORDS_BYTES and not unlimited:
+        raise TooLarge(f"the values have {size} bytes together; at most {RECORDS_BYTES} are allowed", param="records")
     return encoded
+
+
+async def encode_changes_off_loop(changes: Sequence[RecordChange], *, unlimited: bool = False) -> list[EncodedChange]:
+    """Return `encode_changes(…)`. Large values are encoded in a thread, so that other requests do not wait."""
+    long = any(isinstance(change, PutRecord) and is_large_value(change.value) for change in changes)
+    return await run_cpu(partial(encode_changes, changes, unlimited=unlimited), long=long)
 
 
 def _encode_change(change: RecordChange) -> EncodedChange:
@@ -170,6 +180,19 @@ def make_row(change: EncodedChange, before: RecordRow | None, version: int, now:
     return RecordRow(version, created_at, updated_at, change.expires_at, int(change.raw), len(change.data))
 
 
+def choose_first_version(timestamp: int, floor: int) -> int:
+    """Return the version from which an owner without a version counts on.
+
+    It is derived from the time, so that it does not show how much other owners have written, and is higher than the versions of a
+    deleted owner of the same name. An owner would need more than 1,024 writes in each millisecond to overtake the clock.
+
+    Args:
+        timestamp: time of the owner's first write, in milliseconds since the epoch.
+        floor: the highest version of any owner that was deleted. It matters only if a clock was set back.
+    """
+    return max(floor, min(max(timestamp, 0), _LATEST_TIME) * _VERSIONS_A_MILLISECOND)
+
+
 def make_info(name: RecordName, row: RecordRow) -> RecordInfo:
     """Return a `RecordInfo`, which is a record without its value."""
     return RecordInfo(name=name, **_get_fields(row))
@@ -177,7 +200,7 @@ def make_info(name: RecordName, row: RecordRow) -> RecordInfo:
 
 def make_record(name: RecordName, row: RecordRow, data: bytes) -> Record:
     """Return a record with its value."""
-    return Record(name=name, value=decode_record_value(bool(row.raw), data), **_get_fields(row))
+    return Record(name=name, is_json=not row.raw, data=data, **_get_fields(row))
 
 
 def _get_fields(row: RecordRow) -> dict[str, Any]:
@@ -198,8 +221,8 @@ def count_page(sizes: Sequence[int], limit: int) -> int:
 
 def check_sizes(sizes: Sequence[int]) -> None:
     """Raise `TooLarge` if the values with these sizes are together too large to be read at once."""
-    if sum(sizes) > RECORD_PAGE_BYTES:
+    if sum(sizes) > RECORDS_BYTES:
         raise TooLarge(
-            f"the values have {sum(sizes)} bytes together; at most {RECORD_PAGE_BYTES} are read at once: name fewer records",
+            f"the values have {sum(sizes)} bytes together; at most {RECORDS_BYTES} are read at once: name fewer records",
             param="names",
         )

@@ -5,13 +5,18 @@ or JSON. `holdfast.domain.record` has the types and the rules for names.
 
 **Versions.** An owner has a version, which grows with each write that changes its records. Records that a write puts get the
 version after the write. So a version is never reused, even if a record is deleted and created again, or after `drop_records`. But a
-session that was removed and created again is another owner; the argument `identity` distinguishes the two sessions.
+session that was removed and created again is another owner; the argument `identity` of all methods distinguishes the two sessions: if
+the session has another identity, they raise `SessionNotFound`. The first version of an owner depends on the time, and not on how much
+other owners have written.
 
 **Compare and set.** A change with `expect` takes effect only if the record has this version. All changes of a call take effect,
 or none. Of several calls with the same `expect`, one succeeds and the others raise `StaleRecord`.
 
 **Expiry.** A record with `expires_at` no longer exists from that time on, by the `now` or `timestamp` of the call. `sweep_records`
 deletes expired records from the database. Until then they only use space.
+
+**Size.** The values of a page, and of what one transaction deletes, have at most `RECORD_PAGE_BYTES` bytes together, unless the first
+record alone has more. So no caller with large records delays another one for long.
 
 **Deletion and copies.** `remove` and `replace` delete the records of a session. A session that loses its name keeps them until it
 is removed. Records change neither the version nor the times of a session. `Append.records` writes records of the session in the
@@ -40,16 +45,19 @@ class RecordStore(Protocol):
     If the owner is a session that does not exist, all methods raise `SessionNotFound`.
     """
 
-    async def records(self, owner: RecordOwner, names: Sequence[RecordName], *, now: int) -> tuple[Record | None, ...]:
+    async def records(
+        self, owner: RecordOwner, names: Sequence[RecordName], *, now: int, identity: str | None = None
+    ) -> tuple[Record | None, ...]:
         """Return records by name, as of one moment. A name without a record gives None.
 
         Args:
             owner: the owner.
             names: at most `RECORD_CHANGES` names.
             now: milliseconds since the epoch; expired records are left out.
+            identity: the identity that the session must have; None: any.
 
         Raises:
-            TooLarge: there are too many names, or the values have more than `RECORD_PAGE_BYTES` bytes together.
+            TooLarge: there are too many names, or the values have more than `RECORDS_BYTES` bytes together.
         """
         ...
 
@@ -59,6 +67,7 @@ class RecordStore(Protocol):
         namespace: Namespace,
         *,
         now: int,
+        identity: str | None = None,
         prefix: str = "",
         nested: bool = False,
         after: RecordName | None = None,
@@ -74,6 +83,7 @@ class RecordStore(Protocol):
             owner: the owner.
             namespace: the namespace.
             now: milliseconds since the epoch; expired records are left out.
+            identity: the identity that the session must have; None: any.
             prefix: only keys that begin with this text; not together with `nested`.
             nested: also include records of namespaces below this one. The namespace may then be empty.
             after: the last record of the previous page, which need not exist any more.
@@ -89,6 +99,7 @@ class RecordStore(Protocol):
         prefix: Namespace = (),
         *,
         now: int,
+        identity: str | None = None,
         depth: int | None = None,
         after: Namespace | None = None,
         limit: int = 100,
@@ -99,6 +110,7 @@ class RecordStore(Protocol):
             owner: the owner.
             prefix: only namespaces that begin with these labels.
             now: milliseconds since the epoch; expired records are left out.
+            identity: the identity that the session must have; None: any.
             depth: cut namespaces to this number of labels, and return each result once; None: do not cut.
             after: the last namespace of the previous page.
             limit: maximum number of namespaces, 1 to `PAGE`.
@@ -114,7 +126,7 @@ class RecordStore(Protocol):
             owner: the owner.
             changes: at most `RECORD_CHANGES` changes, of different names.
             timestamp: milliseconds since the epoch.
-            identity: the identity that the session must have, else `SessionNotFound`.
+            identity: the identity that the session must have; None: any.
 
         Raises:
             StaleRecord: a record does not have the expected version.
@@ -123,13 +135,21 @@ class RecordStore(Protocol):
         """
         ...
 
-    async def drop_records(self, owner: RecordOwner) -> int:
+    async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
         """Delete all records of an owner, also from the disk; return the number of records.
 
-        If the owner is a user, the user's name is deleted too. Expired records that were not swept yet are counted.
+        For readers, all records disappear at the same moment. If the owner is a user, the user's name is deleted too. Expired records that
+        were not swept yet are counted. If the process dies meanwhile, `sweep_records` deletes what is left on the disk.
+
+        Args:
+            owner: the owner.
+            identity: the identity that the session must have; None: any.
         """
         ...
 
     async def sweep_records(self, *, now: int, limit: int = 100) -> int:
-        """Delete at most `limit` records of the tenant that have expired at `now`; return their number."""
+        """Delete a batch of at most `limit` records of the tenant that have expired at `now`; return their number.
+
+        Afterwards, delete a batch of those that an interrupted deletion has left. 0 means that there is nothing left to be deleted.
+        """
         ...

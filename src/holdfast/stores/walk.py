@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.domain.memory import Owner
-from holdfast.domain.record import Record, RecordOwner
+from holdfast.domain.record import RecordName, RecordOwner, RecordPage
 from holdfast.domain.session import Entry, Session, SessionRef
-from holdfast.errors import Conflict, SessionNotFound, StoreCorrupt, TooLarge
+from holdfast.errors import SessionNotFound, StoreCorrupt
 from holdfast.limits import PAGE
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
@@ -18,8 +18,6 @@ from holdfast.stores.sessions import SessionPage
 
 _PAGE: Final = 100
 """Number of tenants or owners per page."""
-_TRIES: Final = 8
-"""Maximum number of attempts to read all records while other writers change them."""
 ENTRIES: Final = 32
 """Number of entries per page."""
 
@@ -194,32 +192,36 @@ async def iterate_readable_entries(store: Store, ref: SessionRef) -> AsyncIterat
         start = stop
 
 
-async def read_all_records(
-    store: Store, owner: RecordOwner, *, now: int, max_bytes: int | None = None
-) -> tuple[list[Record], int]:
-    """Return all records of an owner as of one moment, and the owner's version.
+async def iterate_record_pages(
+    store: Store, owner: RecordOwner, *, now: int, limit: int = PAGE, values: bool = True
+) -> AsyncIterator[RecordPage]:
+    """Yield all records of an owner in pages, which are bounded in bytes. At least one page is yielded; it may be empty.
+
+    If the `version` of the pages differs, the owner's records were changed meanwhile.
 
     Args:
         store: the store.
         owner: the owner.
         now: milliseconds since the epoch; expired records are left out.
-        max_bytes: maximum bytes of all values together, else `TooLarge`; None: no limit.
-
-    Raises:
-        Conflict: other writers change the records constantly.
+        limit: maximum number of records on a page.
+        values: False leaves out the values.
     """
-    for _ in range(_TRIES):
-        page = await store.list_records(owner, (), now=now, nested=True, limit=PAGE)
-        records, version, changed = [*page.records], page.version, False
-        while page.has_more and not changed:
-            if max_bytes is not None and sum(one.size for one in records) > max_bytes:
-                raise TooLarge(f"the records have more than {max_bytes} bytes together", param="records")
-            page = await store.list_records(owner, (), now=now, nested=True, limit=PAGE, after=records[-1].name)
-            records += page.records
-            changed = page.version != version
-        if not changed:
-            return [one for one in records if isinstance(one, Record)], version
-    raise Conflict("the records are being written to constantly: try again")
+    after: RecordName | None = None
+    while True:
+        page = await store.list_records(owner, (), now=now, nested=True, limit=limit, after=after, values=values)
+        yield page
+        if not page.has_more:
+            return
+        after = page.records[-1].name
+
+
+async def measure_records(store: Store, owner: RecordOwner, *, now: int) -> tuple[int, int]:
+    """Return the number of an owner's records, and the bytes of their values together. No value is read."""
+    number = size = 0
+    async for page in iterate_record_pages(store, owner, now=now, values=False):
+        number += len(page.records)
+        size += sum([one.size for one in page.records])
+    return number, size
 
 
 class SessionDeduplicator:

@@ -24,7 +24,7 @@ from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, NOTE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
 from holdfast.domain.participants import check_participants
-from holdfast.domain.record import PutRecord, Record, encode_record_value
+from holdfast.domain.record import PutRecord, encode_record_value
 from holdfast.domain.session import EndReason, Entry, ModelCall, Session, Usage
 from holdfast.durations import LATEST_TIME
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
@@ -33,7 +33,7 @@ from holdfast.numbers import MOST, check_whole, is_number, is_whole
 from holdfast.stores.sessions import OWN_FIELDS
 from holdfast.wire.artifacts import ArtifactObject
 from holdfast.wire.openai import dump_model, parse_log_messages, parse_message, read_medium, split_system, to_entry_json
-from holdfast.wire.records import export_record, parse_exported_record
+from holdfast.wire.records import parse_exported_record
 from holdfast.wire.sessions import SessionObject
 from holdfast.wire.voice import INTERNAL, check_metadata, find_records
 
@@ -302,7 +302,7 @@ def build_export(
     digests: bool = False,
     referring: Sequence[Entry] = (),
     origins: Sequence[Origin] = (),
-    records: Sequence[Record] = (),
+    records: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return a complete session as JSON data, which `PUT /v1/sessions/{id}` and `sessions import` accept.
 
@@ -316,7 +316,7 @@ def build_export(
             `entries`.
         origins: Origins of the session's entries, if some are copies. The export contains them for its own list of
             messages.
-        records: Records that the session owns.
+        records: Records that the session owns, converted by `export_record`.
     """
     is_copy = any(origin.source != session.identity for origin in origins)
     shared = copy_origins(origins, [entry.seq for entry in entries], session.identity) if is_copy else ()
@@ -326,7 +326,7 @@ def build_export(
         "messages": [export_entry(entry, digests=digests) for entry in entries],
         **{name: list_media(referring or entries, kind) for name, kind in MEDIA_LISTS.items()},
         "artifacts": [msgspec.to_builtins(ArtifactObject.from_artifact(origin)) for origin in artifacts],
-        **({"records": [export_record(record) for record in records]} if records else {}),
+        **({"records": list(records)} if records else {}),
         **({"origins": [list(msgspec.structs.astuple(origin)) for origin in shared]} if shared else {}),
         **({} if calls is None else {"calls": [export_call(call) for call in calls]}),
     }

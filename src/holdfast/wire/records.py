@@ -11,11 +11,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.record import PutRecord, Record, RecordInfo, RecordName
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, StoreCorrupt
 from holdfast.limits import NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
 from holdfast.numbers import is_whole
 from holdfast.wire.objects import Answer, Count, Time, json_schema
 
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
 Encoding = Annotated[
     Literal["json", "base64"],
     json_schema(description="`json`: the value is JSON; `base64`: it is bytes, written in base64"),
@@ -61,12 +62,24 @@ class RecordObject(Answer, kw_only=True):
 
     @classmethod
     def from_record(cls, record: RecordInfo) -> Self:
+        """Convert a record. Its JSON is checked but not decoded, because that would take much more time and memory.
+
+        Raises:
+            StoreCorrupt: the JSON of the value is damaged.
+        """
         more: dict[str, Any] = {}
         if isinstance(record, Record):
-            encoding, value = encode_value(record.value)
-            more = {"encoding": encoding, "value": value}
+            more = {"encoding": "json", "value": _check_json(record)} if record.is_json else {"encoding": "base64"}
+            more.setdefault("value", record.data)  # msgspec writes bytes in base64
         path = format_path((*record.namespace, record.key))
         return cls.from_fields(record, id=path, namespace=list(record.namespace), **more)
+
+
+def _check_json(record: Record) -> msgspec.Raw:
+    try:
+        return _raw(record.data)
+    except msgspec.MsgspecError as exc:
+        raise StoreCorrupt(f"the record {record.key!r:.80} is damaged and cannot be decoded ({exc})") from exc
 
 
 def format_path(parts: Sequence[str]) -> str:
@@ -87,13 +100,6 @@ def parse_path(path: str) -> tuple[str, ...]:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in path.split("/")) if path else ()
 
 
-def encode_value(value: Any) -> tuple[Literal["json", "base64"], Any]:
-    """Return the name of an encoding, and the value in this encoding, which JSON can contain."""
-    if isinstance(value, bytes):
-        return "base64", base64.b64encode(value).decode()
-    return "json", value
-
-
 def decode_value(encoding: str, value: Any, where: str = "value") -> Any:
     """Decode a value from JSON. Raises `InvalidRequest` if it is not valid base64.
 
@@ -112,10 +118,18 @@ def decode_value(encoding: str, value: Any, where: str = "value") -> Any:
         raise InvalidRequest(f"{where} is not valid base64: {exc}", param=where) from exc
 
 
-def export_record(record: Record) -> dict[str, Any]:
-    """Convert a record to the JSON object that exports contain."""
-    exported: dict[str, Any] = msgspec.to_builtins(RecordObject.from_record(record))
-    return exported
+def export_record(record: Record, *, raw: bool = False) -> dict[str, Any]:
+    """Convert a record to the JSON object that exports contain.
+
+    Args:
+        record: the record.
+        raw: True: leave a JSON value encoded, as `msgspec.Raw`.
+    """
+    info = RecordInfo(**{name: getattr(record, name) for name in RecordInfo.__struct_fields__})
+    exported: dict[str, Any] = msgspec.to_builtins(RecordObject.from_record(info))
+    if record.is_json:
+        return {**exported, "encoding": "json", "value": _check_json(record) if raw else record.value}
+    return {**exported, "encoding": "base64", "value": base64.b64encode(record.data).decode()}
 
 
 def parse_exported_record(data: Any, where: str) -> PutRecord:

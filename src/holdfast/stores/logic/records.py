@@ -1,6 +1,10 @@
 """Read and write records. The functions are generators of statements, see `steps`.
 
 Each owner has a row, which only one writer at a time can lock. It has the owner's highest version.
+
+If an owner with many or large records is deleted, its row loses its name in the same transaction. So the records no longer exist for
+readers, and no transaction is longer than a batch. The rows of the records are deleted afterwards in batches (`purge_records`), or by
+`sweep_records` if the process dies in between.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from holdfast.domain.record import (
 )
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound, StoreCorrupt
+from holdfast.limits import PAGE
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.reads import read_session_row
@@ -38,8 +43,9 @@ from holdfast.stores.record_checks import (
     check_namespaces,
     check_owner,
     check_sizes,
+    choose_first_version,
     count_page,
-    encode_changes,
+    encode_changes_off_loop,
     make_info,
     make_record,
     make_row,
@@ -53,9 +59,11 @@ _READ_AT_ONCE: Final = 2
 class RecordMethods(Handle):
     """Implements the methods of `RecordStore` on a SQL database. `LogicStore` inherits from this class."""
 
-    async def records(self, owner: RecordOwner, names: Sequence[RecordName], *, now: int) -> tuple[Record | None, ...]:
+    async def records(
+        self, owner: RecordOwner, names: Sequence[RecordName], *, now: int, identity: str | None = None
+    ) -> tuple[Record | None, ...]:
         places = check_names(owner, names, now)
-        return await self._read(partial(_read_records, self.tenant, owner, places, now))
+        return await self._read(partial(_read_records, self.tenant, owner, identity, places, now))
 
     async def list_records(
         self,
@@ -63,6 +71,7 @@ class RecordMethods(Handle):
         namespace: Namespace,
         *,
         now: int,
+        identity: str | None = None,
         prefix: str = "",
         nested: bool = False,
         after: RecordName | None = None,
@@ -74,7 +83,8 @@ class RecordMethods(Handle):
         checks.check_int(now, "now")
         begin, end = check_list(namespace, prefix, nested=nested, after=after, limit=limit, descending=descending)
         name = "records_backward" if descending else "records_forward"
-        steps = partial(_list_records, self.tenant, owner, name, (begin, end, now), limit, values=values)
+        steps = partial(_list_records, self.tenant, owner, identity, name)
+        steps = partial(steps, bounds=(begin, end, now), limit=limit, values=values)
         return await self._read(steps)
 
     async def record_namespaces(
@@ -83,6 +93,7 @@ class RecordMethods(Handle):
         prefix: Namespace = (),
         *,
         now: int,
+        identity: str | None = None,
         depth: int | None = None,
         after: Namespace | None = None,
         limit: int = 100,
@@ -91,7 +102,7 @@ class RecordMethods(Handle):
         checks.check_int(now, "now")
         check_namespaces(prefix, depth, after, limit)
         return await self._read(
-            partial(_list_namespaces, self.tenant, owner, prefix, now, depth=depth, after=after, limit=limit)
+            partial(_list_namespaces, self.tenant, owner, identity, prefix, now, depth=depth, after=after, limit=limit)
         )
 
     async def change_records(
@@ -99,23 +110,33 @@ class RecordMethods(Handle):
     ) -> ChangedRecords:
         check_owner(owner)
         checks.check_int(timestamp, "timestamp")
-        encoded = encode_changes(changes)
+        encoded = await encode_changes_off_loop(changes)
         steps = partial(_change_records, self.tenant, owner, encoded, timestamp, identity)
         scrub = not all(change.put for change in encoded)
-        scope = owner if isinstance(owner, SessionRef) else UserRef(getattr(owner, "user_id", ""))
-        return await self._write(steps, scope, scrub=scrub)
+        return await self._write(steps, _get_scope(owner), scrub=scrub)
 
-    async def drop_records(self, owner: RecordOwner) -> int:
+    async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
         check_owner(owner)
-        scope = owner if isinstance(owner, SessionRef) else UserRef(getattr(owner, "user_id", ""))
-        return await self._write(partial(_drop_records, self.tenant, owner), scope, scrub=True)
+        steps = partial(_drop_records, self.tenant, owner, identity)
+        dropped = await self._write(steps, _get_scope(owner), scrub=True)
+        return (await self._purge_records(dropped)).records
+
+    async def _purge_records(self, dropped: DroppedRecords) -> DroppedRecords:
+        """Delete what `dropped` left to be deleted, in one transaction per batch. Return the total."""
+        while dropped.left is not None:
+            dropped += await self._write(partial(purge_records, dropped.left), scrub=True)
+        return dropped
 
     async def sweep_records(self, *, now: int, limit: int = 100) -> int:
         checks.check_int(now, "now")
         checks.check_limit(limit)
-        if not await self._read(partial(_find_expired, self.tenant, now, 1), single=True):
+        if not await self._read(partial(_has_records_to_sweep, self.tenant, now)):
             return 0
         return await self._write(partial(_sweep_records, self.tenant, now, limit), scrub=True)
+
+
+def _get_scope(owner: RecordOwner) -> SessionRef | UserRef:
+    return owner if isinstance(owner, SessionRef) else UserRef(getattr(owner, "user_id", ""))
 
 
 class _OwnerRow(NamedTuple):
@@ -125,12 +146,22 @@ class _OwnerRow(NamedTuple):
     version: int
     """Grows with each write. It is the highest version of any record of the owner."""
     floor: int
-    """The highest version or number that any dropped owner of the tenant reached. A new owner continues above it."""
+    """The highest version that any dropped owner of the tenant reached. A new owner continues above it."""
 
-    @property
-    def next_version(self) -> int:
-        """The version after the next write."""
-        return (self.version or self.floor) + 1
+
+class DroppedRecords(NamedTuple):
+    """Result of deleting records."""
+
+    records: int = 0
+    """Number of records that were deleted."""
+    bytes: int = 0
+    """Bytes of their values."""
+    left: int | None = None
+    """Primary key of an owner without a name whose records are still to be deleted; None: all are deleted."""
+
+    def __add__(self, other: DroppedRecords) -> DroppedRecords:  # type: ignore[override]
+        """Add up the numbers. `left` is that of the later result."""
+        return DroppedRecords(self.records + other.records, self.bytes + other.bytes, other.left)
 
 
 def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None = None) -> Steps[Row]:
@@ -147,9 +178,9 @@ def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None = None) 
 
 
 def _read_records(
-    tenant: str, owner: RecordOwner, places: Sequence[bytes], now: int
+    tenant: str, owner: RecordOwner, identity: str | None, places: Sequence[bytes], now: int
 ) -> Steps[tuple[Record | None, ...]]:
-    key = yield from _locate_owner(tenant, owner)
+    key = yield from _locate_owner(tenant, owner, identity)
     if len(places) > _READ_AT_ONCE:
         rows = yield Query("records_sizes", (*key, _encode_places(places), now))
         check_sizes([row[0] for row in rows])
@@ -166,10 +197,17 @@ def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[by
 
 
 def _list_records(
-    tenant: str, owner: RecordOwner, statement: str, bounds: Row, limit: int, *, values: bool
+    tenant: str,
+    owner: RecordOwner,
+    identity: str | None,
+    statement: str,
+    *,
+    bounds: Row,
+    limit: int,
+    values: bool,
 ) -> Steps[RecordPage]:
     """Return a page of records. The sizes are read before the values, so that the page can be limited in bytes."""
-    key = yield from _locate_owner(tenant, owner)
+    key = yield from _locate_owner(tenant, owner, identity)
     found_owner = yield Query("record_owner_get", key)
     if not found_owner:
         return RecordPage((), has_more=False)
@@ -188,6 +226,7 @@ def _list_records(
 def _list_namespaces(
     tenant: str,
     owner: RecordOwner,
+    identity: str | None,
     prefix: Namespace,
     now: int,
     *,
@@ -199,7 +238,7 @@ def _list_namespaces(
 
     Each namespace is found with one statement, which searches after the last record of the previous namespace.
     """
-    key = yield from _locate_owner(tenant, owner)
+    key = yield from _locate_owner(tenant, owner, identity)
     found: list[Namespace] = []
     found_owner = yield Query("record_owner_get", key)
     if not found_owner:
@@ -264,7 +303,7 @@ def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: i
     gone = [(owner.pk, change.place) for change in changes if not change.put and change.place in stored]
     if not gone and not any(change.put for change in changes):
         return RecordPlan(owner.pk, ChangedRecords(owner.version, existed), (), ())
-    version = owner.next_version
+    version = (owner.version or choose_first_version(timestamp, owner.floor)) + 1
     put = [
         (owner.pk, change.place, key[0], *make_row(change, stored.get(change.place), version, timestamp), change.data)
         for change in changes
@@ -283,31 +322,67 @@ def write_record_plan(plan: RecordPlan) -> Steps[None]:
         yield Query("record_owner_put", (plan.owner, plan.result.version))
 
 
-def _drop_records(tenant: str, owner: RecordOwner) -> Steps[int]:
-    """Delete all records of an owner. A session's row in `record_owners` stays, because the row keeps the version. Return their number."""
-    row = yield from _lock_owner((yield from _locate_owner(tenant, owner)), make=False)
+def _drop_records(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[DroppedRecords]:
+    """Delete all records of an owner, or take them away from it. A session stays an owner, because it keeps its version."""
+    key = yield from _locate_owner(tenant, owner, identity)
+    row = yield from _lock_owner(key, make=False)
     if row is None:
-        return 0
-    number: int = (yield Query("records_count", (row.pk,)))[0][0]
-    yield Query("records_clear", (row.pk,))
-    if number and isinstance(owner, SessionRef):
-        yield Query("record_owner_put", (row.pk, row.next_version))
+        return DroppedRecords()
+    dropped = yield from drop_owner(row.pk)
     if not isinstance(owner, SessionRef):
-        yield Query("floor_raise", (tenant, row.version))
-        yield Query("record_owner_delete", (row.pk,))
-    return number
+        yield Query("record_floor_raise", (tenant, row.version))
+    elif row.version:
+        fresh = yield from _lock_owner(key, make=True)
+        assert fresh is not None, "it was just made"
+        changed = dropped.records or dropped.left is not None
+        yield Query("record_owner_put", (fresh.pk, row.version + (1 if changed else 0)))
+    return dropped
 
 
-def _find_expired(tenant: str, now: int, limit: int) -> Steps[Sequence[Row]]:
-    return (yield Query("records_expired", (tenant, now, limit)))
+def drop_owner(pk: int) -> Steps[DroppedRecords]:
+    """Delete an owner with its records. If these are too many or too large for one transaction, the owner only loses its name."""
+    dropped = yield from purge_records(pk, whole=True)
+    if dropped.left is not None:
+        yield Query("record_owner_detach", (pk,))
+    return dropped
+
+
+def purge_records(pk: int, *, whole: bool = False) -> Steps[DroppedRecords]:
+    """Delete a batch of an owner's records, and with the last of them the owner.
+
+    Args:
+        pk: primary key of the owner.
+        whole: True: delete nothing if there are more records than fit into a batch.
+    """
+    rows = yield Query("records_first", (pk, PAGE + 1))
+    number = count_page([row[1] for row in rows], PAGE)
+    last = number == len(rows)
+    if whole and not last:
+        return DroppedRecords(left=pk)
+    if number:
+        yield Query("records_delete_through", (pk, rows[number - 1][0]))
+    if last:
+        yield Query("record_owner_delete", (pk,))
+    return DroppedRecords(number, sum(row[1] for row in rows[:number]), None if last else pk)
+
+
+def _has_records_to_sweep(tenant: str, now: int) -> Steps[bool]:
+    found = (yield Query("records_expired", (tenant, now, 1))) or (yield Query("record_owner_detached", (tenant,)))
+    return bool(found)
 
 
 def _sweep_records(tenant: str, now: int, limit: int) -> Steps[int]:
-    """Delete expired records. If a record was put again in the meantime, it is kept: each row is checked again when it is deleted."""
-    rows = yield from _find_expired(tenant, now, limit)
+    """Delete a batch of expired records, or else of those that an interrupted deletion has left.
+
+    If a record was put again in the meantime, it is kept: each row is checked again when it is deleted.
+    """
+    rows = yield Query("records_expired", (tenant, now, limit))
     if rows:
-        yield Many("record_expire", [(*row, now) for row in rows])
-    return len(rows)
+        batch = rows[: count_page([row[2] for row in rows], limit)]
+        yield Many("record_expire", [(*row[:2], now) for row in batch])
+        return len(batch)
+    detached = yield Query("record_owner_detached", (tenant,))
+    return (yield from purge_records(detached[0][0])).records if detached else 0
 
 
 def _lock_owner(key: Row, *, make: bool) -> Steps[_OwnerRow | None]:

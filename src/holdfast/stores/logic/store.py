@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace as evolve
 
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.fact_choices import Choice
@@ -41,7 +42,7 @@ from holdfast.stores.logic.matching import MatchingMethods
 from holdfast.stores.logic.memories import MemoryMethods
 from holdfast.stores.logic.records import RecordMethods
 from holdfast.stores.logic.tenants import TenantMethods
-from holdfast.stores.record_checks import encode_changes
+from holdfast.stores.record_checks import encode_changes_off_loop
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.state import ScopedState
 
@@ -118,7 +119,9 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         checks.check_ref(ref)
         held = (artifacts, records)
         steps = partial(writes.remove_session, self.tenant, ref, expect=expect, held=held)
-        return await self._write(steps, ref, scrub=True)
+        counts, dropped = await self._write(steps, ref, scrub=True)
+        dropped = await self._purge_records(dropped)
+        return counts and evolve(counts, records=dropped.records, record_bytes=dropped.bytes)
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         checks.check_ref(ref)
@@ -126,7 +129,8 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         payloads = checks.encode_payloads(write.entries)
         named = any(map(_media_of, write.entries))
         light = write.retire_from is None and not write.compactions and not write.records and not named
-        steps = partial(writes.append_entries, self.tenant, ref, write, payloads)
+        changes = await encode_changes_off_loop(write.records) if write.records else ()
+        steps = partial(writes.append_entries, self.tenant, ref, write, payloads, changes)
         return await self._write(steps, ref, light=light, sharing=write.state_delta)
 
     async def replace(
@@ -147,10 +151,11 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         steps = partial(
             writes.replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media
         )
-        steps = partial(steps, records=encode_changes(records, unlimited=True))
-        return await self._write(
-            steps, new.ref, scrub=not fresh
-        )  # a session that does not replace another one removes nothing
+        steps = partial(steps, records=await encode_changes_off_loop(records, unlimited=True))
+        # A session that does not replace another one removes nothing.
+        appended, dropped = await self._write(steps, new.ref, scrub=not fresh)
+        await self._purge_records(dropped)
+        return appended
 
     async def want(self, ref: SessionRef, holder: str) -> None:
         checks.check_ref(ref)

@@ -40,7 +40,7 @@ from holdfast.stores.logic.compactions import (
 from holdfast.stores.logic.lifecycle import write_end
 from holdfast.stores.logic.matching import add_origins, keep_origins
 from holdfast.stores.logic.reads import read_session_row
-from holdfast.stores.logic.records import RecordPlan, plan_record_changes, write_record_plan
+from holdfast.stores.logic.records import DroppedRecords, drop_owner, plan_record_changes, write_record_plan
 from holdfast.stores.logic.rows import (
     ENDLESS,
     decode_entry,
@@ -56,7 +56,7 @@ from holdfast.stores.logic.rows import (
 )
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.matching import make_scope
-from holdfast.stores.record_checks import EncodedChange, encode_changes
+from holdfast.stores.record_checks import EncodedChange
 from holdfast.stores.session_changes import (
     advance_session,
     check_version,
@@ -84,8 +84,6 @@ _SESSION_DELETES = (
     "media_uses_delete",
     "media_delete",
     "origins_delete",
-    "records_delete",
-    "record_owners_delete",
     "profile_delete",
     "session_delete",
 )
@@ -128,8 +126,11 @@ def update_session(
 
 def remove_session(
     tenant: str, ref: SessionRef, *, expect: int | None, held: tuple[int | None, int | None]
-) -> Steps[RemovalCounts | None]:
-    """Delete a session and all its data. Return counts of the deleted data, or None if there was no session.
+) -> Steps[tuple[RemovalCounts | None, DroppedRecords]]:
+    """Delete a session and all its data.
+
+    Returns:
+        Counts of the deleted data without records, or None if there was no session; then the result of deleting its records.
 
     Args:
         tenant: the tenant.
@@ -140,17 +141,17 @@ def remove_session(
     """
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
-        return None
+        return None, DroppedRecords()
     pk, session = rows[0][0], decode_session(rows[0])
     check_version(session, expect)
     counts = (yield Query("session_holds", (pk,)))[0]
-    compactions, views, calls, keys, artifacts, size, media, media_bytes, records, record_bytes = counts
+    compactions, views, calls, keys, artifacts, size, media, media_bytes = counts
     refuse_other_contents(ref, artifacts, held[0], "artifact versions")
-    if held[1] is not None:
-        owner = yield Query("record_owner_get", (tenant, ref.user_id, pk))
-        refuse_other_contents(ref, owner[0][1] if owner else 0, held[1], "changes of records")
+    owner = yield Query("record_owner_get", (tenant, ref.user_id, pk))
+    refuse_other_contents(ref, owner[0][1] if owner else 0, held[1], "changes of records")
+    dropped = (yield from drop_owner(owner[0][0])) if owner else DroppedRecords()
     yield from _delete_session(pk)
-    return RemovalCounts(
+    counted = RemovalCounts(
         messages=session.messages,
         retired=session.tail.next_seq - session.messages,
         bytes=session.bytes,
@@ -163,9 +164,8 @@ def remove_session(
         artifact_bytes=size,
         media=media,
         media_bytes=media_bytes,
-        records=records,
-        record_bytes=record_bytes,
     )
+    return counted, dropped
 
 
 def replace_session(
@@ -178,8 +178,12 @@ def replace_session(
     ending: Ending | None,
     media: Mapping[bytes, bytes],
     records: Sequence[EncodedChange],
-) -> Steps[Appended]:
-    """Store a whole session. If a session of the same name exists, it is replaced."""
+) -> Steps[tuple[Appended, DroppedRecords]]:
+    """Store a whole session. If a session of the same name exists, it is replaced.
+
+    Returns:
+        The stored session, and the result of deleting the records of the replaced one.
+    """
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
     written, tail, live = rebuild_log(entries)
     fresh_media = yield from media_steps.select_new_media(None, entries, media)
@@ -191,8 +195,13 @@ def replace_session(
         raise SessionExists(new.id)
     old = decode_session(rows[0]) if rows else None
     ends = old is not None and ending is not None and old.accessed_at < ending.ended_at
-    if old is not None:
-        yield from write_end(rows[0][0], old, ending) if ends and ending is not None else _delete_session(rows[0][0])
+    dropped = DroppedRecords()
+    if old is not None and ends and ending is not None:
+        yield from write_end(rows[0][0], old, ending)
+    elif old is not None:
+        owner = yield Query("record_owner_get", (tenant, new.user_id, rows[0][0]))
+        dropped = (yield from drop_owner(owner[0][0])) if owner else dropped
+        yield from _delete_session(rows[0][0])
     size = sum(map(len, payloads))
     session = install_session(tenant, new, past, old, tail, live=live, size=size)
     pk = yield from _insert_session(session)
@@ -205,7 +214,7 @@ def replace_session(
     if past.calls:
         yield Many("call_insert", [encode_call(pk, call) for call in past.calls])
     yield from _write_past_times(pk, session, past)
-    return Appended(session, _drop_aliases(written), session.version, ended=ends)
+    return Appended(session, _drop_aliases(written), session.version, ended=ends), dropped
 
 
 def _write_entries(pk: int, written: Sequence[Entry], payloads: Sequence[bytes], scope: bytes) -> Steps[None]:
@@ -234,7 +243,7 @@ def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
 
 
 def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, in order
-    tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]
+    tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes], changes: Sequence[EncodedChange] = ()
 ) -> Steps[Appended]:
     """Append to a log, and write everything else that is part of the write. All checks come before the first change."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
@@ -250,7 +259,9 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
             return first
     claim = resolve_claim(session, write) if write.claim or write.release else session.claim
     refuse_stale(session, write)
-    records = (yield from _plan_records(pk, session, write)) if write.records else None
+    records = (
+        (yield from plan_record_changes((tenant, session.user_id, pk), changes, write.timestamp)) if changes else None
+    )
     has_media = bool(write.media) or any(map(_media_of, write.entries))
     fresh_media = (yield from media_steps.select_new_media(pk, write.entries, write.media)) if has_media else ()
     gone, base = 0, session.tail
@@ -388,11 +399,6 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
     if count:
         found = yield Query("log_forward", (pk, first_seq, first_seq + count, count))
     return Appended(session, tuple(decode_entry(row) for row in found), version, first_seq, replayed=True)
-
-
-def _plan_records(pk: int, session: Session, write: Append) -> Steps[RecordPlan]:
-    key = (session.tenant, session.user_id, pk)
-    return (yield from plan_record_changes(key, encode_changes(write.records), write.timestamp))
 
 
 def _retire_entries(pk: int, start: int, by: int, after: Session, gone: int) -> Steps[Session]:

@@ -20,7 +20,7 @@ from holdfast.errors import EntryNotFound, IdempotencyConflict, SessionNotFound
 from holdfast.limits import VIEWS_KEPT
 from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
-from holdfast.stores.record_checks import encode_changes
+from holdfast.stores.record_checks import EncodedChange, encode_changes_off_loop
 from holdfast.stores.redis import compactions, matching, media, records, state
 from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
@@ -39,7 +39,9 @@ class LogMethods(Handle):
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         keys = resolve_session_keys(self, ref)
         checks.check_append(write)
-        work = partial(_append, write=write, payloads=checks.encode_payloads(write.entries))
+        payloads = checks.encode_payloads(write.entries)
+        record_changes = await encode_changes_off_loop(write.records) if write.records else ()
+        work = partial(_append, write=write, payloads=payloads, record_changes=record_changes)
         return await self.run(keys, work, write=True, key=write.idempotency_key)
 
     @write_transaction(resolve_session_keys)
@@ -230,7 +232,9 @@ def _make_at_commands(keys: SessionKeys, seqs: Sequence[int]) -> list[Command]:
 # -- append --------------------------------------------------------------------
 
 
-async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) -> Appended:
+async def _append(
+    tx: Transaction, *, write: Append, payloads: Sequence[bytes], record_changes: Sequence[EncodedChange]
+) -> Appended:
     session, _ = await tx.read_session()
     session.require_intact()
     if write.identity not in {None, session.identity}:
@@ -253,8 +257,8 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))
     changes = await compactions.CompactionChanges.load(tx, write.compactions, is_live, needed=cut is not None)
     await state.share_changes(tx, write.state_delta)
-    if write.records:
-        await write_record_changes(tx, encode_changes(write.records), write.timestamp)
+    if record_changes:
+        await write_record_changes(tx, record_changes, write.timestamp)
     if cut is not None:
         tx.queue("retire", tx.keys.log, Key(tx.keys.retired), cut, records.encode_retired_by(start))
         changes.retire(cut)

@@ -39,6 +39,7 @@ from holdfast.domain.record import (
 )
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
+from holdfast.limits import PAGE
 from holdfast.stores import checks
 from holdfast.stores.record_checks import (
     EncodedChange,
@@ -48,8 +49,9 @@ from holdfast.stores.record_checks import (
     check_namespaces,
     check_owner,
     check_sizes,
+    choose_first_version,
     count_page,
-    encode_changes,
+    encode_changes_off_loop,
     make_info,
     make_record,
     make_row,
@@ -86,10 +88,17 @@ class RecordMethods(Handle):
 
     @read_transaction(_resolve_owner_keys)
     async def records(
-        self, tx: Transaction, owner: RecordOwner, names: Sequence[RecordName], *, now: int
+        self,
+        tx: Transaction,
+        owner: RecordOwner,
+        names: Sequence[RecordName],
+        *,
+        now: int,
+        identity: str | None = None,
     ) -> tuple[Record | None, ...]:
         places = check_names(owner, names, now)
         rows = {place: row for place, row in (await _read_rows(tx, places)).items() if row.is_there(now)}
+        _require_owner(tx, identity)
         check_sizes([row.size for row in rows.values()])
         found = await _read_values(tx, rows)
         return tuple(found.get(place) for place in places)
@@ -102,6 +111,7 @@ class RecordMethods(Handle):
         namespace: Namespace,
         *,
         now: int,
+        identity: str | None = None,
         prefix: str = "",
         nested: bool = False,
         after: RecordName | None = None,
@@ -112,6 +122,7 @@ class RecordMethods(Handle):
         checks.check_int(now, "now")
         bounds = check_list(namespace, prefix, nested=nested, after=after, limit=limit, descending=descending)
         rows = await _read_range(tx, bounds, limit + 1, now, descending=descending)
+        _require_owner(tx, identity)
         listed = list(rows.items())
         number = count_page([row.size for row in rows.values()], limit) if values else min(len(listed), limit)
         page = dict(listed[:number])
@@ -130,6 +141,7 @@ class RecordMethods(Handle):
         prefix: Namespace = (),
         *,
         now: int,
+        identity: str | None = None,
         depth: int | None = None,
         after: Namespace | None = None,
         limit: int = 100,
@@ -144,6 +156,7 @@ class RecordMethods(Handle):
             namespace = decode_place(next(iter(rows))).namespace[:depth]
             found.append(namespace)
             begin = end_of_namespace(namespace, nested=len(namespace) == depth)
+        _require_owner(tx, identity)
         return tuple(found)
 
     @write_transaction(_resolve_owner_keys)
@@ -157,12 +170,11 @@ class RecordMethods(Handle):
         identity: str | None = None,
     ) -> ChangedRecords:
         checks.check_int(timestamp, "timestamp")
-        changed = await write_record_changes(tx, encode_changes(changes), timestamp)
-        if identity is not None and tx.record is not None and identity != tx.record.session.identity:
-            raise SessionNotFound(tx.keys.id)
+        changed = await write_record_changes(tx, await encode_changes_off_loop(changes), timestamp)
+        _require_owner(tx, identity)
         return changed
 
-    async def drop_records(self, owner: RecordOwner) -> int:
+    async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
         """Delete all records of an owner, and return their number.
 
         The owner's version is kept, so that no version is used again. The name of the key that has it contains only a hash of the
@@ -171,17 +183,17 @@ class RecordMethods(Handle):
         check_owner(owner)
         member = _OWNER + _encode_owner(owner)
         (token,) = await self.database.fetch(((b"HGET", self._tenant_keys.record_tokens, b"\0" + member),))
-        number = await self._drop_records(owner)
+        number = await self._drop_records(owner, identity)
         if not isinstance(owner, SessionRef):
             await _discard(self, self._tenant_keys.record_owners, member, token)
         await unlist_expiring(self, owner)
         return number
 
     @write_transaction(_resolve_owner_keys)
-    async def _drop_records(self, tx: Transaction, owner: RecordOwner) -> int:
+    async def _drop_records(self, tx: Transaction, owner: RecordOwner, identity: str | None) -> int:
         keys = tx.keys
         number, total = await tx.read((b"HLEN", keys.record_values), (b"HGET", keys.record_infos, _TOTAL))
-        _require_owner(tx)
+        _require_owner(tx, identity)
         if total is not None:
             for key in keys.of_records:
                 tx.queue("UNLINK", key)
@@ -250,9 +262,11 @@ def _get_owner(keys: ScopeKeys) -> RecordOwner:
     return UserRef(keys.user_id) if keys.user_id else TenantRef()
 
 
-def _require_owner(tx: Transaction) -> None:
-    """Raise `SessionNotFound` if the owner is a session that does not exist."""
-    if isinstance(tx.keys, SessionKeys) and tx.record is None:
+def _require_owner(tx: Transaction, identity: str | None = None) -> None:
+    """Raise `SessionNotFound` if the owner is a session that does not exist, or that has another identity than `identity`."""
+    if not isinstance(tx.keys, SessionKeys):
+        return
+    if tx.record is None or identity not in {None, tx.record.session.identity}:
         raise SessionNotFound(tx.keys.id)
 
 
@@ -343,7 +357,9 @@ async def write_record_changes(
     existed = tuple(change.place in stored and stored[change.place].is_there(timestamp) for change in changes)
     put = {change.place: change for change in changes if change.put}
     gone = [change.place for change in changes if not change.put and change.place in stored]
-    version = _parse_version(total) + (1 if put or gone else 0)
+    version = _parse_version(total)
+    if put or gone:
+        version = (version or choose_first_version(timestamp, 0)) + 1
     for place, change in put.items():
         row = make_row(change, stored.get(place), version, timestamp)
         if row.expires_at is not None:
@@ -397,8 +413,13 @@ def _list_owner(tx: Transaction, put: Sequence[EncodedChange], *, is_new: bool) 
 
 async def count_records(tx: Transaction) -> tuple[int, int, int]:
     """Return three values for the transaction's session: number of records, total bytes of their values, and version of the records."""
-    (flat,) = await tx.read((b"HGETALL", tx.keys.record_infos))
-    found = dict(zip(flat[::2], flat[1::2], strict=True))
-    version = _parse_version(found.pop(_TOTAL, None))
-    sizes = [RecordRow(*unpack_list(data)).size for data in found.values()]
-    return len(sizes), sum(sizes), version
+    keys, begin, number, size = tx.keys, b"-", 0, 0
+    total: bytes | None = None
+    while True:
+        page: Command = (b"ZRANGEBYLEX", keys.record_places, begin, b"+", b"LIMIT", 0, PAGE)
+        places, total = await tx.read(page, (b"HGET", keys.record_infos, _TOTAL))
+        if not places:
+            return number, size, _parse_version(total)
+        number += len(places)
+        size += sum([row.size for row in (await _read_rows(tx, places)).values()])
+        begin = b"(" + places[-1]

@@ -20,7 +20,7 @@ from holdfast.domain.session import Claim, Ending, NewEntry, RemovalCounts, Sess
 from holdfast.errors import AmbiguousSession, SessionExists, SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
-from holdfast.stores.record_checks import encode_changes
+from holdfast.stores.record_checks import encode_changes_off_loop
 from holdfast.stores.redis import lifecycle, matching, state
 from holdfast.stores.redis.artifacts import decode_member, make_versions_command, release_contents
 from holdfast.stores.redis.connection import Command, Key
@@ -237,7 +237,8 @@ class SessionMethods(Handle):
         store_origins(tx, new.origins)
         write_calls(tx, past.calls)
         if records:
-            await write_record_changes(tx, encode_changes(records, unlimited=True), new.timestamp, fresh=True)
+            changes = await encode_changes_off_loop(records, unlimited=True)
+            await write_record_changes(tx, changes, new.timestamp, fresh=True)
         stored = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
         return Appended(session, stored, session.version, ended=ends)
 

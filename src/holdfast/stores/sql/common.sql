@@ -93,7 +93,7 @@ SELECT count(*) FROM sessions WHERE tenant = :tenant AND status = 'active'
 SELECT tenant FROM (
     SELECT * FROM (SELECT tenant FROM sessions WHERE tenant > :after ORDER BY tenant LIMIT 1) AS one
     UNION ALL SELECT * FROM (SELECT tenant FROM memory_owners WHERE tenant > :after ORDER BY tenant LIMIT 1) AS other
-    UNION ALL SELECT * FROM (SELECT tenant FROM record_owners WHERE tenant > :after ORDER BY tenant LIMIT 1) AS another
+    UNION ALL SELECT * FROM (SELECT tenant FROM record_owners WHERE tenant > :after AND session <> -1 ORDER BY tenant LIMIT 1) AS another
 ) AS found ORDER BY tenant LIMIT 1
 
 -- ending_insert(tenant, id, user_id, session_id, identity, withdrawn, reason, ended_at, due_at, attempts, hooks, error) --
@@ -125,7 +125,7 @@ UPDATE endings SET due_at = :due_at, attempts = :attempts, hooks = :hooks, error
 DELETE FROM endings WHERE tenant = :tenant AND id = :id
 
 -- session_holds(session) --
--- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts, media and records, with their bytes.
+-- Count what belongs to a session: compactions, views, model calls, idempotency keys, artifacts and media, with their bytes.
 
 -- session_delete(pk) --
 -- Delete a session's row. The statements `*_delete(session)` below delete what belongs to it.
@@ -677,8 +677,9 @@ DELETE FROM state_values WHERE tenant = :tenant AND user_id = :user_id
 
 -- record_owner_get(tenant, user_id, session) --
 -- Return an owner of records, its version, and the floor of versions. Session 0: the user; also without a user: the tenant.
-SELECT o.pk, o.version, coalesce(f.number, 0)
-FROM record_owners AS o LEFT JOIN floors AS f ON f.tenant = o.tenant
+-- The floor is stored as the version of an owner with session -1.
+SELECT o.pk, o.version, coalesce(f.version, 0)
+FROM record_owners AS o LEFT JOIN record_owners AS f ON f.tenant = o.tenant AND f.user_id = '' AND f.session = -1
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session
 
 -- record_owner_new(tenant, user_id, session) --
@@ -693,6 +694,20 @@ UPDATE record_owners SET version = :version WHERE pk = :pk
 -- record_owner_delete(pk) --
 -- Delete an owner of records, with the name of its user.
 DELETE FROM record_owners WHERE pk = :pk
+
+-- record_owner_detach(pk) --
+-- Take the name from an owner of records whose records are about to be deleted. Its session is then below -1.
+UPDATE record_owners SET user_id = '', session = -1 - pk WHERE pk = :pk
+
+-- record_owner_detached(tenant) --
+-- Return an owner of records that has lost its name.
+SELECT pk FROM record_owners WHERE tenant = :tenant AND user_id = '' AND session < -1 ORDER BY session LIMIT 1
+
+-- record_floor_raise(tenant, version) --
+-- Raise the floor of versions: all versions of records of deleted owners are at most this one.
+INSERT INTO record_owners (tenant, user_id, session, version) VALUES (:tenant, '', -1, :version)
+ON CONFLICT (tenant, user_id, session) DO UPDATE
+SET version = CASE WHEN excluded.version > record_owners.version THEN excluded.version ELSE record_owners.version END
 
 -- records_info(owner, places places) --
 -- Return what is stored of some records of an owner, besides their values; expired ones too.
@@ -739,22 +754,15 @@ DELETE FROM records WHERE owner = :owner AND place = :place AND expires_at <= :n
 
 -- records_expired(tenant, now, limit) --
 -- Return records of a tenant that have expired, those that expired first before the others.
-SELECT owner, place FROM records WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+SELECT owner, place, size FROM records WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
 
--- records_count(owner) --
--- Count the records of an owner.
-SELECT count(*) FROM records WHERE owner = :owner
+-- records_first(owner, limit) --
+-- Return the first records of an owner and their sizes, expired ones too.
+SELECT place, size FROM records WHERE owner = :owner ORDER BY place LIMIT :limit
 
--- records_clear(owner) --
--- Delete the records of an owner.
-DELETE FROM records WHERE owner = :owner
-
--- records_delete(session) --
--- Delete the records of a session.
-
--- record_owners_delete(session) --
--- Delete the session as an owner of records.
-DELETE FROM record_owners WHERE session = :session
+-- records_delete_through(owner, place) --
+-- Delete the records of an owner up to a place, which is included.
+DELETE FROM records WHERE owner = :owner AND place <= :place
 
 -- key_get(tenant, id) --
 -- Return an API key.

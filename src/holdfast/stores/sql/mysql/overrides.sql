@@ -13,9 +13,7 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT CAST(coalesce(sum(size), 0) AS SIGNED) FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
-       (SELECT CAST(coalesce(sum(size), 0) AS SIGNED) FROM media WHERE session = :session),
-       (SELECT count(*) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session),
-       (SELECT CAST(coalesce(sum(r.size), 0) AS SIGNED) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session)
+       (SELECT CAST(coalesce(sum(size), 0) AS SIGNED) FROM media WHERE session = :session)
 
 -- list_newest --
 SELECT r.* FROM sessions AS w FORCE INDEX (sessions_recent) STRAIGHT_JOIN session_rows AS r ON r.pk = w.pk
@@ -470,9 +468,6 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 -- scope_get_lock(tenant, user_id) --
 -- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR UPDATE
-
--- records_delete --
-DELETE r FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session
 
 -- record_owner_get_lock(tenant, user_id, session) --
 -- Lock an owner, so that no other transaction writes to its records.

@@ -4,7 +4,7 @@
 SELECT tenant FROM (
     (SELECT tenant FROM sessions WHERE tenant > :after ORDER BY tenant LIMIT 1)
     UNION ALL (SELECT tenant FROM memory_owners WHERE tenant > :after ORDER BY tenant LIMIT 1)
-    UNION ALL (SELECT tenant FROM record_owners WHERE tenant > :after ORDER BY tenant LIMIT 1)
+    UNION ALL (SELECT tenant FROM record_owners WHERE tenant > :after AND session <> -1 ORDER BY tenant LIMIT 1)
 ) AS found ORDER BY tenant LIMIT 1
 
 -- session_holds --
@@ -13,9 +13,7 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT coalesce(sum(size), 0)::bigint FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
-       (SELECT coalesce(sum(size), 0)::bigint FROM media WHERE session = :session),
-       (SELECT count(*) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session),
-       (SELECT coalesce(sum(r.size), 0)::bigint FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session)
+       (SELECT coalesce(sum(size), 0)::bigint FROM media WHERE session = :session)
 
 -- mark_last --
 SELECT max(place) - 1 FROM jsonb_array_elements(convert_from(:wanted, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
@@ -344,9 +342,6 @@ WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (
 SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.data FROM record_owners AS o
 CROSS JOIN LATERAL (SELECT * FROM records WHERE owner = o.pk AND place = ANY (ARRAY:places) OFFSET 0) AS r
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
-
--- records_delete --
-DELETE FROM records WHERE owner = ANY (ARRAY(SELECT pk FROM record_owners WHERE session = :session))
 
 -- record_owner_get_lock(tenant, user_id, session) --
 -- Lock an owner, so that no other transaction writes to its records.

@@ -6,9 +6,7 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM artifacts WHERE session = :session),
        (SELECT coalesce(sum(size), 0) FROM artifacts WHERE session = :session),
        (SELECT count(*) FROM media WHERE session = :session),
-       (SELECT coalesce(sum(size), 0) FROM media WHERE session = :session),
-       (SELECT count(*) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session),
-       (SELECT coalesce(sum(r.size), 0) FROM record_owners AS o JOIN records AS r ON r.owner = o.pk WHERE o.session = :session)
+       (SELECT coalesce(sum(size), 0) FROM media WHERE session = :session)
 
 -- mark_last --
 SELECT max(wanted.key)
@@ -77,9 +75,6 @@ FROM state_scopes AS s
 LEFT JOIN json_each(:names) ON s.version <> :known_version
 LEFT JOIN state_values AS v ON v.tenant = s.tenant AND v.user_id = s.user_id AND v.name = CAST(unhex(json_each.value) AS TEXT)
 WHERE s.tenant = :tenant AND s.user_id = :user_id
-
--- records_delete --
-DELETE FROM records WHERE owner IN (SELECT pk FROM record_owners WHERE session = :session)
 
 -- ping_put --
 INSERT INTO holdfast_migrations (number, name, checksum) VALUES (0, 'ping', :padding)
