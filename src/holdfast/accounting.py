@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -74,42 +74,37 @@ def get_scheduler() -> CpuScheduler:
     return scheduler
 
 
-class CpuScheduler:
-    """Shares a few threads among principals.
+class FairLimiter:
+    """Limits how many jobs run at the same time, and lets waiting principals take turns.
 
     Args:
-        threads: number of threads.
-        of_tenant: maximum number of threads that one tenant may use at the same time.
-        of_principal: maximum number of threads that one principal may use at the same time.
+        jobs: maximum number of jobs.
+        of_tenant: maximum number of jobs of one tenant.
+        of_principal: maximum number of jobs of one principal.
 
     Attributes:
         running: number of running jobs by principal.
     """
 
-    def __init__(
-        self,
-        threads: int = CPU_THREADS,
-        of_tenant: int = CPU_THREADS_OF_TENANT,
-        of_principal: int = CPU_THREADS_OF_PRINCIPAL,
-    ) -> None:
-        self._free = threads
+    def __init__(self, jobs: int, of_tenant: int, of_principal: int) -> None:
+        self._free = jobs
         self._of_tenant = of_tenant
         self._of_principal = of_principal
-        self._threads = anyio.CapacityLimiter(threads)
         self.running: Counter[Owner] = Counter()
         self._tenants: Counter[str] = Counter()
         self._waiting: OrderedDict[Owner, deque[asyncio.Future[None]]] = OrderedDict()
 
     @property
     def waiting(self) -> int:
-        """Number of jobs that wait for a thread."""
+        """Number of jobs that wait."""
         return sum(map(len, self._waiting.values()))
 
-    async def run(self, owner: Owner, work: Callable[[], T]) -> T:
-        """Run `work` in a thread and return its result. Wait until a thread is free for this owner."""
+    @asynccontextmanager
+    async def take_turn(self, owner: Owner) -> AsyncIterator[None]:
+        """Context manager for one job of a principal. It waits until the job may run."""
         await self._acquire(owner)
         try:
-            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+            yield
         finally:
             self._release(owner)
 
@@ -170,6 +165,33 @@ class CpuScheduler:
             turns.remove(turn)
             if not turns:
                 del self._waiting[owner]
+
+
+class CpuScheduler(FairLimiter):
+    """Shares a few threads among principals.
+
+    Args:
+        threads: number of threads.
+        of_tenant: maximum number of threads that one tenant may use at the same time.
+        of_principal: maximum number of threads that one principal may use at the same time.
+    """
+
+    def __init__(
+        self,
+        threads: int = CPU_THREADS,
+        of_tenant: int = CPU_THREADS_OF_TENANT,
+        of_principal: int = CPU_THREADS_OF_PRINCIPAL,
+    ) -> None:
+        super().__init__(threads, of_tenant, of_principal)
+        self._threads = anyio.CapacityLimiter(threads)
+
+    async def run(self, owner: Owner, work: Callable[[], T]) -> T:
+        """Run `work` in a thread and return its result. Wait until a thread is free for this owner."""
+        await self._acquire(owner)
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._threads)
+        finally:
+            self._release(owner)
 
 
 _SCHEDULERS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, CpuScheduler]] = WeakKeyDictionary()

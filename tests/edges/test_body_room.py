@@ -19,7 +19,8 @@ from holdfast.accounting import Owner, charge_to
 from holdfast.limits import BODIES, BODY_STALL_BYTES, DRAIN_BYTES, MIB, Limits
 from holdfast.server import body_limits as intakes
 from holdfast.server import protocol
-from holdfast.server.body_limits import BodyLimits, BodyReservation, BodyRoom
+from holdfast.server.body_limits import BodyLimits
+from holdfast.server.memory_room import MemoryReservation, MemoryRoom
 from holdfast.server.permissions import Refused
 from holdfast.testing import Gate, Reply
 from tests.edges.server import gateway
@@ -30,13 +31,13 @@ LIMITS = msgspec.structs.replace(Limits(), body=MIB)
 PIECE = 64 * 1024
 
 
-def make_reservation(room: BodyRoom, owner: Owner) -> BodyReservation:
-    one = BodyReservation()
+def make_reservation(room: MemoryRoom, owner: Owner) -> MemoryReservation:
+    one = MemoryReservation()
     one.begin(room, owner)
     return one
 
 
-async def try_to_fill(room: BodyRoom, one: BodyReservation, size: int) -> bool:
+async def try_to_fill(room: MemoryRoom, one: MemoryReservation, size: int) -> bool:
     """Take bytes in pieces; return False if there is no room for them now."""
     for _ in range(size // PIECE):
         with anyio.move_on_after(0) as waiting:
@@ -52,7 +53,7 @@ async def try_to_fill(room: BodyRoom, one: BodyReservation, size: int) -> bool:
 async def test_one_tenant_cannot_take_all_of_the_room() -> None:
     """Four bodies of one tenant, with one key or several: another tenant still finds room for a whole body."""
     for owners in ((ADA,) * 8, (ADA, ADAS_COLLEAGUE) * 4):
-        room = BodyRoom(MIB)
+        room = MemoryRoom(MIB)
         bodies = [make_reservation(room, owner) for owner in owners]
         for body in bodies:
             await try_to_fill(room, body, MIB)
@@ -62,7 +63,7 @@ async def test_one_tenant_cannot_take_all_of_the_room() -> None:
 
 async def test_bodies_of_one_principal_do_not_deadlock() -> None:
     """The oldest arriving body may exceed the principal's half; the others follow it."""
-    room = BodyRoom(MIB)
+    room = MemoryRoom(MIB)
     first, *others = (make_reservation(room, ADA) for _ in range(4))
     for body in (first, *others):
         assert await try_to_fill(room, body, MIB // 2)
@@ -81,7 +82,7 @@ def test_room_is_fully_released_after_cancellations(wishes: list[tuple[int, int,
     """Cancelled before or after there was room: in the end all of it is free."""
 
     async def once() -> None:
-        room = BodyRoom(5)
+        room = MemoryRoom(5)
 
         async def one(owner: Owner, size: int, for_: int) -> None:
             body = make_reservation(room, owner)
@@ -130,10 +131,10 @@ class Sender:
         return {"type": "http.request", "body": b"]", "more_body": False}
 
 
-async def read(intake: BodyLimits, owner: Owner, sender: Sender, one: BodyReservation | None = None) -> Any:
+async def read(intake: BodyLimits, owner: Owner, sender: Sender, one: MemoryReservation | None = None) -> Any:
     with charge_to(owner):
         return await intake.read(
-            Request({"type": "http", "headers": sender.headers}, sender.receive), one or BodyReservation()
+            Request({"type": "http", "headers": sender.headers}, sender.receive), one or MemoryReservation()
         )
 
 
@@ -144,7 +145,7 @@ async def test_stalled_uploads_do_not_block_other_tenants() -> None:
     tasks = [asyncio.ensure_future(read(intake, ADA, sender)) for sender in stalled]
     for sender in stalled:
         await sender.stalled.wait()
-    body = BodyReservation()
+    body = MemoryReservation()
     with anyio.fail_after(5):
         assert await read(intake, BO, Sender(15 * PIECE, 15 * PIECE), body) == []
     assert body.size == 15 * PIECE + 1
@@ -166,7 +167,7 @@ async def test_bodies_in_flight_count_against_their_principal() -> None:
     24 waiting turns held 264 MiB. The principal's next large body is refused with a retry time; others' are read.
     """
     intake = BodyLimits(msgspec.structs.replace(LIMITS, body_timeout=0.05))
-    waiting = [BodyReservation() for _ in range(2)]
+    waiting = [MemoryReservation() for _ in range(2)]
     for one in waiting:
         await read(intake, ADA, Sender(15 * PIECE, 15 * PIECE), one)
         one.end_arrival()
@@ -184,17 +185,17 @@ async def test_bodies_in_flight_count_against_their_principal() -> None:
 
 async def test_waiting_turn_holds_its_body_until_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """After that, its content is in the log."""
-    rooms: list[BodyRoom] = []
+    rooms: list[MemoryRoom] = []
 
-    class Noted(BodyRoom):
+    class Noted(MemoryRoom):
         def __init__(self, body: int) -> None:
             super().__init__(body)
             rooms.append(self)
 
-    monkeypatch.setattr(intakes, "BodyRoom", Noted)
+    monkeypatch.setattr(intakes, "MemoryRoom", Noted)
     gate, large = Gate(), "hello " * 50_000
     async with gateway(lambda _: Reply(text="ok", hold=gate), limits=LIMITS) as (served, upstream):
-        (room,) = rooms
+        room = rooms[0]
 
         async def ask(text: str) -> int:
             body = {"model": "m", "session_id": "s", "messages": [{"role": "user", "content": text}]}

@@ -47,6 +47,8 @@ from holdfast.stores.tenants import FOREVER
 
 T = TypeVar("T")
 _NO_GUARD: Final = nullcontext()
+_REVIVED: Final = 10_000
+"""Sessions that lapsed and were created again whose earlier identity is remembered."""
 
 
 def make_session_id() -> str:
@@ -114,6 +116,7 @@ class Engine:
             store, life or LifeSettings(), hooks, self.hook_dispatcher, clock, forget=self.forget
         )
         self.store = expire_sessions(store, self.life)
+        self._revived: dict[str, str] = {}
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None
         self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
@@ -226,7 +229,15 @@ class Engine:
             new = await add_initial_state(self.store, new, self.roster.agents.get(new.agent or ""))
             with suppress(SessionExists):
                 await self.store.create(new)
-                self.life.note_revived(old, new.identity)
+                self._revived[old.identity] = new.identity
+                if len(self._revived) > _REVIVED:
+                    del self._revived[next(iter(self._revived))]
+
+    def get_current_identity(self, identity: str) -> str:
+        """Return the identity that the session with this identity has now. `ensure_present` gives a lapsed session another one."""
+        while (revived := self._revived.get(identity)) is not None:
+            identity = revived
+        return identity
 
     def is_busy(self, ref: SessionRef) -> bool:
         """Return True if a turn of the session is running or waiting in this process."""

@@ -35,7 +35,6 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 
-K = TypeVar("K")
 _log = logging.getLogger("holdfast.life")
 LEAST_TOUCH: Final = 1_000
 """Minimum milliseconds between two updates of the stored time at which a session was last used without a write."""
@@ -104,7 +103,6 @@ class SessionLifecycle:
         self._served: OrderedDict[SessionRef, None] = OrderedDict()
         self._touched: OrderedDict[SessionRef, int] = OrderedDict()
         self._lapsed: OrderedDict[SessionRef, Session] = OrderedDict()
-        self._revived: OrderedDict[str, str] = OrderedDict()
         self._count: int | None = None
         self._counted_at = 0
         self._changes = 0
@@ -376,16 +374,6 @@ class SessionLifecycle:
         """Return a session that expired or was evicted from a store in memory. None if there is none, or if its name is in use again."""
         return self._lapsed.get(ref)
 
-    def note_revived(self, lapsed: Session, identity: str) -> None:
-        """Remember that a lapsed session was created again, with this identity, for a program that has a handle for it."""
-        _remember(self._revived, lapsed.identity, identity, _REMEMBERED)
-
-    def get_current_identity(self, identity: str) -> str:
-        """Return the identity that the session with this identity has now. It differs if the session lapsed and was created again."""
-        while (revived := self._revived.get(identity)) is not None:
-            identity = revived
-        return identity
-
     # -- the cap -----------------------------------------------------------
 
     async def ensure_counted(self) -> None:
@@ -473,9 +461,9 @@ class SessionLifecycle:
         self._oldest.extend(await self.store.oldest(limit=limit))
 
 
-def _remember(known: OrderedDict[K, Any], key: K, value: Any, most: int) -> None:
-    known[key] = value
-    known.move_to_end(key)
+def _remember(known: OrderedDict[SessionRef, Any], ref: SessionRef, value: Any, most: int) -> None:
+    known[ref] = value
+    known.move_to_end(ref)
     if len(known) > most:
         known.popitem(last=False)
 
@@ -484,6 +472,7 @@ def _do_nothing(*_: object) -> None:
     """Ignore all arguments."""
 
 
+T = TypeVar("T")
 _SESSION_METHODS: Final = frozenset(
     {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch"}
     | {"media", "want"}

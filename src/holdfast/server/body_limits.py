@@ -1,9 +1,8 @@
-"""Read request bodies, with checks of their type, and limits on size, time and memory."""
+"""Read request bodies, with checks of their type, and limits on size, time and memory. Reserve memory for large responses."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
@@ -12,10 +11,20 @@ import anyio
 import msgspec
 from starlette.requests import Request
 
-from holdfast.accounting import Owner, get_owner, run_cpu
+from holdfast.accounting import FairLimiter, get_owner, run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.errors import HoldfastError, TooLarge
-from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
+from holdfast.limits import (
+    ANSWER_BYTES,
+    BODY_STALL_BYTES,
+    BODY_STALL_SECONDS,
+    MESSAGE_BYTES,
+    MIB,
+    STORE_TRANSFERS,
+    STORE_TRANSFERS_OF_TENANT,
+    Limits,
+)
+from holdfast.server.memory_room import MemoryReservation, MemoryRoom
 from holdfast.server.permissions import Refused
 from holdfast.wire.strict_json import decode_json
 
@@ -28,106 +37,60 @@ _JSON: Final = re.compile(r"\s*application/(?:[\w.-]+\+)?json\s*(?:;(.*))?", re.
 _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 
 
-class BodyRoom:
-    """Memory limit for request bodies, shared by all principals. Memory is reserved as the bytes of a body arrive.
-
-    A principal may hold half of the memory, and a tenant three quarters. Two exceptions keep bodies from waiting for each other
-    forever:
-
-    - For the oldest of its arriving bodies, a principal may hold three quarters of the memory.
-    - The oldest arriving body of all principals may exceed the total by the size of the largest allowed body.
-
-    Args:
-        body: size of the largest allowed body in bytes. The total is `BODIES` times as large.
-    """
-
-    def __init__(self, body: int) -> None:
-        self.body = body
-        self.held = 0
-        self._owners: Counter[Owner] = Counter()
-        self._tenants: Counter[str] = Counter()
-        self._arriving: dict[BodyReservation, None] = {}
-        self._waiting: list[tuple[BodyReservation, int, anyio.Event]] = []
-
-    @property
-    def size(self) -> int:
-        """Total size of the memory in bytes."""
-        return self.body * BODIES
-
-    def get_held(self, owner: Owner) -> int:
-        """Return the number of bytes that a principal holds."""
-        return self._owners[owner]
-
-    def is_full_for(self, owner: Owner) -> bool:
-        """Return True if a principal or its tenant holds three quarters of the memory or more."""
-        most = self.size * 3 // 4
-        return self._owners[owner] >= most or self._tenants[owner.tenant] >= most
-
-    async def take(self, reservation: BodyReservation, size: int) -> None:
-        """Reserve `size` more bytes for an arriving body. Wait until they are available."""
-        self._arriving.setdefault(reservation)
-        if self._can_take(reservation, size):
-            self.add(reservation, size)
-            return
-        waiter = (reservation, size, anyio.Event())
-        self._waiting.append(waiter)
-        try:
-            await waiter[2].wait()
-        except BaseException:
-            if not waiter[2].is_set():
-                self._waiting.remove(waiter)
-            raise
-
-    def add(self, reservation: BodyReservation, size: int) -> None:
-        """Count `size` more bytes as reserved, even beyond the limit. A negative size releases bytes."""
-        reservation.size += size
-        self.held += size
-        self._owners[reservation.owner] += size
-        self._tenants[reservation.owner.tenant] += size
-        if not self._owners[reservation.owner]:
-            del self._owners[reservation.owner]
-        if not self._tenants[reservation.owner.tenant]:
-            del self._tenants[reservation.owner.tenant]
-
-    def end_arrival(self, reservation: BodyReservation) -> None:
-        """Record that no more bytes of a body will arrive, because the body is complete or the request has failed."""
-        self._arriving.pop(reservation, None)
-        self.wake()
-
-    def wake(self) -> None:
-        """Let waiting bodies continue, if the memory that they wait for is available now."""
-        for waiter in list(self._waiting):
-            reservation, size, event = waiter
-            if self._can_take(reservation, size):
-                self._waiting.remove(waiter)
-                self.add(reservation, size)
-                event.set()
-
-    def _can_take(self, reservation: BodyReservation, size: int) -> bool:
-        owner, most = reservation.owner, self.size * 3 // 4
-        first = next((one for one in self._arriving if one.owner == owner), reservation) is reservation
-        oldest = next(iter(self._arriving), reservation) is reservation
-        return (
-            self.held + size <= self.size + (self.body if oldest else 0)
-            and self._owners[owner] + size <= (most if first else self.size // 2)
-            and self._tenants[owner.tenant] + size <= most
-        )
-
-
 class BodyLimits:
-    """Reads request bodies within the limits of one server."""
+    """Reads request bodies, and reserves memory for large responses, within the limits of one server.
+
+    Attributes:
+        room: memory for request bodies.
+        answers: memory for responses larger than `ANSWER_BYTES`.
+        transfers: limits large reads and writes of the store, because the database makes others wait for each of them.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.room = BodyRoom(limits.body)
+        self.room = MemoryRoom(limits.body)
+        self.answers = MemoryRoom(limits.body)
+        self.transfers = FairLimiter(STORE_TRANSFERS, STORE_TRANSFERS_OF_TENANT, STORE_TRANSFERS_OF_TENANT)
 
     def take(self, limits: Limits) -> None:
         """Apply new limits from the next request on."""
-        self.room.body = limits.body
         self.limits = limits
-        self.room.wake()
+        for room in (self.room, self.answers):
+            room.body = limits.body
+            room.wake()
 
-    async def read(self, request: Request, reservation: BodyReservation) -> Any:
+    async def reserve_answer(self, reservation: MemoryReservation, size: int) -> None:
+        """Set the memory that is reserved for a response to `size` bytes. Wait until so much is available.
+
+        The first call for a response waits. Later calls only correct the size and never wait, because the response exists already.
+
+        Args:
+            reservation: the response. It holds the memory until the caller releases it.
+            size: size in bytes. Up to `ANSWER_BYTES` need no memory. Of a response that is larger than the share of one principal, only
+                this share counts.
+
+        Raises:
+            Refused: the memory was not available in time.
+        """
+        size = min(size, self.answers.size * 3 // 4)
+        if reservation.size:
+            self.answers.add(reservation, size - reservation.size)
+            self.answers.wake()
+        elif size > ANSWER_BYTES:
+            reservation.begin(self.answers, get_owner())
+            try:
+                with anyio.move_on_after(self.limits.body_timeout) as waiting:
+                    await self.answers.take(reservation, size)
+            finally:
+                reservation.end_arrival()
+            if waiting.cancelled_caught:
+                mib = self.answers.get_held(reservation.owner) / MIB
+                message = (
+                    f"the server is busy with other large responses; yours that are still unread hold {mib:.1f} MiB"
+                )
+                raise Refused(503, "busy", message, retry_after="1")
+
+    async def read(self, request: Request, reservation: MemoryReservation) -> Any:
         """Return the decoded JSON body of a request.
 
         Args:
@@ -154,7 +117,7 @@ class BodyLimits:
         finally:
             del body
 
-    async def _read_bytes(self, request: Request, reservation: BodyReservation) -> bytes:
+    async def _read_bytes(self, request: Request, reservation: MemoryReservation) -> bytes:
         size_header = get_declared_size(request.headers)
         if size_header is not None and size_header > self.limits.body:
             raise self._make_size_error()
@@ -167,7 +130,7 @@ class BodyLimits:
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _make_room(self, reservation: BodyReservation, size: int, arrival: _Arrival) -> None:
+    async def _make_room(self, reservation: MemoryReservation, size: int, arrival: _Arrival) -> None:
         """Reserve memory for a piece that has arrived, and wait until the memory is available. The first `_SMALL` bytes never wait.
 
         Raises:
@@ -183,7 +146,7 @@ class BodyLimits:
         if waiting.cancelled_caught:
             raise self._make_busy_error(reservation, f", for {self.limits.body_timeout:g} s already")
 
-    def _make_busy_error(self, reservation: BodyReservation, since: str) -> Refused:
+    def _make_busy_error(self, reservation: MemoryReservation, since: str) -> Refused:
         mib = self.room.get_held(reservation.owner) / MIB
         message = f"the server is busy with other large bodies{since}; your requests hold {mib:.1f} MiB; try again"
         return Refused(503, "busy", message, retry_after="1", connection="close")
@@ -251,33 +214,6 @@ class _Arrival:
         else:
             message = f"less than {BODY_STALL_BYTES // 1024} KiB of the body arrived in {BODY_STALL_SECONDS:g} s; send it faster"
         return Refused(408, "request_timeout", message, connection="close")
-
-
-class BodyReservation:
-    """Memory that is reserved for the body of one request.
-
-    The memory is held from the first byte until the request's turn begins or the response is ready.
-    """
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.owner = Owner()
-        self._room: BodyRoom | None = None
-
-    def begin(self, room: BodyRoom, owner: Owner) -> None:
-        """Charge the body to a principal (`owner`), and take its memory from `room`."""
-        self._room, self.owner = room, owner
-
-    def end_arrival(self) -> None:
-        """Record that the body has arrived completely or was given up."""
-        if self._room is not None:
-            self._room.end_arrival(self)
-
-    def release(self) -> None:
-        """Release the memory. Calling it again does nothing."""
-        if self._room is not None and self.size:
-            self._room.add(self, -self.size)
-            self._room.wake()
 
 
 def get_declared_size(headers: Mapping[str, str]) -> int | None:

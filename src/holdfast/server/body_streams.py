@@ -9,10 +9,11 @@ from typing import Final
 
 import anyio
 from starlette.requests import Request
-from starlette.responses import StreamingResponse
-from starlette.types import Send
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError, TooLarge
+from holdfast.limits import ANSWER_BYTES, ANSWER_SECONDS
 from holdfast.server.body_limits import check_encoding, get_declared_size
 from holdfast.server.permissions import Refused
 
@@ -95,3 +96,21 @@ class ChunkedResponse(StreamingResponse):
                 _log.error("a response was cut off: %s: %s", exc.code, exc)
                 return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class LargeResponse(Response):
+    """A response that is sent in pieces, so that only a small part of it waits in the connection's buffer.
+
+    Sending ends when the client has read nearly everything. Until then, the caller can hold the memory of the body. If the client takes
+    longer than `ANSWER_SECONDS` and one second for each `ANSWER_BYTES`, the connection is closed.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        body, size = bytes(self.body), len(self.body)
+        with anyio.move_on_after(ANSWER_SECONDS + size / ANSWER_BYTES) as sending:
+            for start in range(0, size, ANSWER_BYTES):
+                end = start + ANSWER_BYTES
+                await send({"type": "http.response.body", "body": body[start:end], "more_body": end < size})
+        if sending.cancelled_caught:
+            _log.warning("a response of %d bytes was cut off, because the client read it too slowly", size)

@@ -24,8 +24,9 @@ from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.store import take_media_out
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
-from holdfast.server.body_limits import BodyLimits, BodyReservation
+from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, mask_secrets, refuse_unknown
+from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
@@ -107,7 +108,7 @@ class Chat:
             reservation.release()
 
     async def _answer(
-        self, call: Call, reservation: BodyReservation, arrived: float, receive: Receive, send: Send
+        self, call: Call, reservation: MemoryReservation, arrived: float, receive: Receive, send: Send
     ) -> None:
         scope = call.request.scope
         try:

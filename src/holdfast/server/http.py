@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -13,13 +14,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
+from holdfast.accounting import get_owner
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, read_participants
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
-from holdfast.limits import PARAMETERS
-from holdfast.server.body_limits import BodyLimits, BodyReservation
+from holdfast.limits import PARAMETERS, STORE_TRANSFER_BYTES
+from holdfast.server.body_limits import BodyLimits
+from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.permissions import Refused
 from holdfast.wire.openai import to_chat_message
 
@@ -55,6 +58,7 @@ class Call:
     """A request with its caller and the `Holdfast` of the caller's tenant. Call `release` when the request has been handled.
 
     Attributes:
+        answer: memory that is reserved for the response. Release it when the response was sent.
         hf: the `Holdfast` of the caller's tenant.
         caller: the authenticated caller.
         principal: the caller's principal.
@@ -76,7 +80,8 @@ class Call:
         self.hf = self.caller.hf
         self.principal = self.caller.principal
         self._intake = intake
-        self._held = BodyReservation()
+        self._held = MemoryReservation()
+        self.answer = MemoryReservation()
         self._query: dict[str, str] | None = None
         self.status: int | None = None
         self.answer_headers: dict[str, str] = {}
@@ -144,13 +149,26 @@ class Call:
         return self._intake.limits.body_timeout
 
     @property
-    def held(self) -> BodyReservation:
+    def held(self) -> MemoryReservation:
         """Memory that is reserved for the body."""
         return self._held
 
     def release(self) -> None:
         """Release the memory that is reserved for the body."""
         self._held.release()
+
+    async def reserve_answer(self, size: int) -> None:
+        """Reserve memory for a response of about `size` bytes before it is read and built; see `BodyLimits.reserve_answer`."""
+        await self._intake.reserve_answer(self.answer, size)
+
+    @asynccontextmanager
+    async def transfer(self, size: int) -> AsyncIterator[None]:
+        """Context manager for a read or write of about `size` bytes. If it is large, it waits until the principal may have another one."""
+        if size <= STORE_TRANSFER_BYTES:
+            yield
+            return
+        async with self._intake.transfers.take_turn(get_owner()):
+            yield
 
     # -- parameters --------------------------------------------------------
 

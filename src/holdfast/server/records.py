@@ -5,14 +5,17 @@ A session, a user or the tenant owns each record. The path says which.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from holdfast import limits
-from holdfast.domain.record import MISSING, RecordChange, RecordName
+from holdfast.accounting import run_cpu
+from holdfast.domain.record import MISSING, Record, RecordChange, RecordInfo, RecordName, RecordPage
 from holdfast.errors import InvalidRequest, RecordNotFound
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, OF_SESSION, STORE, Order, PageLimit, Routes, describe_header, describe_headers
 from holdfast.sessions.records import Records
+from holdfast.stores.record_checks import count_page
 from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Time, json_schema
 from holdfast.wire.records import (
     Encoding,
@@ -224,11 +227,12 @@ class DeletedRecords(Answer, kw_only=True):
 @routes.add("GET", f"{_TENANT}/record", "shared", error_statuses=_OF_USER, response_headers=_ETAG)
 async def read(call: Call, query: NameQuery) -> RecordObject:
     """Return a record of a session, a user or the tenant."""
-    found = await (await _get_records(call, query.namespace)).get(query.key)
-    if found is None:
+    # The first key that begins with a key is that key itself.
+    page = await _read_page(call, await _get_records(call, query.namespace), prefix=query.key, limit=1)
+    if not page.records or page.records[0].key != query.key:
         raise RecordNotFound(query.key)
-    call.set_etag(found.version)
-    return RecordObject.from_record(found)
+    call.set_etag(page.records[0].version)
+    return await run_cpu(RecordObject.from_record, page.records[0], long=_is_large(page.records))
 
 
 @routes.add(
@@ -262,9 +266,10 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     With `If-Match`, the record must have that version. With `If-None-Match: *`, there must be no such record.
     """
     records = await _get_records(call, query.namespace)
-    value = decode_value(body.encoding, body.value)
+    value = await run_cpu(decode_value, body.encoding, body.value, long=call.held.size > limits.RECORD_INLINE_BYTES)
     change = records.make_put(query.key, value, expect=_read_expected(call), ttl=_to_seconds(body.ttl))
-    changed = await records.change([change])
+    async with call.transfer(call.held.size):
+        changed = await records.change([change])
     call.set_etag(changed.version)
     return RecordWritten(
         id=_format_name(change.name),
@@ -304,18 +309,21 @@ async def delete(call: Call, query: NameQuery) -> DeletedRecord:
 async def list_records(call: Call, query: ListQuery) -> RecordList:
     """List the records of a session, a user or the tenant in a namespace, in order of their keys.
 
-    A page with very large values can have fewer records than requested.
+    A page ends early if its values have more than 4 MiB together, but it has at least one record.
     """
     records = await _get_records(call, query.namespace)
-    page = await records.list(
-        query.prefix or "",
+    page = await _read_page(
+        call,
+        records,
+        prefix=query.prefix or "",
         nested=query.nested,
         after=None if query.after is None else _parse_name(query.after),
         limit=query.limit,
         descending=query.order == "desc",
         values=query.values,
     )
-    return RecordList.of([RecordObject.from_record(one) for one in page.records], has_more=page.has_more)
+    objects = await run_cpu(_make_objects, page.records, long=_is_large(page.records))
+    return RecordList.of(objects, has_more=page.has_more)
 
 
 @routes.add("GET", f"{_SESSION}/namespaces", "read", query=SessionNamespacesQuery, error_statuses=OF_SESSION)
@@ -339,15 +347,10 @@ async def change(call: Call, query: DropQuery, body: RecordChanges) -> RecordsCh
     if not body.changes:
         raise InvalidRequest("changes must contain at least one change", param="changes")
     owned = await _get_records(call, None)
-    changes: list[RecordChange] = []
-    for at, one in enumerate(body.changes):
-        records = owned.below(*one.namespace)
-        if isinstance(one, DeleteRecordChange):
-            changes.append(records.make_delete(one.key, expect=one.expect))
-        else:
-            value = decode_value(one.encoding, one.value, f"changes[{at}].value")
-            changes.append(records.make_put(one.key, value, expect=one.expect, ttl=_to_seconds(one.ttl)))
-    changed = await owned.change(changes)
+    long = call.held.size > limits.RECORD_INLINE_BYTES
+    changes = await run_cpu(_make_changes, owned, body.changes, long=long)
+    async with call.transfer(call.held.size):
+        changed = await owned.change(changes)
     return RecordsChanged(version=changed.version, existed=list(changed.existed))
 
 
@@ -357,6 +360,41 @@ async def change(call: Call, query: DropQuery, body: RecordChanges) -> RecordsCh
 async def drop(call: Call, query: DropQuery) -> DeletedRecords:
     """Delete all records of a session, a user or the tenant, in all namespaces."""
     return DeletedRecords(records=await (await _get_records(call, None)).drop())
+
+
+# -- reading and writing -----------------------------------------------------------
+
+
+async def _read_page(call: Call, records: Records, *, limit: int, values: bool = True, **more: Any) -> RecordPage:
+    """Return a page of records. The sizes are read first, so that the values are read only when the server has memory for them."""
+    page = await records.read_page(limit=limit, values=False, **more)
+    number = count_page([one.size for one in page.records], limit)
+    if not values or not number:
+        return page
+    size = sum([one.size for one in page.records[:number]])
+    await call.reserve_answer(size)
+    async with call.transfer(size):
+        return await records.read_page(limit=number, **more)
+
+
+def _is_large(records: Sequence[RecordInfo]) -> bool:
+    return sum([one.size for one in records if isinstance(one, Record)]) > limits.RECORD_INLINE_BYTES
+
+
+def _make_objects(records: Sequence[RecordInfo]) -> list[RecordObject]:
+    return [RecordObject.from_record(one) for one in records]
+
+
+def _make_changes(owned: Records, given: Sequence[PutRecordChange | DeleteRecordChange]) -> list[RecordChange]:
+    changes: list[RecordChange] = []
+    for at, one in enumerate(given):
+        records = owned.below(*one.namespace)
+        if isinstance(one, DeleteRecordChange):
+            changes.append(records.make_delete(one.key, expect=one.expect))
+        else:
+            value = decode_value(one.encoding, one.value, f"changes[{at}].value")
+            changes.append(records.make_put(one.key, value, expect=one.expect, ttl=_to_seconds(one.ttl)))
+    return changes
 
 
 # -- parts -------------------------------------------------------------------------
@@ -372,7 +410,8 @@ async def _get_records(call: Call, namespace: str | None) -> Records:
     labels = parse_path(namespace or "")
     if "session_id" in call.path:
         right: Literal["read", "write"] = "read" if call.request.method in ("GET", "HEAD") else "write"
-        return call.hf.records(labels, session=(await call.get_session("records", right)).ref)
+        session = await call.get_session("records", right)
+        return Records(call.hf.engine, session.ref, labels, identity=session.identity)
     return call.hf.records(labels, user_id=call.get_owner(call.path["user_id"]) if "user_id" in call.path else None)
 
 

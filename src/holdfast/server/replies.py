@@ -16,9 +16,9 @@ from starlette.types import Scope
 from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.errors.base import ADDRESS, CAUSE
-from holdfast.limits import ERROR_CHARS
+from holdfast.limits import ANSWER_BYTES, ERROR_CHARS
 from holdfast.secrets import Guard
-from holdfast.server.body_streams import ChunkedResponse
+from holdfast.server.body_streams import ChunkedResponse, LargeResponse
 from holdfast.server.permissions import Refused
 
 _log = logging.getLogger("holdfast.server")
@@ -47,22 +47,27 @@ def respond(reply: Reply) -> Response:
     if isinstance(reply.body, AsyncGenerator):
         return ChunkedResponse(reply.body, reply.status, headers)
     if isinstance(reply.body, bytes):
-        return Response(reply.body, reply.status, headers)
+        kind = LargeResponse if len(reply.body) > ANSWER_BYTES else Response
+        return kind(reply.body, reply.status, headers)
     return Response(_encoder.encode(reply.body), reply.status, headers, media_type="application/json")
 
 
-async def encode_large(reply: Reply) -> Reply:
-    """Encode a large body as JSON in a thread, and return the reply with the encoded body.
+async def encode_json(reply: Reply, *, large: bool) -> Reply:
+    """Encode the body of a reply as JSON, and return the reply with the encoded body. Errors, bytes, chunks and None stay unchanged.
 
-    A reply with a small body is returned unchanged.
+    Args:
+        reply: the reply.
+        large: True: encode the body in a thread. A body with a long list is always encoded in a thread.
     """
     body = reply.body
-    named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
-    if not isinstance(named, dict) or not any(isinstance(one, list) and len(one) > _FEW for one in named.values()):
+    if body is None or isinstance(body, bytes | AsyncGenerator) or reply.status >= 400:
         return reply
-    return Reply(
-        await run_cpu(_encoder.encode, body), reply.status, {**reply.headers, "content-type": "application/json"}
+    named = msgspec.structs.asdict(body) if isinstance(body, msgspec.Struct) else body
+    long = large or (
+        isinstance(named, dict) and any(isinstance(one, list) and len(one) > _FEW for one in named.values())
     )
+    encoded = await run_cpu(_encoder.encode, body, long=long)
+    return Reply(encoded, reply.status, {**reply.headers, "content-type": "application/json"})
 
 
 def to_response(reply: Reply, scope: Scope) -> Response:

@@ -28,7 +28,7 @@ from holdfast.numbers import MOST, check_number, check_whole
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, refuse_unknown
 from holdfast.server.permissions import Need, permit
-from holdfast.server.replies import Reply, encode_large, make_error_body, make_failure_reply, to_response
+from holdfast.server.replies import Reply, encode_json, make_error_body, make_failure_reply, to_response
 from holdfast.server.schema import Schema, make_parameters_schema
 from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
 
@@ -153,16 +153,20 @@ class Endpoint:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         route = self._routes.get(method)
         post = self._post if method == "POST" else None
+        call = Call(scope, receive, self._hf, self._intake)
         try:
-            if route is not None:
-                permit(scope, route.need)
-            if post is None:
-                reply = await self._answer(route, Call(scope, receive, self._hf, self._intake))
-        except ClientDisconnect:
-            return
-        except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-            reply, post = make_failure_reply(exc, self._hf.guard), None
-        await (post or to_response(reply, scope))(scope, receive, send)
+            try:
+                if route is not None:
+                    permit(scope, route.need)
+                if post is None:
+                    reply = await self._answer(route, call)
+            except ClientDisconnect:
+                return
+            except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
+                reply, post = make_failure_reply(exc, self._hf.guard), None
+            await (post or to_response(reply, scope))(scope, receive, send)
+        finally:
+            call.answer.release()
 
     async def _answer(self, route: Route | None, call: Call) -> Reply:
         if route is None:
@@ -171,9 +175,12 @@ class Endpoint:
             body = make_error_body(message, kind="invalid_request_error", code="method_not_allowed")
             return Reply(body, 405, {"allow": known})
         try:
-            return await encode_large(await route(call))
+            reply = await encode_json(await route(call), large=call.answer.size > 0)
         finally:
             call.release()
+        if isinstance(reply.body, bytes):
+            await call.reserve_answer(len(reply.body))
+        return reply
 
 
 # -- parsing ---------------------------------------------------------------------

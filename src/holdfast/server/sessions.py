@@ -14,7 +14,7 @@ from holdfast.domain.state import get_scope
 from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
-from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
+from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST, RECORDS_BYTES
 from holdfast.limits import PAGE as MAX_PAGE
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, get_session_by_id
@@ -33,8 +33,10 @@ from holdfast.server.routes import (
 from holdfast.sessions.carry_over import CarryOver, parse_carry_over
 from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forks import fork_session, rewind_session
+from holdfast.sessions.transfer import export_session
 from holdfast.stores.checks import check_id
 from holdfast.stores.sessions import SessionPage, SessionPatch
+from holdfast.stores.walk import measure_records
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.sessions import (
@@ -402,14 +404,23 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
     in another user's session get only the conversation, whatever the parameters say.
     """
     session = await call.get_session("conversation", "read")
-    return await call.hf.export(
-        session.ref,
-        retired=query.retired,
-        calls=query.calls,
-        digests=query.digests,
-        records=query.records,
-        viewer=call.principal.user_id,
-    )
+    store, now = call.hf.store, call.hf.clock()
+    size = 0
+    if query.records and not call.is_guest(session):
+        _, size = await measure_records(store, session.ref, now=now)
+    await call.reserve_answer(size if size <= RECORDS_BYTES else 0)  # an export of more is refused
+    async with call.transfer(size):
+        return await export_session(
+            store,
+            session.ref,
+            retired=query.retired,
+            calls=query.calls,
+            digests=query.digests,
+            records=query.records,
+            raw=True,
+            now=now,
+            viewer=call.principal.user_id,
+        )
 
 
 @routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 422, 503), body=SessionImport)

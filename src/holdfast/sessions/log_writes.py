@@ -43,7 +43,7 @@ async def append_to_log(
         SessionNotFound: there is no such session.
     """
     if write.records and identity is not None:
-        write = msgspec.structs.replace(write, identity=engine.life.get_current_identity(identity))
+        write = msgspec.structs.replace(write, identity=engine.get_current_identity(identity))
     if log_marker is None:
         return await _write(engine, ref, write)
     for _ in range(TRIES):

@@ -63,7 +63,7 @@ class Records:
         return type(self)(self._engine, self.owner, (*self.namespace, *labels), identity=self._identity)
 
     def _get_identity(self) -> str | None:
-        return None if self._identity is None else self._engine.life.get_current_identity(self._identity)
+        return None if self._identity is None else self._engine.get_current_identity(self._identity)
 
     # -- reading -------------------------------------------------------------
 
