@@ -67,6 +67,32 @@ def test_message_is_explained_in_words() -> None:
 
 
 @pytest.mark.usefixtures("trip")
+def test_another_strategy_and_budget_are_explained() -> None:
+    """For the next prompt and for a past turn, of all messages and of one; nothing is stored."""
+    before = explain_output("trip")
+    small, large = (explain_output("trip", "--budget", budget, "--json") for budget in ("300", "50000"))
+    assert [json.loads(one)["budget"] for one in (small, large)] == [300, 50000]
+    assert [json.loads(one)["strategy"] for one in (small, large)] == ["digest", "digest"]
+    (part,) = json.loads(explain_output("trip", "--seq", "4", "--budget", "300", "--json"))["messages"]
+    (whole,) = json.loads(explain_output("trip", "--seq", "4", "--budget", "50000", "--json"))["messages"]
+    assert (part["state"] == "whole", whole["state"]) == (False, "whole")
+    text = explain_output("trip", "--text", "seasick", "--strategy", "token_window", "--budget", "400")
+    assert text.startswith("session trip, the next prompt: strategy token_window, ")
+    assert "not in the prompt" in text
+    past = json.loads(explain_output("trip", "--turn", "19", "--strategy", "none", "--json"))
+    assert (past["strategy"], past["exact"]) == ("none", None)
+    assert explain_output("trip") == before
+
+
+@pytest.mark.usefixtures("trip")
+@pytest.mark.parametrize(
+    "wrong", [("--strategy", "digets"), ("--budget", "0"), ("--budget", "300", "--strategy", "none")]
+)
+def test_wrong_strategy_or_budget_is_refused(wrong: tuple[str, ...]) -> None:
+    assert explain("trip", *wrong).exit_code != 0
+
+
+@pytest.mark.usefixtures("trip")
 def test_past_turn_is_rebuilt() -> None:
     text = explain_output("trip", "--seq", "4", "--turn", "2", "--user", "ada")
     assert "the prompt of turn 2, rebuilt as it was sent" in text

@@ -46,6 +46,18 @@ async def explained(served: Served, **parameters: Any) -> dict[str, Any]:
     return answer
 
 
+async def test_another_strategy_and_budget_are_explained() -> None:
+    """Without a model call, and without changing the session's own prompt."""
+    async with server_with_talk() as served:
+        before = await explained(served)
+        answer = await explained(served, seq=4, strategy="token_window", budget=2000)
+        assert (answer["strategy"], answer["budget"]) == ("token_window", 2000)
+        assert (await explained(served, seq=4, budget=20_000))["messages"][0]["state"] == "whole"
+        assert await explained(served) == before
+        assert_error(await served.http.get(PATH, params={"strategy": "digets"}), 400)
+        assert_error(await served.http.get(PATH, params={"budget": "0"}), 400)
+
+
 async def test_message_is_explained_for_the_next_and_past_prompts() -> None:
     """As in the library, by seq or by text."""
     async with server_with_talk() as served:

@@ -190,9 +190,12 @@ class RemoteSession:
         turn: int | None = None,
         before: int | None = None,
         limit: int = MATCHES,
+        strategy: str | None = None,
+        budget: int | None = None,
     ) -> Explanation:
         """Explain if messages are in the prompt whole, in part or not at all. Arguments and errors: `SessionHandle.explain`."""
         query = {"seq": seq, "q": text, "turn": turn, "before": before, "limit": None if text is None else limit}
+        query |= {"strategy": strategy, "budget": budget}
         return await self._call("GET", "explain", query={**query, "agent": self._agent}, parse=_parse_explanation)
 
     # -- writing -----------------------------------------------------------------

@@ -341,6 +341,10 @@ class ExplainQuery(SessionQuery, kw_only=True):
     """Agent whose prompt is explained."""
     model: str | None = None
     """Model whose prompt is explained."""
+    strategy: str | None = None
+    """Strategy of the explained prompt, with default settings; default: the session's or, with `turn`, that of the turn."""
+    budget: Annotated[int | None, json_schema(minimum=1)] = None
+    """Token budget of the explained prompt; default: the strategy's."""
 
 
 @routes.add("GET", f"{_ONE}/explain", "read", error_statuses=OF_SESSION)
@@ -357,7 +361,13 @@ async def explain(call: Call, query: ExplainQuery) -> Explanation:
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     try:
         return await handle.explain(
-            seq=query.seq, text=query.q, turn=query.turn, before=query.before, limit=query.limit
+            seq=query.seq,
+            text=query.q,
+            turn=query.turn,
+            before=query.before,
+            limit=query.limit,
+            strategy=query.strategy,
+            budget=query.budget,
         )
     except InvalidRequest as exc:
         if exc.param == "text":

@@ -62,6 +62,8 @@ class ExplainedSession:
         turn: int | None = None,
         before: int | None = None,
         limit: int = MATCHES,
+        strategy: str | None = None,
+        budget: int | None = None,
     ) -> Explanation:
         """Explain whether messages are in the prompt completely, in part or not at all, and why.
 
@@ -74,13 +76,18 @@ class ExplainedSession:
             turn: explain the prompt of this turn's last model call; None: the prompt that would be built now.
             before: with `text`: only messages before this `seq`. Pass `Explanation.before` of the previous page.
             limit: with `text`: maximum number of messages, from 1 to `EXPLAIN_MATCHES`; the newest come first.
+            strategy: explain the prompt that this strategy would give, with default settings; None: the session's strategy or, with `turn`,
+                the one of that turn.
+            budget: explain the prompt with this token limit for the conversation; None: the strategy's.
 
         Raises:
             InvalidRequest: an argument is invalid, or the session has no such turn.
             EntryNotFound: the session has no message `seq`.
             BudgetTooSmall: no valid prompt fits.
         """
-        wanted = ExplainQuery(seq=seq, text=text, turn=turn, before=before, limit=limit)
+        wanted = ExplainQuery(
+            seq=seq, text=text, turn=turn, before=before, limit=limit, strategy=strategy, budget=budget
+        )
         return await explain_messages(self._engine, self.ref, self.responder, wanted)
 
 
@@ -92,6 +99,8 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
     turn: int | None = None
     before: int | None = None
     limit: int = MATCHES
+    strategy: str | None = None
+    budget: int | None = None
 
     def check(self) -> None:
         """Raise `InvalidRequest` if a field is invalid."""
@@ -118,13 +127,14 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     if wanted.turn is not None and wanted.turn >= session.turns:
         known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
         raise InvalidRequest(f"the session has no turn {wanted.turn}: {known}", param="turn")
+    own, responder = responder, engine.roster.with_request(responder, wanted.strategy, wanted.budget)
     entries, before = await _find_entries(engine, ref, wanted)
     look = PreviewRequest(
         responder=responder,
         settings=responder.context,
         dialect=responder.llm.dialect,
         at_turn=wanted.turn,
-        use_recorded=True,
+        use_recorded=responder is own,
         touch=False,
         explain=session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS,
         trace=frozenset(entry.seq for entry in entries if not entry.erased),
