@@ -80,3 +80,35 @@ def test_command_lists_and_changes_facts() -> None:
     assert {one["id"]: one for one in restored}["2.1"]["source"] == "block"
     wrong = run_cli("facts", "s", "--pin", "9.9")
     assert (wrong.exit_code, "has no fact '9.9'" in wrong.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures("in_empty_folder")
+def test_command_lists_facts_page_by_page() -> None:
+    """The last line says how many more there are; facts that the command changes are listed in any case."""
+    said = [f"I never eat dish number {at} in winter." for at in range(12)]
+    session = {"schema": 1, "id": "s", "user_id": "ada", "messages": make_conversation(*said)}
+    assert run_cli("sessions", "import", "-", input=json.dumps(session)).exit_code == 0
+    whole = run_cli("facts", "s", "--json")
+    assert (whole.exit_code, whole.stderr) == (0, "")
+    facts = json.loads(whole.stdout)
+    ids = [one["id"] for one in facts]
+    assert len(ids) > 2 * len(said)
+    listed: list[str] = []
+    while True:
+        page = run_cli("facts", "s", "--limit", "5", *(("--after", listed[-1]) if listed else ()))
+        listed += [line.split()[0] for line in page.stdout.splitlines()[2:]]
+        if not page.stderr:
+            break
+        more = facts[len(listed) :]
+        kept = sum(one["in_prompt"] for one in more)
+        noun = "more fact" if len(more) == 1 else "more facts"
+        begin = f"{len(more)} {noun}, {kept} of them in the prompt: show them with --after {listed[-1]},"
+        assert page.stderr.startswith(begin)
+    assert listed == ids
+    changed = run_cli("facts", "s", "--limit", "1", "--drop", ids[-1], "--json")
+    assert [one["id"] for one in json.loads(changed.stdout)] == [ids[0], ids[-1]]
+    assert changed.stderr.startswith(f"{len(ids) - 2} more facts, ")
+    end = run_cli("facts", "s", "--after", ids[-1])
+    assert (end.stdout, end.stderr) == ("", "There are no more facts.\n")
+    wrong = run_cli("facts", "s", "--after", "9.9")
+    assert (wrong.exit_code, "has no fact '9.9'" in wrong.stderr) == (2, True)

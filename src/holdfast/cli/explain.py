@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.errors import Misuse
 from holdfast.cli.stores import (
     find_session,
     json_option,
@@ -16,13 +17,18 @@ from holdfast.cli.stores import (
     session_user_option,
     store_options,
 )
-from holdfast.cli.terminal import Column, sanitize, show_json, show_table
+from holdfast.cli.terminal import Column, format_count, sanitize, show_json, show_table
 
 if TYPE_CHECKING:
     from holdfast.context.standing_facts import Fact
     from holdfast.domain.fact_choices import Choice
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.explanation import Explanation, RemedyKind
+
+strategy_option = click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
+budget_option = click.option(
+    "--budget", metavar="N", type=click.IntRange(1), help="Token budget of the conversation.  [default: the strategy's]"
+)
 
 
 @click.command
@@ -36,6 +42,8 @@ if TYPE_CHECKING:
 @limit_option("messages", most=50, default=10)
 @click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
 @click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
+@strategy_option
+@budget_option
 @session_user_option
 @store_options
 @json_option
@@ -47,6 +55,8 @@ def explain(
     Shows the block of the prompt that contains them, or when they left the prompt and what would bring them back.
 
     With neither --seq nor --text, lists which messages are in the prompt, and why.
+
+    --strategy and --budget show the prompt that another strategy or budget would give. No model is called.
     """
     agent, model = query.pop("agent"), query.pop("model")
 
@@ -90,8 +100,10 @@ _SHOWN = 100
 @click.option("--pin", metavar="ID", multiple=True, help="Keep this fact in the prompt, before all others.")
 @click.option("--drop", metavar="ID", multiple=True, help="Leave this fact out of the prompt's facts.")
 @click.option("--reset", metavar="ID", multiple=True, help="Undo --pin or --drop.")
-@click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
-@click.option("--budget", metavar="N", type=click.IntRange(1), help="Token budget of the conversation.")
+@limit_option("facts", most=1000, default=50)
+@click.option("--after", metavar="ID", help="Only facts after this one, for the next page.")
+@strategy_option
+@budget_option
 @session_user_option
 @store_options
 @json_option
@@ -104,13 +116,16 @@ def facts(
     pin: tuple[str, ...],
     drop: tuple[str, ...],
     reset: tuple[str, ...],
+    limit: int,
+    after: str | None,
     strategy: str | None,
     budget: int | None,
     as_json: bool,
 ) -> None:
-    """List, pin and drop the facts that a user stated.
+    """List, pin and drop the facts that a user stated, in the order in which they were said.
 
-    Shows which facts are in the prompt. --pin, --drop and --reset take effect before the list is made.
+    Shows which facts are in the prompt. --pin, --drop and --reset take effect before the list is made, and the facts that they
+    change are always listed.
     """
     wanted: list[tuple[tuple[str, ...], Mapping[Choice, bool]]] = [
         (pin, {"pinned": True}),
@@ -128,7 +143,10 @@ def facts(
                 await choose(hf.store, session.ref, fact_id, change)
         return await hf.handle(session).facts(strategy, **options)
 
-    listed = run_with_store(do, store=store, config=config, writes=bool(pin or drop or reset))
+    found = run_with_store(do, store=store, config=config, writes=bool(pin or drop or reset))
+    start = _find_start(found, after)
+    end, changed = start + limit, {*pin, *drop, *reset}
+    listed = [one for at, one in enumerate(found) if start <= at < end or one.id in changed]
     if as_json:
         from holdfast.sessions.facts import FactObject
 
@@ -141,7 +159,19 @@ def facts(
         columns = (Column("id"), Column("in prompt"), Column("choice"), Column("corrected by"), Column("text"))
         show_table(columns, rows)
     else:
-        click.echo("This session has no facts.", err=True)
+        click.echo("This session has no facts." if after is None else "There are no more facts.", err=True)
+    if more := [one for one in found[end:] if one.id not in changed]:
+        kept = f"{sum(one.in_prompt for one in more):,} of them in the prompt"
+        hint = f"show them with --after {found[end - 1].id}, or more at once with --limit"
+        click.echo(f"{format_count(len(more), 'more fact')}, {kept}: {hint}.", err=True)
+
+
+def _find_start(found: Sequence[Fact], after: str | None) -> int:
+    """Return the index of the first fact to list. Raise `Misuse` if there is no fact `after`."""
+    ids = [one.id for one in found]
+    if after is not None and after not in ids:
+        raise Misuse(f"the session has no fact {after!r}: give --after an id of the list")
+    return 0 if after is None else ids.index(after) + 1
 
 
 def _format_choice(fact: Fact) -> str:
