@@ -79,8 +79,11 @@ class SessionBusy(Conflict):
     code = "session_busy"
 
     def __init__(self, session_id: str, *, until: int, waited: float | None = None) -> None:
-        state = "is running" if waited is None else f"was still running after {waited:g} seconds (queue_timeout)"
-        super().__init__(f"a turn of session {session_id!r} {state}: try again when it has ended")
+        if waited is None:
+            message = f"a turn of session {session_id!r} is running: try again when it has ended"
+        else:
+            message = f"a turn of session {session_id!r} was still running after {waited:g} seconds (queue_timeout)"
+        super().__init__(message)
         self.until = until
 
 
