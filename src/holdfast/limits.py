@@ -137,6 +137,10 @@ RETRY_MILLISECONDS: Final = 600_000
 """Milliseconds for which a process remembers a request of an official SDK."""
 INTERRUPTED_BEHIND: Final = 1000
 """Maximum number of messages that may follow a reply that is still to be interrupted: the interruption writes them again."""
+REPLACED_BEHIND: Final = 1000
+"""Entries that may follow a message that is replaced: the replacement writes them again."""
+REPLACED_BEHIND_BYTES: Final = 32 * MIB
+"""Their messages, as JSON."""
 TURNS_WAITING: Final = 256
 """Turns of a session that wait in one process for the running turn; further turns are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import EntryNotFound, InvalidMessage, InvalidRequest, SessionNotFound
+from holdfast.errors import EntryNotFound, InvalidMessage, InvalidRequest, SessionNotFound, TooLarge
 from holdfast.sessions.handle import SessionHandle
+from holdfast.stores.logic.store import LogicStore
 from tests.unit.media_kit import image_url, png
 
 MEMORY = "sqlite://:memory:"
@@ -181,3 +182,29 @@ async def test_another_users_session_is_not_replaced() -> None:
         with pytest.raises(EntryNotFound):
             await other.replace(0, "x")
         assert await read_texts(session) == ["a"]
+
+
+async def test_a_message_with_too_many_after_it_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by number nor by size. The log is read only up to the limit, and nothing is written."""
+    async with holdfast.open(MEMORY) as hf:
+        session = await make_session(hf, *(str(at) for at in range(100)))
+        read: list[int] = []
+        entries = LogicStore.entries
+
+        async def note(self: LogicStore, ref: holdfast.SessionRef, **more: Any) -> Any:
+            found = await entries(self, ref, **more)
+            read.append(len(found))
+            return found
+
+        monkeypatch.setattr(LogicStore, "entries", note)
+        monkeypatch.setattr("holdfast.sessions.log_writes.REPLACED_BEHIND", 10)
+        before = await session.info()
+        with pytest.raises(TooLarge, match="retire_from=5"):
+            await session.replace(5, "new")
+        assert sum(read) < 40
+        assert await session.info() == before
+        assert (await session.replace(89, "new")).message.text == "new"
+        monkeypatch.setattr("holdfast.sessions.log_writes.REPLACED_BEHIND_BYTES", 100)
+        with pytest.raises(TooLarge, match=r"hf\.erase"):
+            await session.replace(105, "newer")
+        assert (await session.replace((await session.info()).tail.last_seq, "newest")).message.text == "newest"

@@ -260,7 +260,7 @@ class SessionHandle(ExplainedSession):
                 path.
 
         Raises:
-            EntryNotFound: the live path has no such message.
+            EntryNotFound, TooLarge: the live path has no such message; more than 1,000 messages or 32 MiB follow it.
             InvalidMessage: the message is not valid, or tool calls would be left without results, or results without calls.
             InvalidRequest, SessionBusy: a turn of the session is open in this task; another one did not end in time.
         """

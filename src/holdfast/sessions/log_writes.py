@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.history import to_new_entry
 from holdfast.domain.log import erase_content
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import Message, encode_payload
 from holdfast.domain.origins import get_ranges, repeat_origins
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import count_tokens, make_entries
-from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, StaleSession, StoreError
+from holdfast.engine.entries import count_tokens, is_long, make_entries
+from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, StaleSession, StoreError, TooLarge
+from holdfast.limits import MIB, REPLACED_BEHIND, REPLACED_BEHIND_BYTES
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append, Appended
+from holdfast.stores.walk import ENTRIES
 
 TRIES: Final = 64
 """Maximum number of attempts at a write that needs the session's current version, while other writers change the session."""
@@ -116,6 +119,7 @@ async def replace_entry(
     Raises:
         EntryNotFound: the session has no such message, or the message was replaced or removed.
         InvalidMessage: tool calls would be left without results, or results without calls.
+        TooLarge: more than `REPLACED_BEHIND` messages and notes, or `REPLACED_BEHIND_BYTES` bytes, follow the message.
         SessionNotFound: there is no such session.
         InvalidRequest: a turn of the session is open in this task.
         SessionBusy: another turn of the session did not end in time.
@@ -123,10 +127,10 @@ async def replace_entry(
     async with engine.lock_between_turns(ref):
         for _ in range(TRIES):
             session = await engine.store.get(ref)
-            entries = await engine.store.entries(ref, start=seq, notes=True)
-            if not entries or entries[0].seq != seq or entries[0].is_note:
+            found = await engine.store.entries(ref, start=seq, stop=seq + 1)
+            if not found:
                 raise EntryNotFound(ref.id, seq)
-            old, later = entries[0], entries[1:]
+            old, later = found[0], await _read_later(engine, ref, seq)
             _check_replacement(old, message)
             kept = {"turn_id": old.turn_id, "agent": old.agent, "pinned": old.pinned}
             new = await make_entries([message], [{**kept, **fields}], timestamp=engine.clock())
@@ -152,6 +156,34 @@ async def replace_entry(
                 await erase_everywhere(engine, ref, seq, tokens=tokens)
             return written
     raise _make_conflict(ref)
+
+
+async def _read_later(engine: Engine, ref: SessionRef, seq: int) -> list[Entry]:
+    """Return the live entries after a message, notes included. Reads a few at a time, and stops at the limit.
+
+    Raises:
+        TooLarge: there are too many, or they are too large.
+    """
+    later: list[Entry] = []
+    size = 0
+    while True:
+        start = later[-1].seq + 1 if later else seq + 1
+        page = await engine.store.entries(ref, start=start, limit=ENTRIES, notes=True)
+        later += page
+        size += await run_cpu(_measure_messages, page, long=is_long([entry.message for entry in page]))
+        if len(later) > REPLACED_BEHIND or size > REPLACED_BEHIND_BYTES:
+            most = f"{REPLACED_BEHIND:,} messages and {REPLACED_BEHIND_BYTES // MIB} MiB"
+            raise TooLarge(
+                f"message {seq} cannot be replaced, because the messages after it would be written again, and these are more than"
+                f" {most}: append a correction, continue from it with append(…, retire_from={seq}), or erase it with hf.erase",
+                param="seq",
+            )
+        if len(page) < ENTRIES:
+            return later
+
+
+def _measure_messages(entries: Sequence[Entry]) -> int:
+    return sum([len(encode_payload(entry.message)) for entry in entries])
 
 
 def _check_replacement(old: Entry, message: Message) -> None:
