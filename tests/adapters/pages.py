@@ -13,13 +13,14 @@ PAGES = Path(__file__).parents[2] / "docs"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def run_page(name: str) -> dict[str, Any]:
+def run_page(name: str, **variables: Any) -> dict[str, Any]:
     """Run all blocks of `docs/NAME.md` in order, and return their variables.
 
     Args:
         name: name of the page, without `.md`.
+        variables: variables that the page expects of its reader, such as a model.
     """
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace: dict[str, Any] = {"__name__": "__main__", **variables}
     blocks = _BLOCK.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
     assert blocks, "the page has an example"
     for block in blocks:
