@@ -148,6 +148,18 @@ async def test_a_prompt_that_the_provider_rejects_is_made_smaller() -> None:
             check_prompt(prompt)
 
 
+async def test_a_smaller_prompt_has_the_strategy_of_the_holdfast() -> None:
+    async with holdfast.open(MEMORY, budget=4_000, strategy="token_window") as hf:
+        agent, model = make_agent(HoldfastMiddleware(hf), longest=4_000)
+        for number in range(20):
+            state = await ask(agent, number)
+        known = {message.id for message in state}
+        rejected = [prompt for prompt in model.prompts if sum(len(str(one.content)) for one in prompt) > 4_000]
+        assert rejected
+        for prompt in model.prompts:
+            assert all(message.id in known for message in prompt[1:])  # `digest` would add a message
+
+
 async def test_the_last_rejection_is_raised_and_the_session_goes_on() -> None:
     async with holdfast.open(MEMORY, budget=4_000) as hf:
         agent, model = make_agent(HoldfastMiddleware(hf), longest=10)
