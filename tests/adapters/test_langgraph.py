@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +15,10 @@ import pytest
 
 pytest.importorskip("langgraph.checkpoint.conformance", reason="LangGraph is not installed here: make adapters")
 
+from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.conformance import checkpointer_test, validate
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.store.base import GetOp, PutOp
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.store.base import BaseStore, GetOp, PutOp
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, HoldfastStore
@@ -142,6 +147,70 @@ async def test_a_batch_reads_before_it_writes_and_the_last_write_of_a_key_counts
         item = await store.aget(("n",), "k")
         assert item is not None
         assert item.value == {"at": 2}
+
+
+CRASHING = """
+import asyncio, sys
+import holdfast
+from tests.adapters import test_langgraph as tests
+
+async def main():
+    async with holdfast.open(sys.argv[1]) as hf:
+        asked = {"messages": [("user", "Find all.")]}
+        await tests.build_loop(hf, stop=25).ainvoke(asked, tests.LONG, durability=sys.argv[2])
+
+asyncio.run(main())
+"""
+LONG: Any = {**CONFIG, "recursion_limit": 500}
+
+
+def build_loop(hf: holdfast.Holdfast, stop: int | None = None) -> Any:
+    """Return a graph that calls a tool 40 times and stores each result as an item; tool call `stop` kills the process."""
+
+    def count(state: MessagesState) -> int:
+        return sum(message.type == "tool" for message in state["messages"])
+
+    def reply(state: MessagesState) -> Any:
+        order = count(state)
+        if order == 40:
+            return {"messages": [AIMessage("Found all.")]}
+        return {"messages": [AIMessage("", tool_calls=[{"name": "find", "args": {}, "id": f"call_{order}"}])]}
+
+    async def find(state: MessagesState, *, store: BaseStore) -> Any:
+        order = count(state)
+        await store.aput(("orders",), f"{order:02}", {"order": order})
+        if order == stop:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"messages": [ToolMessage(f"Order {order}.", tool_call_id=f"call_{order}")]}
+
+    builder: Any = StateGraph(MessagesState)
+    builder.add_node("reply", reply)
+    builder.add_node("find", find)
+    builder.add_edge(START, "reply")
+    builder.add_conditional_edges("reply", lambda state: "find" if state["messages"][-1].tool_calls else END)
+    builder.add_edge("find", "reply")
+    return builder.compile(checkpointer=HoldfastSaver(hf), store=HoldfastStore(hf))
+
+
+@pytest.mark.parametrize(("durability", "fewest"), [("sync", 25), ("async", 1)])
+async def test_a_tool_loop_continues_after_the_process_was_killed(durability: str, fewest: int, tmp_path: Path) -> None:
+    """With `async`, LangGraph saves a checkpoint while the next step runs, so some of the newest may be missing."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+    command = [sys.executable, "-c", CRASHING, url, durability]
+    ended = await asyncio.to_thread(subprocess.run, command, check=False, timeout=300)
+    assert ended.returncode == -signal.SIGKILL
+    async with holdfast.open(url) as hf:
+        graph = build_loop(hf)
+        before = (await graph.aget_state(CONFIG)).values["messages"]
+        assert fewest <= sum(message.type == "tool" for message in before) <= 25
+        messages = (await graph.ainvoke(None, LONG))["messages"]
+        assert messages[: len(before)] == before
+        assert messages[-1].content == "Found all."
+        results = [message.tool_call_id for message in messages if message.type == "tool"]
+        calls = [call["id"] for message in messages if message.type == "ai" for call in message.tool_calls]
+        assert results == calls == [f"call_{number}" for number in range(40)]
+        items = await HoldfastStore(hf).asearch(("orders",), limit=100)
+        assert [item.value["order"] for item in items] == list(range(40))
 
 
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
