@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
+from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.record import TenantRef
 from holdfast.domain.session import NewCompaction, SessionRef
+from holdfast.engine.entries import make_entries
 from holdfast.server.app import ROUTES as DECLARED
 from holdfast.stores.log import Append
+from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, make_mark
+from holdfast.wire.response_ids import Place, make_conversation_id
+from holdfast.wire.response_notes import ResponseNote
 from tests.clocks import START, Clock
 from tests.edges.keys import AUDIENCE, ISSUER, bearer, key_set, made, token
 from tests.edges.server import Served, gateway
@@ -27,6 +32,10 @@ BODIES: dict[tuple[str, str], Any] = {
     CHAT: {**TURN, "session_id": "s"},
     ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
     ("POST", "/v1/messages/count_tokens"): TURN,
+    ("POST", "/v1/responses"): {"input": "hi", "session_id": "s"},
+    ("POST", "/v1/conversations"): {},
+    ("POST", "/v1/conversations/{conversation_id}"): {"metadata": {"a": "1"}},
+    ("POST", "/v1/conversations/{conversation_id}/items"): {"items": [{"role": "user", "content": "hi"}]},
     ("POST", "/v1/sessions"): {},
     ("PUT", "/v1/sessions/{session_id}"): {"messages": LOG},
     ("PATCH", "/v1/sessions/{session_id}"): {"metadata": {"a": 1}},
@@ -93,8 +102,15 @@ QUERIES: Final = {
 """A query, likewise."""
 PERMISSIONS: Final = {(route.method, route.path): route.need for route in DECLARED}
 ROUTES: Final = sorted(PERMISSIONS)
-OWN: Final = {"POST /v1/chat/completions", "POST /v1/messages", "PUT /v1/sessions/{session_id}"}
+OWN: Final = {
+    "POST /v1/chat/completions",
+    "POST /v1/messages",
+    "POST /v1/responses",
+    "PUT /v1/sessions/{session_id}",
+}
 """Routes that make a session of that name where the caller has none: they never reach another one's."""
+RESPONSE: Final = Place("s", 3, "0123456789ab")
+"""Place of ada's background response in her session."""
 MEMORY: Final = "mem_" + "0" * 31 + "1"
 """One of ada's, held for review."""
 
@@ -165,6 +181,7 @@ async def create_objects(served: Served, user: str = "ada") -> None:
         updated_at=START,
     )
     await hf.store.change_memories(held.owner, MemoryDelta(put=(held,)), timestamp=START)
+    await _append_response(served, ref)
     session = await hf.store.get(ref)
     laid = NewCompaction(
         view="v",
@@ -181,10 +198,27 @@ async def create_objects(served: Served, user: str = "ada") -> None:
     await hf.store.append(ref, Append(entries=[], timestamp=START, expect=session.version, compactions=[laid]))
 
 
+async def _append_response(served: Served, ref: SessionRef) -> None:
+    """Append a stored response to ada's session: the question, the note, and the reply."""
+    payload = ResponseNote(secret=RESPONSE.secret, created_at=0, echo={"background": True}).to_origin()
+    question, note = Message(role="user", content="And tea?"), Message(role=NOTE, origin=payload)
+    reply = Message(role="assistant", content="At ada's hour.")
+    marks: list[dict[str, Any]] = [
+        {},
+        {"metadata": {INPUT_COUNT: 1, MARK: make_mark(payload)}},
+        {"metadata": {OPENED_BY: make_mark(payload)}},
+    ]
+    entries = await make_entries([question, note, reply], marks, timestamp=START)
+    await served.hf.store.append(ref, Append(entries=entries, timestamp=START))
+
+
 def url(path: str, **names: str) -> str:
     """Return a route's path with its parameters filled in."""
     known = {
         "session_id": "s",
+        "conversation_id": make_conversation_id("s"),
+        "response_id": RESPONSE.make_id("resp"),
+        "item_id": Place("s", 0, "").make_id("msg"),
         "seq": "0",
         "compaction_id": "1",
         "fact_id": "0.0",

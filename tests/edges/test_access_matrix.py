@@ -96,7 +96,8 @@ ALLOWED: Final = ("nothing_to_compact", "record_not_found")
 def expected(caller: str, route: tuple[str, str]) -> str:
     """See `EXPECTED`; a route that names none of ada's sessions is the caller's own."""
     found, (method, path) = EXPECTED[caller][PERMISSIONS[route]], route
-    names_hers = ("{session_id}" in path or "{memory_id}" in path) and f"{method} {path}" not in OWN
+    named = any(f"{{{name}_id}}" in path for name in ("session", "memory", "conversation", "response"))
+    names_hers = named and f"{method} {path}" not in OWN
     if path == "/v1/users/{user_id}" or found != NOT_THERE:
         return found
     if path.startswith("/v1/users/") or (route in QUERIES and not names_hers):  # each tenant has its own ada
