@@ -10,6 +10,7 @@ from tests.edges.openapi_kit import (
     ARTIFACT,
     CHAT,
     COMPACTIONS,
+    CONVERSATIONS,
     HI,
     LOG,
     MEMORIES,
@@ -17,6 +18,7 @@ from tests.edges.openapi_kit import (
     MESSAGES,
     ONE,
     RECORDS,
+    RESPONSES,
     USER_STATE,
     WORKSPACE,
     Walk,
@@ -287,3 +289,26 @@ async def compact_sessions(walk: Walk) -> None:
         await walk(method, f"{COMPACTIONS}/{{compaction_id}}")
     assert (await walk("POST", COMPACTIONS, body={"wait": False})).json()["status"] == "pending"
     await walk.hf.engine.compactor.wait_until_idle()
+
+
+async def use_responses(walk: Walk) -> None:
+    """Create responses, whole, streamed and in the background, and a conversation with items."""
+    made = (await walk("POST", RESPONSES, body={"input": "hi", "background": True})).json()
+    one = {"response": made["id"]}
+    await walk("GET", f"{RESPONSES}/{{response_id}}", "?stream=true", **one)
+    await walk("GET", f"{RESPONSES}/{{response_id}}", **one)
+    await walk("POST", f"{RESPONSES}/{{response_id}}/cancel", **one)
+    await walk("GET", f"{RESPONSES}/{{response_id}}/input_items", "?order=asc", **one)
+    await walk("POST", RESPONSES, body={"input": "again", "stream": True, "previous_response_id": made["id"]})
+    await walk("DELETE", f"{RESPONSES}/{{response_id}}", **one)
+    talk = (await walk("POST", CONVERSATIONS, body={"metadata": {"a": "b"}})).json()["id"]
+    await walk("GET", CONVERSATIONS, "?limit=1")
+    path = f"{CONVERSATIONS}/{{conversation_id}}"
+    await walk("POST", path, body={"metadata": {}}, conversation=talk)
+    await walk("GET", path, conversation=talk)
+    added = await walk("POST", f"{path}/items", body={"items": [{"role": "user", "content": "hi"}]}, conversation=talk)
+    item = added.json()["data"][0]["id"]
+    await walk("GET", f"{path}/items", conversation=talk)
+    await walk("GET", f"{path}/items/{{item_id}}", conversation=talk, item=item)
+    await walk("DELETE", f"{path}/items/{{item_id}}", conversation=talk, item=item)
+    await walk("DELETE", path, conversation=talk)

@@ -37,6 +37,8 @@ CHAT = ("POST", "/v1/chat/completions")
 ANTHROPIC = ("POST", "/v1/messages")
 ONE = "/v1/sessions/{session_id}"
 MESSAGES = f"{ONE}/messages"
+RESPONSES = "/v1/responses"
+CONVERSATIONS = "/v1/conversations"
 COMPACTIONS = f"{ONE}/compactions"
 ARTIFACT = f"{ONE}/artifacts/{{name}}"
 USER_STATE = "/v1/users/{user_id}/state"
@@ -65,7 +67,8 @@ class Walk:
         operation = self._document["paths"][path][method.lower()]
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction", "user_id": "id", "name": "name"}
-        names |= {"agent": "id", "memory_id": "memory", "fact_id": "fact"}
+        names |= {"agent": "id", "memory_id": "memory", "fact_id": "fact", "response_id": "response"}
+        names |= {"conversation_id": "conversation", "item_id": "item"}
         ids = {f"{{{name}}}": sent.get(short, "s" if short == "id" else "1") for name, short in names.items()}
         sent = {name: value for name, value in sent.items() if name not in names.values()}
         url = re.sub(r"{\w+}", lambda found: ids[found[0]], path)

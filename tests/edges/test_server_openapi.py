@@ -22,8 +22,20 @@ from tests.edges.openapi_bad import (
     send_bad_workspace_requests,
     send_requests_to_broken_store,
 )
-from tests.edges.openapi_good import commit_workspaces, send_good_requests, use_memories
-from tests.edges.openapi_kit import ANTHROPIC, CHAT, HI, MEMORIES, ONE, RECORDS, SEARCH, USER_STATE, Walk
+from tests.edges.openapi_good import commit_workspaces, send_good_requests, use_memories, use_responses
+from tests.edges.openapi_kit import (
+    ANTHROPIC,
+    CHAT,
+    CONVERSATIONS,
+    HI,
+    MEMORIES,
+    ONE,
+    RECORDS,
+    RESPONSES,
+    SEARCH,
+    USER_STATE,
+    Walk,
+)
 from tests.edges.server import gateway
 
 
@@ -45,6 +57,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
         served.hf.artifacts.settings = ArtifactSettings(max_bytes=4000)
         await send_good_requests(walk)
         await use_memories(walk)
+        await use_responses(walk)
         await commit_workspaces(walk)
         await send_bad_requests(walk)
         await search_without_embedder(walk)
@@ -66,6 +79,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
     # Covered by other tests: slow bodies, an append that loses four races, and statuses that no route provokes here.
     elsewhere = {(method, path, status) for method, path, status in described if status in (408, 500)}
     elsewhere |= {(*CHAT, 412), (*ANTHROPIC, 412)}
+    elsewhere |= {one for one in described if one[1].startswith((RESPONSES, CONVERSATIONS)) and one[2] >= 400}
     # Authorization is covered by test_access_matrix.py.
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}

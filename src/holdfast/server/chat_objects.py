@@ -457,12 +457,13 @@ _GIVES: Final[Schema] = {
 
 
 class ResponseObject(OpenObject, kw_only=True):
-    """OpenAI's Response object, with Holdfast's session fields."""
+    """OpenAI's Response object, with Holdfast's session fields. It repeats the fields of the request."""
 
     id: str
     object: Literal["response"]
     created_at: Count
-    status: Literal["completed", "failed", "in_progress", "incomplete"]
+    completed_at: Count | None
+    status: Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
     model: str
     output: list[JsonObject]
     """Items of the reply: reasoning, a message, calls."""
@@ -471,6 +472,25 @@ class ResponseObject(OpenObject, kw_only=True):
     incomplete_details: JsonObject | None
     previous_response_id: str | None
     conversation: JsonObject | None
+    background: bool
+    instructions: str | list[JsonObject] | None
+    max_output_tokens: Count | None
+    max_tool_calls: Count | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    reasoning: JsonObject
+    service_tier: str
+    store: bool
+    temperature: float
+    text: JsonObject
+    tool_choice: str | JsonObject
+    tools: list[JsonObject]
+    top_logprobs: Count
+    top_p: float
+    truncation: str
+    user: str | None
+    prompt_cache_key: str | UnsetType = UNSET
+    safety_identifier: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     """Id of the session."""
     session: TurnSummary | UnsetType = UNSET
@@ -481,6 +501,23 @@ class ResponseEvent(OpenObject, kw_only=True):
 
     type: str
     sequence_number: Count
+    response: ResponseObject | UnsetType = UNSET
+    output_index: Count | UnsetType = UNSET
+    """Position of the item in the response."""
+    item_id: str | UnsetType = UNSET
+    item: JsonObject | UnsetType = UNSET
+    content_index: Count | UnsetType = UNSET
+    """Position of the part in the item."""
+    part: JsonObject | UnsetType = UNSET
+    delta: str | UnsetType = UNSET
+    """Text that is added to the part, or to the arguments of the call."""
+    text: str | UnsetType = UNSET
+    refusal: str | UnsetType = UNSET
+    logprobs: list[Any] | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    """Name of the called tool."""
+    arguments: str | UnsetType = UNSET
+    input: str | UnsetType = UNSET
 
 
 CHAT_ROUTES: Final = (

@@ -6,6 +6,7 @@ import hashlib
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.session import Session
@@ -14,7 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.http import Call
 from holdfast.server.responses import ItemLimit, ItemList, ItemsQuery, ResponseQuery
-from holdfast.server.routes import BODY, KEY, OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import BODY, JSON, KEY, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     describe_conversation,
     find_item,
@@ -26,7 +27,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.log_writes import append_to_log
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
-from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
+from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Page, Request, json_schema
 from holdfast.wire.response_ids import make_conversation_id, parse_place
 from holdfast.wire.responses_items import parse_items
 from holdfast.wire.responses_requests import check_metadata
@@ -55,6 +56,24 @@ class ConversationObject(Answer):
     def from_session(cls, session: Session) -> ConversationObject:
         """Convert a session to its conversation."""
         return msgspec.convert(describe_conversation(session), cls)
+
+
+class ConversationItem(OpenObject, kw_only=True):
+    """An item of a conversation, in the form that its `type` has in OpenAI's API."""
+
+    id: Id
+    type: str
+    status: str | UnsetType = UNSET
+    role: str | UnsetType = UNSET
+    """Author of a message."""
+    content: list[JsonObject] | UnsetType = UNSET
+    """Parts of a message, or of reasoning."""
+    call_id: str | UnsetType = UNSET
+    """Id by which a call and its output belong together."""
+    name: str | UnsetType = UNSET
+    """Name of the called tool."""
+    arguments: str | UnsetType = UNSET
+    output: str | list[JsonObject] | UnsetType = UNSET
 
 
 class ConversationList(Page[ConversationObject, str]):
@@ -179,9 +198,7 @@ async def add_items(call: Call, query: ResponseQuery, body: NewItems) -> ItemLis
     return ItemList.of(await _append(call, session, body.items), has_more=False)
 
 
-@routes.add(
-    "GET", _ITEM, "read", error_statuses=OF_SESSION, answer={"application/json": {"schema": {"type": "object"}}}
-)
+@routes.add("GET", _ITEM, "read", error_statuses=OF_SESSION, answer={JSON: ConversationItem})
 async def get_item(call: Call, query: ResponseQuery) -> Any:
     """Return an item of a conversation."""
     return (await find_item(call.hf, await _get(call, query), call.path["item_id"])).item

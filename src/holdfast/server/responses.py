@@ -18,11 +18,12 @@ from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
+from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.requester import RequestRules, identify_requester
-from holdfast.server.routes import OF_SESSION, Routes, SessionQuery
+from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
     find_response,
@@ -95,7 +96,9 @@ class DeletedResponse(Answer):
     deleted: bool = True
 
 
-@routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer={"application/json": {"schema": {"type": "object"}}})
+@routes.add(
+    "GET", ONE, "read", error_statuses=OF_SESSION, answer={JSON: ResponseObject, "text/event-stream": ResponseEvent}
+)
 async def get_one(call: Call, query: RetrieveQuery) -> Any:
     """Return a stored response, or send its events.
 
@@ -127,7 +130,7 @@ async def _repeat_events(call: Call, stored: StoredResponse, start: int) -> Asyn
     f"{ONE}/cancel",
     "write",
     error_statuses=OF_SESSION,
-    answer={"application/json": {"schema": {"type": "object"}}},
+    answer={JSON: ResponseObject},
 )
 async def cancel(call: Call, query: ResponseQuery) -> Any:
     """Cancel a background response. The part of the reply that was received stays in the log. A finished response does not change."""
