@@ -181,7 +181,6 @@ async def create_objects(served: Served, user: str = "ada") -> None:
         updated_at=START,
     )
     await hf.store.change_memories(held.owner, MemoryDelta(put=(held,)), timestamp=START)
-    await _append_response(served, ref)
     session = await hf.store.get(ref)
     laid = NewCompaction(
         view="v",
@@ -198,8 +197,9 @@ async def create_objects(served: Served, user: str = "ada") -> None:
     await hf.store.append(ref, Append(entries=[], timestamp=START, expect=session.version, compactions=[laid]))
 
 
-async def _append_response(served: Served, ref: SessionRef) -> None:
+async def append_response(served: Served) -> None:
     """Append a stored response to ada's session: the question, the note, and the reply."""
+    ref = SessionRef("ada", "s")
     payload = ResponseNote(secret=RESPONSE.secret, created_at=0, echo={"background": True}).to_origin()
     question, note = Message(role="user", content="And tea?"), Message(role=NOTE, origin=payload)
     reply = Message(role="assistant", content="At ada's hour.")

@@ -21,6 +21,7 @@ from tests.edges.access_kit import (
     QUERIES,
     ROUTES,
     TURN,
+    append_response,
     ask,
     auth,
     callers,
@@ -114,6 +115,7 @@ async def test_every_route_for_every_caller(tmp_path: Path, caller: str) -> None
         for route in ROUTES:
             if touched:  # a refused request must have changed nothing, or the following routes would detect it
                 await create_objects(served)
+                await append_response(served)
             response = await ask(served, route, headers)
             wanted = expected(caller, route)
             told = f"{caller}: {route} -> {response.status_code} {response.text[:200]}"
