@@ -263,8 +263,6 @@ def test_command_line_imports_contents(tmp_path: Path) -> None:
 
 # -- no new messages ------------------------------------------------------------------
 
-ANSWER_PLAIN = {"role": "user", "content": "Yes, I am."}
-
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
@@ -294,31 +292,6 @@ async def test_empty_messages_with_a_session_answer_the_last_message(named_by: s
         assert records == [*CONTENTS, ANSWER]
         assert reply["turn_id"] == 5
         assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-async def test_empty_messages_after_a_reply_repeat_it_without_a_model(path: str, stream: bool) -> None:
-    async with gateway(["Good."]) as (served, upstream):
-        await served.http.post(path, json={"session_id": "s", "messages": [ANSWER_PLAIN], "max_tokens": 9})
-        before = await history(served)
-        empty = {"session_id": "s", "messages": [], "stream": stream, "max_tokens": 9}
-        for _ in range(2):
-            answer = await served.http.post(path, json=empty)
-            assert (answer.status_code, "Good." in answer.text, "replayed" in answer.text) == (200, True, True)
-        assert await history(served) == before
-        assert len(upstream.requests) == 1
-
-
-async def test_empty_messages_after_an_interrupted_reply_call_the_model() -> None:
-    """The user heard only its beginning, so the model may go on."""
-    async with gateway(["One. Two.", "Two, as I said."]) as (served, upstream):
-        await served.http.post("/v1/chat/completions", json={"session_id": "s", "messages": [ANSWER_PLAIN]})
-        await served.http.post(f"{ONE}/interrupt", json={"content": "One."})
-        answer = await served.chat([])
-        assert answer["choices"][0]["message"]["content"] == "Two, as I said."
-        assert [one["content"] for one in await history(served)] == ["Yes, I am.", "One.", "Two, as I said."]
-        assert len(upstream.requests) == 2
 
 
 async def test_empty_messages_without_anything_to_answer_are_refused() -> None:

@@ -263,26 +263,10 @@ async def reconcile(turn: Turn) -> None:
             await write_opening(turn, session, plan, expect=expected)
         except (StaleSession, SessionNotFound):  # if it was deleted, the next read raises the error
             continue
-        await _repeat_last_reply(turn, session)
         warn_of_retired(turn, session)
         await remember_client(turn)
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
-
-
-async def _repeat_last_reply(turn: Turn, session: Session) -> None:
-    """Answer a request without messages with the log's last message, if that is a complete reply, so that there is nothing to answer.
-
-    A program that calls the model itself may want a prompt for any log. An interrupted reply may be continued.
-    """
-    request = turn.request
-    if request.incoming or request.tools_elsewhere or is_interrupting(request) or turn.answered is not None:
-        return
-    if session.tail.last_kind != "assistant":
-        return
-    last = await turn.engine.store.entries(request.ref, start=session.tail.last_seq, limit=1)
-    if last and last[0].kind == "assistant" and not last[0].erased and not (last[0].metadata or {}).get("interrupted"):
-        turn.answered, turn.closed = last[0], True
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
