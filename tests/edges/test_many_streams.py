@@ -14,7 +14,6 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.liveness import make_holder
-from holdfast.server.app import API_FORMATS
 from holdfast.server.streaming import Client
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.turns.turn import Turn
@@ -26,7 +25,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.usefixtures("lines_end")
 
 STREAMS = {"/v1/chat/completions": 500, "/v1/messages": 200}
-"""How many at once by the API: what is behind the second one is the same."""
+"""How many at once by the API: what is behind the others, and behind Responses, is the same."""
 DROPPED = 0.4
 """The share of them whose clients go."""
 WORDS = 12
@@ -80,7 +79,7 @@ class Crowd:
         return "".join(heard) + await self.lines[number].text()
 
 
-@pytest.mark.parametrize("path", [door.path for door in API_FORMATS])
+@pytest.mark.parametrize("path", STREAMS)
 @pytest.mark.parametrize("mode", ["cut", "finish"])
 async def test_concurrent_streams_are_neither_mixed_nor_lost(mode: str, path: str) -> None:
     """Each client sees only its own marker; each log has the whole reply or a marked beginning of it."""
