@@ -68,7 +68,7 @@ async def test_the_same_task_cannot_wait_for_itself() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         turn = await session.begin_turn("a")
-        with pytest.raises(InvalidRequest, match="end it first"):
+        with pytest.raises(InvalidRequest, match="end the turn first"):
             await session.begin_turn("b")
         await turn.end()
 

@@ -189,7 +189,7 @@ async def test_close_inside_its_own_turn_is_rejected(tmp_path: Path, clock: Cloc
     async with life(file(tmp_path), clock) as hf:
         session = await hf.session("a")
         async with session.turn("think"):
-            with pytest.raises(InvalidRequest, match="end it first"):
+            with pytest.raises(InvalidRequest, match="end the turn first"):
                 await session.close()
 
 
