@@ -19,7 +19,7 @@ pytest.importorskip("strands", reason="Strands is not installed here: make adapt
 import itertools
 
 from strands import Agent, tool
-from strands.agent.conversation_manager import SummarizingConversationManager
+from strands.agent.conversation_manager import NullConversationManager, SummarizingConversationManager
 from strands.agent.state import AgentState
 from strands.hooks import BeforeToolCallEvent, HookRegistry, MessageAddedEvent, MessageUpdatedEvent
 from strands.multiagent import GraphBuilder, Swarm
@@ -366,6 +366,57 @@ async def test_a_redaction_erases_the_copy_of_a_prompt_that_was_sent_again(tmp_p
         assert find_traces(tmp_path) == []
         await agent.invoke_async("Thanks.")
         assert await read_messages(hf) == agent.messages
+
+
+def make_filler(count: int) -> list[Any]:
+    roles = ("assistant", "user")
+    return [{"role": roles[at % 2], "content": say(f"Step {at}.")} for at in range(count)]
+
+
+async def test_a_redaction_erases_a_copy_that_is_too_far_back_to_be_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program sends one prompt object again, more than 1,000 messages later."""
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        refuse: Any = [redact("[redacted]"), {"text": "I cannot."}]
+        replies = [say("Yes."), refuse, say("Bye."), refuse, say("Good.")]
+        agent = await open_agent(hf, replies, conversation_manager=NullConversationManager())
+        prompt: Any = [{"role": "user", "content": say(f"My card is {SECRET}.")}]
+        await agent.invoke_async(prompt)
+        agent.messages += make_filler(1_002)[1:]
+        await agent.invoke_async(prompt)
+        assert agent.messages[0]["content"] == agent.messages[-2]["content"] == say("[redacted]")
+        assert find_traces(tmp_path) == []
+        await agent.invoke_async("Thanks.")
+        await agent.invoke_async(prompt)
+        await agent.invoke_async("Thanks again.")
+        stored = await read_messages(hf)
+        assert [one["content"] for one in stored[1:]] == [one["content"] for one in agent.messages[1:]]
+        assert "erased" in stored[0]["content"][0]["text"]
+        assert len(caplog.records) == 1, "the program is warned once"
+        assert "its content is erased instead" in caplog.text
+
+
+async def test_a_prompt_is_not_made_from_the_old_content_of_a_message_that_cannot_be_replaced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with holdfast.open(MEMORY) as hf:
+        sessions = await HoldfastSessionManager(hf, "s", user_id="ada").load()
+        model = ScriptedModel([say("Hello."), say("Yes."), say("No.")])
+        manager = HoldfastConversationManager(sessions, budget=2_000)
+        agent = make_agent(model, session_manager=sessions, conversation_manager=manager)
+        await agent.invoke_async(f"My card is {SECRET}.")
+        agent.messages += make_filler(1_002)[1:]
+        await agent.invoke_async("Go on.")
+        changed: Any = {**agent.messages[0], "content": say("My card is #.")}
+        agent.messages[0] = changed
+        await agent.hooks.invoke_callbacks_async(MessageUpdatedEvent(agent, changed["tracking_id"], changed))
+        await agent.invoke_async("And now?")
+        assert SECRET in str(model.calls[1])
+        assert "My card is #." in str(model.calls[2])
+        assert SECRET not in str(model.calls[2])
+        assert "the log keeps its old content" in caplog.text
+        assert len(await read_messages(hf)) == len(agent.messages)
 
 
 async def test_a_redaction_that_failed_is_written_by_the_next_hook(

@@ -6,6 +6,7 @@ import asyncio
 import bisect
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
@@ -24,7 +25,9 @@ from holdfast.adapters.strands.messages import (
     make_entries,
     make_key,
 )
-from holdfast.errors import Conflict, SessionNotFound, StaleSession
+from holdfast.errors import Conflict, SessionNotFound, StaleSession, TooLarge
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_AGENT: Final = "default"
 """Id of an agent that was created without one. Its log is the session itself."""
@@ -48,6 +51,8 @@ class StoredMessage:
     pinned: bool
     seqs: Sequence[int] = ()
     """`seq` of each of its entries; empty until they are written."""
+    is_outdated: bool = False
+    """True if the log keeps an older content of the message, so that no prompt may be made from the log."""
 
 
 class Change(NamedTuple):
@@ -96,6 +101,7 @@ class AgentLog:
         self._handle: holdfast.SessionHandle | None = None
         self._marker: str | None = None
         self._saved: str | None = None
+        self._has_warned = False
 
     # -- reading -----------------------------------------------------------------
 
@@ -135,7 +141,7 @@ class AgentLog:
             options: arguments of `SessionHandle.context`.
         """
         async with self._lock:
-            if not keys or [one.key for one in self._stored] != keys:
+            if not keys or [one.key for one in self._stored] != keys or any(one.is_outdated for one in self._stored):
                 return None
             session = await self._open(hf, None)
             if (await session.info()).log_marker != self._marker and not await self._catch_up(session):
@@ -267,7 +273,13 @@ class AgentLog:
     async def _write(self, hf: holdfast.Holdfast, change: Change) -> None:
         session = await self._open(hf, change.system)
         for one in reversed(change.replaced):  # a replacement changes the positions of all later entries
-            await self._replace(session, one, change)
+            try:
+                await self._replace(session, one, change)
+                one.is_outdated = False
+            except TooLarge as exc:
+                if exc.param != "seq":  # the new content itself is too large
+                    raise
+                await self._give_up_replacing(hf, session, one, erase=change.erase)
         own = session.records(RECORDS)
         records = [] if change.dumped == self._saved else [own.make_put("agent", change.agent)]
         if change.new:
@@ -319,6 +331,20 @@ class AgentLog:
             entry = made or {"role": "user", "content": "", "metadata": {PART: part}}
             await session.replace(stored.seqs[part], entry, erase=change.erase)
             await self._renumber(session, stored)
+
+    async def _give_up_replacing(
+        self, hf: holdfast.Holdfast, session: holdfast.SessionHandle, stored: StoredMessage, *, erase: bool
+    ) -> None:
+        """Erase a message in its place, or else leave it unchanged: so much follows it that it cannot be replaced."""
+        if not self._has_warned:
+            self._has_warned = True
+            outcome = "its content is erased instead" if erase else "the log keeps its old content"
+            logger.warning("session %r: a message changed that is too far back to be replaced; %s", self.id, outcome)
+        stored.is_outdated = not erase
+        if erase:
+            for seq in stored.seqs:
+                await hf.erase(session.ref, seq)
+            self._marker = (await session.info()).log_marker
 
     async def _renumber(self, session: holdfast.SessionHandle, stored: StoredMessage) -> None:
         """Read the positions of a message's entries and of all later ones, after one of its entries was replaced."""
