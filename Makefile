@@ -19,6 +19,7 @@ test quick: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/.dev  ## run all tests on all cores, with documentation examples (ARGS="-k tokens": only these, one after another)
 	@scripts/services
+	@scripts/clients
 	@$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder) || \
 	  { status=$$?; [ $$status = 3 ] && [ -s $(UNFINISHED) ] && echo "Running the remaining test files, one after another." && \
 	    $(BIN)/python -m pytest @$(UNFINISHED) || exit $$status; }
@@ -80,7 +81,7 @@ lock:  ## resolve the dependencies again (UPGRADE=1: to the newest versions)
 	@scripts/lock
 
 clean:  ## remove everything that the targets created
-	rm -rf .venv .venv-bench .venv-docs .venv-adapters .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-bench .venv-docs .venv-adapters tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: set-up runs again only when a lock or the packaging has changed. The larger lock contains the smaller one.

@@ -138,6 +138,8 @@ _FIRST_TURNS: Final = 16
 """Maximum number of sessions with an unfinished first reply that are compared with a request."""
 _LENGTHS: Final = 8
 """Maximum number of lengths that are tried to find an exact continuation, the longest first. After that, the request forks a session."""
+_SUMMARIZED: Final = 3
+"""Minimum number of messages of a conversation whose replies were replaced by a summary: a message, the summary, a new message."""
 _RUNNING: Final = 2
 """Rank added for a running turn, so that such a session comes after a session with another system prompt."""
 
@@ -183,6 +185,8 @@ class Match(NamedTuple):
     landing: Landing
     several: bool = False
     """True if other sessions match as well as this one."""
+    summarized: bool = False
+    """True if the request is a whole conversation in which a summary replaces the replies."""
 
 
 class MatchFinder:
@@ -195,6 +199,7 @@ class MatchFinder:
         system: the leading system messages; if empty, sessions keep their own.
         strict: True rejects sessions with another system prompt.
         whole: True if the request leaves nothing out (`session_mode: transcript`).
+        hint: id of the session that the client probably means; None: the request says nothing about it.
     """
 
     def __init__(
@@ -206,6 +211,7 @@ class MatchFinder:
         *,
         strict: bool = False,
         whole: bool = False,
+        hint: str | None = None,
     ) -> None:
         self._store = store
         self._sender = sender
@@ -213,6 +219,7 @@ class MatchFinder:
         self._wanted = [encode_canonical(message) for message in system]
         self._strict = strict
         self._whole = whole
+        self._hint = hint
         self._trail = Trail(store, sender.user_id, incoming)
         self._several = False
 
@@ -223,7 +230,7 @@ class MatchFinder:
         """
         replies = self._trail.list_replies(0)
         if not replies:
-            return await self._find_first_turn()
+            return await self._find_first_turn() or await self._find_summarized()
         exact = await self._find_continuation(replies[0])
         if exact is not None and self._is_certain(exact):
             return exact
@@ -349,7 +356,7 @@ class MatchFinder:
             return None
         ranked = sorted(
             _select_one_per_session(places),
-            key=lambda place: (place.live and place.last, place.updated_at),
+            key=lambda place: (place.live and place.last, place.ref.id == self._hint, place.updated_at),
             reverse=True,
         )
         self._several = self._several or len(ranked) > 1
@@ -388,7 +395,8 @@ class MatchFinder:
     ) -> tuple[Match | None, bool]:
         """Choose the session to continue.
 
-        Idle sessions are preferred, then those with the same system prompt, then the most recently used ones.
+        Idle sessions are preferred, then those with the same system prompt, then the one that the client probably means, then the most
+        recently used ones.
 
         Args:
             places: positions at the end of the sessions, most recently used first.
@@ -402,7 +410,8 @@ class MatchFinder:
         """
         self._several = self._several or len({place.ref for place in places}) > 1
         later: list[tuple[int, Sighting]] = []
-        for place in _select_one_per_session(places):
+        ordered = sorted(_select_one_per_session(places), key=lambda place: place.ref.id != self._hint)
+        for place in ordered:
             if self._sender.occupancy(place.ref) == "pending" or (session := await self._get(place)) is None:
                 continue
             same, state = self._has_same_prompt(session), self._sender.get_occupancy(session)
@@ -497,6 +506,32 @@ class MatchFinder:
             if match is not None and match.kind != "own":
                 return match
         return None
+
+    async def _find_summarized(self) -> Match | None:
+        """Return a match for a request in which a summary replaces the replies, or None.
+
+        Codex asks for a summary of the conversation, and then sends only the user's messages and this summary. So the last reply of the
+        session that the client probably means is in a message of the request, which also has the beginning of that session.
+        """
+        if self._hint is None or not self._sender.identified or len(self._trail.messages) < _SUMMARIZED:
+            return None
+        ref = SessionRef(self._sender.user_id, self._hint)
+        if self._sender.occupancy(ref) != "idle":
+            return None
+        try:
+            session = await self._store.get(ref)
+            _, last = await read_entries_until(
+                self._store, ref, lambda entry: entry.message.visible, stop=None, descending=True
+            )
+        except SessionNotFound:
+            return None
+        reply = last.message.text.strip() if last is not None and last.kind == "assistant" else ""
+        if not reply or not any(reply in message.text for message in self._trail.messages[1:]):
+            return None
+        places, count = await find_shared_places(self._trail.restrict_to(ref), 0, GENESIS, first=0)
+        if not places or self._sender.get_occupancy(session) != "idle":
+            return None
+        return Match("edit", session, self._trail.make_landing(places[0], count, count), summarized=True)
 
     def _list_call_marks(self) -> list[tuple[bytes, int, int, Message]]:
         """Return the digests of the request's messages with tool calls.

@@ -164,12 +164,11 @@ async def open_turn(
     settings = _read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     locator_input = LocatorInput(
-        system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)
-    )
-    locator_input = locator_input._replace(
+        *(system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)),
         check=partial(_check_responder, settings, rules, parsed),
         fingerprint=fingerprint,
         stores_system=parsed.stores_system,
+        hint=parsed.hint,
     )
     placement = await _place(call, attempt_digest, body, locator_input, matching)
     session = placement.session
@@ -188,7 +187,7 @@ async def open_turn(
         interruption=separated.interruption,
         media=media,
         system=system,
-        mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, rules),
+        mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, rules, placement),
         client="" if session_id is None else name_client(call),  # without a session id the messages decide
         identified=requester.identified,
         queue="queue" if placement.kind == "retry" else _choose_queue_mode(hf, body, guest=guest),
@@ -320,8 +319,10 @@ def _check_messages(parsed: ParsedRequest, session_id: str | None) -> None:
             raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
 
 
-def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
+def _choose_mode(agent: Agent | None, rules: RequestRules, placement: Placement | None = None) -> Mode:
     """Return the session mode for requests to an agent, if neither the request nor its key specifies one."""
+    if placement is not None and placement.is_whole:
+        return "transcript"
     return (agent.session_mode if agent else None) or rules.session_mode
 
 

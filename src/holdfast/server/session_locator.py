@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -56,6 +57,8 @@ class Request(NamedTuple):
     """Hash of the request that is stored with its idempotency key."""
     interrupts: bool
     """True if the request should interrupt a running turn of its session."""
+    hint: str | None = None
+    """Id of the session that the client probably means, or None."""
 
 
 class SessionLocator:
@@ -119,7 +122,9 @@ class SessionLocator:
         request, hf = self._request, self._hf
         masked_messages = await mask_messages(hf.guard, (*request.system, *request.incoming))
         system, incoming = masked_messages[: len(request.system)], masked_messages[len(request.system) :]
-        finder = MatchFinder(hf.store, self._make_sender(), incoming, system, strict=self._strict, whole=request.whole)
+        finder = MatchFinder(
+            hf.store, self._make_sender(), incoming, system, strict=self._strict, whole=request.whole, hint=request.hint
+        )
         match = await finder.find()
         if match is None or match.kind in ("edit", "own"):
             return match
@@ -152,6 +157,7 @@ class SessionLocator:
             find_again=self.locate,
             several=match.several,
             may_edit=self._request.identified,
+            is_whole=match.summarized,
         )
 
     async def _has_key(self, session: Session) -> bool:
@@ -189,6 +195,12 @@ class SessionLocator:
             StaleSession,
         ):  # another request with this key was first, or the parent was deleted or edited
             return await self._create(self.keyed_id)
+
+
+def make_hinted_id(user_id: str, hint: str) -> str:
+    """Return the id of the first session that is created for requests with this hint."""
+    data = msgspec.json.encode([user_id, hint])
+    return "sess_" + hashlib.blake2b(data, key=b"prompt cache", digest_size=16).hexdigest()
 
 
 def make_keyed_id(user_id: str, key: str) -> str:
@@ -235,6 +247,8 @@ class LocatorInput(NamedTuple):
     """Hash of the request that is stored with its idempotency key."""
     stores_system: bool = True
     """True: a new session stores the leading system messages."""
+    hint: str | None = None
+    """Text that a client sends with each request of a conversation, but perhaps also with those of other conversations; None: none."""
 
 
 async def locate_session(
@@ -271,12 +285,15 @@ async def locate_session(
         raise errors.InvalidRequest(NOTHING, param="messages")
     agent = body.get("agent") or (body["model"] if body.get("model") in hf.roster.agents else None)
 
+    hint = None if request_input.hint is None else make_hinted_id(owner, request_input.hint)
+
     async def create(new_id: str | None) -> Session:
         if body.get("interrupt") is not None:
             message = "interrupt: this request starts a new session, so there is no reply to interrupt"
             raise errors.NoReply(message)
         stored = request_input.system if request_input.stores_system else ()
-        return await hf.ensure(new_id, user_id=owner, agent=agent, system_messages=stored)
+        given: dict[str, Any] = {"user_id": owner, "agent": agent, "system_messages": stored}
+        return await hf.ensure(new_id, **given) if new_id or hint is None else await _create_hinted(hf, hint, given)
 
     if not matches or request_input.mode == "delta" or (session_id is not None and not keyed):
         return Placement(await create(session_id), "new")
@@ -289,8 +306,16 @@ async def locate_session(
         key=request_input.key,
         fingerprint=request_input.fingerprint,
         interrupts=request_input.queue == "interrupt",
+        hint=hint,
     )
     return await SessionLocator(hf, request, matching.system, create).locate()
+
+
+async def _create_hinted(hf: Holdfast, session_id: str, given: Mapping[str, Any]) -> Session:
+    """Create a session with an id from a hint, or with a random id if another conversation has used the hint."""
+    with suppress(SessionExists):
+        return await hf.create(session_id, greet=False, **given)
+    return await hf.ensure(None, **given)
 
 
 def _check_results(incoming: Sequence[Message]) -> None:

@@ -22,7 +22,7 @@ class MatchLost(Exception):
 class Placement:
     """The session to which a request without a session id was matched.
 
-    The arguments `session`, `kind`, `attempt`, `several` and `may_edit` become attributes.
+    The arguments `session`, `kind`, `attempt`, `several`, `may_edit` and `is_whole` become attributes.
 
     Args:
         session: the session as it was when the request was matched.
@@ -34,6 +34,7 @@ class Placement:
         several: True if other sessions matched as well.
         may_edit: True if the request may replace messages of the session, as long as no other client has written to the
             session.
+        is_whole: True if the request is a whole conversation although it has no reply.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class Placement:
         attempt: Attempt | None = None,
         several: bool = False,
         may_edit: bool = False,
+        is_whole: bool = False,
     ) -> None:
         self.session = session
         self.kind = kind
         self.attempt = attempt
         self.several = several
         self.may_edit = may_edit
+        self.is_whole = is_whole
         self._is_unchanged = False
         self._reservation = reservation
         self._find_again = find_again

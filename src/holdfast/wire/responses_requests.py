@@ -41,6 +41,7 @@ _READ: Final = frozenset(
     {
         *_SAME,
         "background",
+        "client_metadata",  # Codex describes itself there; it has no effect on the reply
         "context_management",
         "conversation",
         "include",
@@ -102,6 +103,8 @@ class ResponsesRequest(NamedTuple):
     """Id of the conversation that the request names, or None."""
     previous: str | None
     """Value of `previous_response_id`, or None."""
+    hint: str | None
+    """Value of `prompt_cache_key`: many clients, such as Codex, use a key for each conversation."""
     store: bool
     background: bool
     """True: the reply is made even if the client disconnects, and can be read later."""
@@ -147,7 +150,8 @@ def parse_request(body: Fields) -> ResponsesRequest:
             "background needs store: true, because the reply is read later by its id", param="background"
         )
     fields |= {"on_disconnect": "finish"} if background else {}
-    return ResponsesRequest(fields, messages, tools, echo, conversation, previous, store, background, references)
+    hint = _parse_text(body, "prompt_cache_key")
+    return ResponsesRequest(fields, messages, tools, echo, conversation, previous, hint, store, background, references)
 
 
 def is_reference(item: Any) -> bool:

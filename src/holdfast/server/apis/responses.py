@@ -45,6 +45,7 @@ class Responses:
             given=given,
             context=request,
             stores_system=False,
+            hint=request.hint,
             warnings=tuple(map(_make_tool_warning, dict.fromkeys(request.tools.left_out))),
         )
 
