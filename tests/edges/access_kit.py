@@ -33,6 +33,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
     ("POST", "/v1/messages/count_tokens"): TURN,
     ("POST", "/v1/responses"): {"input": "hi", "session_id": "s"},
+    ("POST", "/v1/responses/input_tokens"): {"input": "hi", "session_id": "s"},
     ("POST", "/v1/conversations"): {},
     ("POST", "/v1/conversations/{conversation_id}"): {"metadata": {"a": "1"}},
     ("POST", "/v1/conversations/{conversation_id}/items"): {"items": [{"role": "user", "content": "hi"}]},

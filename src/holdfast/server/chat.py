@@ -161,7 +161,7 @@ async def open_turn(
     del incoming
     wanted = get_requested_mode(call, body)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
-    settings = _read_settings(call, parsed)
+    settings = read_settings(call, parsed)
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     locator_input = LocatorInput(
         *(system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)),
@@ -220,7 +220,7 @@ def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:
         parsed.given.clear()
 
 
-def _read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
+def read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
     """Return the context settings of a request and of its key."""
     body = parsed.body
     return RequestSettings(

@@ -254,6 +254,8 @@ class CountRequest(OpenObject, kw_only=True):
     """`{type: auto | any | none}`, or `{type: tool, name}`."""
     max_tokens: Annotated[int | None, json_schema(minimum=1)] = None
     """Maximum number of tokens in the reply; default: the model's limit."""
+    context_management: JsonObject | None = None
+    """`{edits: [...]}`: context edits, after which the prompt is counted."""
     agent: str | None = None
     """Name of an agent of the configuration."""
 
@@ -310,12 +312,20 @@ class CreateResponse(SessionFields, kw_only=True):
     """At most 16 texts, which the response repeats."""
 
 
+class EditedCount(Answer):
+    """The token count before context editing."""
+
+    original_input_tokens: Count
+
+
 class TokenCount(Answer):
     """Token count of a request. Tokens that a session would add are not included."""
 
     input_tokens: Count
     counted: JsonObject
     """`tokens`: the count; `how`: the counting method; `margin`: the fraction that is reserved in case the count is too low."""
+    context_management: EditedCount | UnsetType = UNSET
+    """If the request has `context_management`; `input_tokens` then counts the edited prompt."""
 
 
 # -- replies ---------------------------------------------------------------------

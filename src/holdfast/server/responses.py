@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import anyio
 
@@ -13,16 +13,16 @@ from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
-from holdfast.errors import InvalidRequest, StaleSession
+from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
-from holdfast.server.http import Call
+from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.requester import RequestRules, identify_requester
+from holdfast.server.requester import RequestRules, identify_requester, name_session
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
@@ -199,7 +199,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     elif request.previous is not None:
         session = await _open_branch(call, request.previous, user_id)
     if request.references:
-        messages = [*messages, *await _parse_with_references(call, request, user_id, is_known=session is not None)]
+        messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
     body = parsed.body
     if session is not None:
         if body.get("session_id") not in (None, session.id):
@@ -207,7 +207,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
                 "session_id names another session than the conversation or response", param="session_id"
             )
         system, incoming = split_system(messages)
-        known = await _count_known(call, session, incoming)
+        known = await count_known(call, session, incoming)
         messages = [*system, *incoming[known:]]
         body = {**body, "session_id": session.id, "session_mode": "delta"}
         if user_id is None:
@@ -231,6 +231,51 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     return parsed._replace(body=body, messages=messages, note=note, given=given, context=context, background=background)
 
 
+class RequestPlace(NamedTuple):
+    """The session that a request would continue, if it were sent."""
+
+    session: Session | None
+    """None: the request would begin a session, or be matched by its messages."""
+    user_id: str
+    stop: int | None
+    """The `seq` before which the request continues the log; None: at its end."""
+    messages: Sequence[Message]
+    """The messages of the request that the session does not have yet, and the leading system messages."""
+    is_guest: bool = False
+
+
+async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> RequestPlace:
+    """Find the session that a request would continue. Unlike `resolve_request`, this makes no fork.
+
+    Raises:
+        Refused: the conversation, the response or an item does not exist.
+    """
+    request: ResponsesRequest = parsed.context
+    requester = identify_requester(call, parsed.body, rules, parsed.api)
+    user_id, messages, stop = requester.user_id, parsed.messages, None
+    session: Session | None = None
+    if request.conversation is not None:
+        session = await get_conversation(call.hf, request.conversation, user_id)
+    elif request.previous is not None:
+        stored = await find_response(call.hf, request.previous, user_id)
+        if stored is None:
+            raise Refused(400, "previous_response_not_found", _NO_RESPONSE.format(request.previous))
+        session, stop = stored.session, None if stored.is_last else stored.end
+    elif (named := name_session(call, parsed.body, rules)) is not None:
+        with suppress(SessionNotFound):
+            session = await get_session_by_id(call.hf, named, user_id)
+    if request.references:
+        messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
+    if session is not None and stop is None:
+        system, incoming = split_system(messages)
+        messages = [*system, *incoming[await count_known(call, session, incoming) :]]
+    owner = requester.owner if session is None else session.user_id
+    return RequestPlace(session, owner, stop, messages, is_guest=call.get_user(None) not in (None, owner))
+
+
+_NO_RESPONSE: Final = "Previous response with id '{:.200}' not found."
+
+
 async def _open_branch(call: Call, response_id: str, user_id: str | None) -> Session:
     """Return the session that a request after a response continues: the response's own, or a fork that ends with the response."""
     for _ in range(TRIES):
@@ -243,11 +288,10 @@ async def _open_branch(call: Call, response_id: str, user_id: str | None) -> Ses
             session = stored.session
             state = session.get_state_at(stored.entry.turn_id)
             return await copy_entries(call.hf.engine, session, stored.end, state=state, metadata=session.metadata)
-    message = f"Previous response with id '{response_id:.200}' not found."
-    raise Refused(400, "previous_response_not_found", message)
+    raise Refused(400, "previous_response_not_found", _NO_RESPONSE.format(response_id))
 
 
-async def _count_known(call: Call, session: Session, incoming: Sequence[Message]) -> int:
+async def count_known(call: Call, session: Session, incoming: Sequence[Message]) -> int:
     """Return how many messages at the beginning of a request the log already has at its end.
 
     Some clients send the whole conversation with each request, and some send the call before each result again.
@@ -263,7 +307,7 @@ async def _count_known(call: Call, session: Session, incoming: Sequence[Message]
     return whole or 0
 
 
-async def _parse_with_references(
+async def parse_with_references(
     call: Call, request: ResponsesRequest, user_id: str | None, *, is_known: bool
 ) -> list[Message]:
     """Return the messages of an input with references to stored items.

@@ -1,31 +1,49 @@
-"""`POST /v1/messages/count_tokens`: count the tokens of a request, without running it. Nothing is stored."""
+"""Count the tokens of a request, without running it: `count_tokens` of Anthropic's API, `input_tokens` of OpenAI's. Nothing is stored."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.agents import Llm
+from holdfast.agents import Llm, Responder
+from holdfast.context.build import build
 from holdfast.context.dialects import adapt_messages
-from holdfast.domain.calibration import MeasuredCount
+from holdfast.context.settings import CLEARING, ContextSettings
+from holdfast.domain.calibration import Learned, MeasuredCount
+from holdfast.domain.log import extend
 from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
+from holdfast.domain.session import Tail
+from holdfast.engine.entries import is_long, make_entries
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.apis.anthropic import Messages
-from holdfast.server.chat import check_fields
-from holdfast.server.chat_objects import AnthropicError, CountRequest, TokenCount
+from holdfast.server.apis.responses import Responses, to_responses_error
+from holdfast.server.chat import check_fields, read_settings
+from holdfast.server.chat_objects import AnthropicError, CountRequest, CreateResponse, EditedCount, TokenCount
 from holdfast.server.http import Call
+from holdfast.server.requester import drop_own_fields
+from holdfast.server.responses import find_place
 from holdfast.server.routes import BODY, Routes
+from holdfast.sessions.next_prompt import build_next_prompt, make_unsaved_session
+from holdfast.turns.prompt import check_body, count_by_provider
+from holdfast.turns.turn import TurnRequest
+from holdfast.wire.anthropic_edits import FIELD
 from holdfast.wire.anthropic_requests import convert_fields, drop_anthropic_fields
-from holdfast.wire.objects import JsonObject, Request
+from holdfast.wire.objects import Answer, Count, JsonObject, Request
 from holdfast.wire.openai import convert_parts, split_system, to_chat_message
 
 routes = Routes("chat")
 _FORMAT: Final = Messages()
+_RESPONSES: Final = Responses()
+_NO_LIMIT: Final = 2**31
+"""Token limit of a prompt that is only counted."""
 
 
 class CountQuery(Request):
@@ -53,10 +71,28 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     check_fields(parsed.body)
     if not parsed.messages:
         raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
-    llm = call.hf.roster.find_responder(agent=parsed.body.get("agent"), model=parsed.body.get("model")).llm
+    responder = call.hf.roster.find_responder(agent=parsed.body.get("agent"), model=parsed.body.get("model"))
+    llm, edited = responder.llm, parsed.clearing is not None
     messages = await mask_messages(call.hf.guard, parsed.messages)
     counted = await _count_prompt(call.hf, llm, messages, parsed.body)
-    return TokenCount(counted.tokens, counted.to_wire())
+    if not edited and body.get(FIELD) is None:
+        return TokenCount(counted.tokens, counted.to_wire())
+    original = counted.tokens
+    if edited:
+        messages = await _apply_edits(responder, messages, parsed.clearing)
+        counted = await _count_prompt(call.hf, llm, messages, parsed.body)
+    return TokenCount(counted.tokens, counted.to_wire(), EditedCount(original))
+
+
+async def _apply_edits(responder: Responder, messages: Sequence[Message], clearing: Any) -> tuple[Message, ...]:
+    """Return the messages of a prompt after its tool results were cleared."""
+    system, conversation = split_system(messages)
+    settings = ContextSettings("none", {CLEARING: clearing})
+    made = msgspec.structs.replace(responder, context=settings, history=0).make_request(Learned(), None, ())
+    made = msgspec.structs.replace(made, input_budget=_NO_LIMIT, system=system, marker=secrets.token_hex(4))
+    entries, _ = extend(Tail(), await make_entries(conversation, [{}] * len(conversation), timestamp=0))
+    built = await run_cpu(build, made, None, (), entries, long=is_long(conversation))
+    return built.messages
 
 
 async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> MeasuredCount:
@@ -75,3 +111,55 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
 
 def _sum_tokens(llm: Llm, messages: Sequence[Message], tools: Sequence[Any]) -> int:
     return sum(map(llm.counter.message, messages)) + llm.counter.tools(tools)
+
+
+# -- OpenAI ------------------------------------------------------------------------
+
+
+class InputTokensRequest(CreateResponse):
+    """A request of the Responses API whose tokens are counted."""
+
+
+class InputTokens(Answer, kw_only=True):
+    """Token count of the prompt that a request would lead to."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: Count
+    counted: JsonObject
+    """`tokens`: the count; `how`: the counting method; `margin`: the fraction that is reserved in case the count is too low."""
+
+
+@routes.add("POST", "/v1/responses/input_tokens", "read", error_statuses=(*BODY, 404, 422), body=InputTokensRequest)
+async def count_input_tokens(call: Call, body: JsonObject) -> InputTokens:
+    """Count the tokens of the prompt that a request to `/v1/responses` would lead to. Nothing is stored, and no session is created.
+
+    The prompt is built as for the request itself: with the session that the request names, by the strategy, within the budget. Without a
+    session, the messages of the request are counted as a new session. Memories that the turn would search for are not counted.
+    """
+    call.request.scope.setdefault("state", {})["shaped"] = to_responses_error
+    hf, rules = call.hf, call.request.app.state.rules
+    parsed = await run_cpu(_RESPONSES.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
+    check_fields(parsed.body)
+    place = await find_place(call, parsed, rules)
+    fields, settings = parsed.body, read_settings(call, parsed)
+    system, incoming = split_system(await mask_messages(hf.guard, place.messages))
+    session = place.session or make_unsaved_session(hf.engine, place.user_id, fields.get("agent"))
+    responder = hf.find_responder(session, agent=fields.get("agent"), model=fields.get("model"))
+    settings.check(responder.context, rules.allowed_strategies)
+    if not incoming and place.session is None:
+        raise InvalidRequest("input is missing or empty: send at least one message", param="input")
+    request = TurnRequest(
+        ref=session.ref,
+        responder=hf.roster.with_context(responder, settings.apply(responder.context)),
+        incoming=tuple(incoming),
+        system=system,
+        body=drop_own_fields(fields),
+        guest=place.is_guest,
+    )
+    check_body(request.responder, request.body)
+    is_stored = place.session is not None
+    built = await build_next_prompt(hf.engine, session, request, is_stored=is_stored, stop=place.stop)
+    provider = await count_by_provider(hf.engine, session.ref, request.responder.llm, built)
+    llm = request.responder.llm
+    counted = built.request.measure.describe(built.total_tokens, margin=llm.counter.margin, provider=provider)
+    return InputTokens(input_tokens=counted.tokens, counted=counted.to_wire())
