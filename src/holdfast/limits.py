@@ -141,6 +141,8 @@ REPLACED_BEHIND: Final = 1000
 """Entries that may follow a message that is replaced: the replacement writes them again."""
 REPLACED_BEHIND_BYTES: Final = 32 * MIB
 """Their messages, as JSON."""
+THREAD_SETUP_BYTES: Final = 512 * 1024
+"""Bytes of `system` and `tools` of a thread of Anthropic's API, as JSON."""
 TURNS_WAITING: Final = 256
 """Turns of a session that wait in one process for the running turn; further turns are refused."""
 LEASE_MILLISECONDS: Final = 86_400_000

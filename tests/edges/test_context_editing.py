@@ -118,7 +118,6 @@ async def test_token_trigger_is_exact() -> None:
     ("field", "value"),
     [
         ("context_management", {"edits": [{"type": "compact_20260112"}]}),
-        ("thread", {"type": "create"}),
         ("mcp_servers", [{"type": "url", "url": "https://example.com", "name": "x"}]),
     ],
 )

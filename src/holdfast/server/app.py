@@ -35,6 +35,7 @@ from holdfast.server import (
     workspaces,
 )
 from holdfast.server.access import Access, AuthMiddleware, HostMiddleware
+from holdfast.server.apis.anthropic import PATH as MESSAGES_PATH
 from holdfast.server.apis.anthropic import AnthropicErrorMiddleware, Messages
 from holdfast.server.apis.api_format import ApiFormat
 from holdfast.server.apis.openai import ChatCompletions
@@ -54,6 +55,7 @@ from holdfast.server.response_recordings import Recordings
 from holdfast.server.routes import JSON, TEXT, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
 from holdfast.server.streaming import ReplyStreams
+from holdfast.server.threads import resolve_messages
 
 description = Routes("server", lenient=True)
 
@@ -118,7 +120,10 @@ _NOT_FOUND: Final = tuple(
 )
 API_FORMATS: tuple[ApiFormat, ...] = (ChatCompletions(), Messages(), Responses())
 """The API formats of the gateway."""
-RESOLVERS: Final[Mapping[str, Resolve]] = {RESPONSES_PATH: responses.resolve_request}
+RESOLVERS: Final[Mapping[str, Resolve]] = {
+    RESPONSES_PATH: responses.resolve_request,
+    MESSAGES_PATH: resolve_messages,
+}
 """For API formats whose requests have ids of stored objects, the function that replaces the ids; by path."""
 
 

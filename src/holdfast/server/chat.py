@@ -199,6 +199,7 @@ async def open_turn(
         speaker=get_speaker(call, body, session, requester),
         guest=guest,
         note=parsed.note,
+        follows=parsed.follows,
     )
     return _attach_placement(Turn(hf.engine, request), placement)
 

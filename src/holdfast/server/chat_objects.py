@@ -282,6 +282,8 @@ class MessagesRequest(SessionFields, kw_only=True):
     stop_sequences: list[str] | None = None
     metadata: JsonObject | None = None
     """Anthropic's metadata. `user_id`: user of the session; default: `default`."""
+    thread: JsonObject | None = None
+    """`{type: create}` begins a thread; `{type: continue, previous_message_id}` continues after a message, with `fork: true` in a copy."""
 
 
 class CreateResponse(SessionFields, kw_only=True):

@@ -64,14 +64,23 @@ class StoredResponse(NamedTuple):
     @property
     def reply(self) -> Entry | None:
         """The message that ends the reply; None if there is none yet."""
-        last = self.replies[-1] if self.replies else None
-        is_message = last is not None and last.message.role == "assistant"
-        return last if is_message and _is_shown(last) else None
+        return get_last_message(self.replies)
 
     @property
     def end(self) -> int:
         """The `seq` after the last entry of the response."""
         return (self.replies[-1] if self.replies else self.entry).seq + 1
+
+
+def get_last_message(replies: Sequence[Entry]) -> Entry | None:
+    """Return the message that ends a reply; None if there is none yet.
+
+    Args:
+        replies: Entries of the reply, with the calls and results of Holdfast's own tools.
+    """
+    last = replies[-1] if replies else None
+    is_message = last is not None and last.message.role == "assistant"
+    return last if is_message and _is_shown(last) else None
 
 
 def _is_shown(entry: Entry | None) -> bool:
@@ -124,23 +133,33 @@ async def get_response(hf: Holdfast, response_id: str, user_id: str | None) -> S
 
 
 async def _read_response(hf: Holdfast, session: Session, place: Place) -> StoredResponse | None:
-    found = await hf.store.entries(session.ref, start=place.seq, limit=1, notes=True)
-    if not found or found[0].seq != place.seq or not found[0].is_note:
+    entry = await read_note_entry(hf, session, place.seq)
+    note = None if entry is None else parse_note(entry.message.origin)
+    if entry is None or note is None or note.secret != place.secret:
         return None
-    note = parse_note(found[0].message.origin)
-    if note is None or note.secret != place.secret:
-        return None
-    replies, following = await read_entries_until(
-        hf.store, session.ref, partial(_is_of_another_turn, found[0]), start=place.seq + 1
-    )
-    while replies and replies[-1].message.role == "tool" and following is not None:  # sent with the next request
-        following = replies.pop()
-    own = _drop_client_results(replies)
-    stored = StoredResponse(session, found[0], note, own, following is None and len(own) == len(replies))
+    own, is_last = await read_replies(hf, session, entry)
+    stored = StoredResponse(session, entry, note, own, is_last)
     if not note.echo.get("background"):
         return stored
     later = await hf.store.entries(session.ref, start=stored.end, limit=_LATER, notes=True, retired=True)
     return stored._replace(is_cancelled=any(is_cancellation(entry, note) for entry in later))
+
+
+async def read_note_entry(hf: Holdfast, session: Session, seq: int) -> Entry | None:
+    """Return the note at a position of the log, or None if there is none."""
+    found = await hf.store.entries(session.ref, start=seq, limit=1, notes=True)
+    return found[0] if found and found[0].seq == seq and found[0].is_note else None
+
+
+async def read_replies(hf: Holdfast, session: Session, note: Entry) -> tuple[list[Entry], bool]:
+    """Return the entries of the reply of a turn that began with a note, and True if no later message follows in the log."""
+    replies, following = await read_entries_until(
+        hf.store, session.ref, partial(_is_of_another_turn, note), start=note.seq + 1
+    )
+    while replies and replies[-1].message.role == "tool" and following is not None:  # sent with the next request
+        following = replies.pop()
+    own = _drop_client_results(replies)
+    return own, following is None and len(own) == len(replies)
 
 
 _LATER: Final = 8

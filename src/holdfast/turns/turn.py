@@ -117,6 +117,9 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The API for which `body` was written. The fields are converted for a model with another API."""
     note: Any = None
     """Payload of a note that is written after the request's messages, in the same write; None: no note."""
+    follows: int | None = None
+    """`seq` of the message that the request continues after. Only one request can do so; see `holdfast.turns.continuation`.
+    None: the request continues after the newest message."""
 
     def with_key(self, key: str) -> TurnRequest:
         """Return the request with an idempotency key, and with a fingerprint of its messages."""

@@ -37,6 +37,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.walk import read_entries_until
+from holdfast.turns.continuation import check_continuation, explain_refusal, plan_continuation
 from holdfast.turns.handover import resume
 from holdfast.turns.interruptions import apply_interruption, is_interrupting
 from holdfast.turns.placement import MatchLost
@@ -75,6 +76,8 @@ async def _relate(turn: Turn) -> Session | None:
         return None
     runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
+    if not is_joined:
+        await check_continuation(turn)
     if not is_joined and not (runs_tools and await _is_asked_again(turn)):
         await reconcile(turn)
     answered = turn.answered
@@ -92,6 +95,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
     seq = turn.engine.undelivered.take(session, request.incoming, request.idempotency_key)
+    seq = None if seq == request.follows else seq  # the same words after the reply are a new message
     last = [] if seq is None else await store.entries(request.ref, start=seq, limit=1)
     if not last or last[0].message.role != "assistant" or last[0].erased:
         return False
@@ -253,20 +257,33 @@ async def reconcile(turn: Turn) -> None:
         return
     for _ in range(_RACES):
         session = (await turn.engine.store.get(turn.request.ref)).require_intact()
-        transcript = is_transcript(turn, session)
-        plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
-        plan = await apply_interruption(turn, session, plan)
+        plan, expected = await _plan(turn, session)
         if not plan.append and session.messages == 0:
             raise InvalidRequest(NOTHING, param="messages")
-        expected = session.version if transcript or plan.retire_from is not None else None
         try:
             await write_opening(turn, session, plan, expect=expected)
-        except (StaleSession, SessionNotFound):  # if it was deleted, the next read raises the error
+        except SessionNotFound:  # it was deleted: the next read raises the error
+            continue
+        except StaleSession as exc:
+            if (refusal := explain_refusal(turn, exc)) is not exc:
+                raise refusal from exc
             continue
         warn_of_retired(turn, session)
         await remember_client(turn)
         return
     raise StaleSession(turn.request.ref.id, expected=session.version, version=session.version + 1)
+
+
+async def _plan(turn: Turn, session: Session) -> tuple[Plan, int | None]:
+    """Return the changes that the request makes to the log, and the version that the session must have; None: any version."""
+    if turn.request.follows is not None:
+        await check_results(turn.engine.store, session, turn.request.incoming)
+        plan, version = await plan_continuation(turn, session)
+        return await apply_interruption(turn, session, plan), version
+    transcript = is_transcript(turn, session)
+    plan = await (_plan_transcript if transcript else _plan_delta)(turn, session)
+    plan = await apply_interruption(turn, session, plan)
+    return plan, session.version if transcript or plan.retire_from is not None else None
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
@@ -275,7 +292,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
     Return False if the cache is outdated or does not contain enough entries.
     """
     request = turn.request
-    if is_interrupting(request) or not request.incoming or request.responder.steps:
+    if is_interrupting(request) or not request.incoming or request.responder.steps or request.follows is not None:
         return False
     warm = turn.engine.warm.get(request.ref) or await _read_session(turn)
     plan = _plan_warm_transcript(turn, warm) if is_transcript(turn, warm.session) else _plan_warm_delta(turn, warm)

@@ -214,6 +214,11 @@ class ReplyEvents:
         self._usage: Any = None
         self._container: Any = None
 
+    @property
+    def has_begun(self) -> bool:
+        """True if the first event was returned."""
+        return self._begun
+
     def add(self, chunk: Mapping[str, Any]) -> list[Event]:
         """Return the events for a chunk."""
         events: list[Event] = [] if self._begun else [self._make_start(chunk)]

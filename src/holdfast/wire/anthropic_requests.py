@@ -48,7 +48,7 @@ REWRITTEN: Final = frozenset(
     | {"betas", "cache_control", "tools"}
 )
 """Fields that have another name or position in Anthropic's API."""
-NATIVE_FIELDS: Final = frozenset({"compaction", "container", "context_management", "mcp_servers", "thread"})
+NATIVE_FIELDS: Final = frozenset({"compaction", "container", "context_management", "mcp_servers"})
 """Fields of Anthropic's API that change the answer, and that no other upstream has. Edits that Holdfast serves are not in the field any
 more."""
 USER_BYTES: Final = 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,15 +15,19 @@ from holdfast.server.replies import Reply, request_id
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
 from holdfast.wire.anthropic import parse_message_groups, parse_system
+from holdfast.wire.anthropic_betas import HEADER, parse_betas
 from holdfast.wire.anthropic_edits import FIELD, parse_edits, report_edits
 from holdfast.wire.anthropic_replies import Event, ReplyEvents, make_message
 from holdfast.wire.anthropic_requests import parse_fields
+from holdfast.wire.anthropic_threads import THREAD, ThreadRequest, parse_thread
+from holdfast.wire.anthropic_tool_changes import ToolChange, apply_tool_changes, separate_tool_changes
 from holdfast.wire.exports import parse_record_fields
+from holdfast.wire.message_notes import ThreadSetup, parse_message_note
+from holdfast.wire.response_ids import Place
 from holdfast.wire.voice import find_records
 
 PATH: Final = "/v1/messages"
 _MODELS: Final = "/v1/models"
-_BETAS: Final = "anthropic-beta"
 _KINDS: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
@@ -44,6 +48,16 @@ _TEXT_EVENT: Final = (
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 
+class MessagesContext(NamedTuple):
+    """The parts of a request that name stored messages, or that a later request needs."""
+
+    thread: ThreadRequest | None
+    setup: ThreadSetup
+    """The fields `system` and `tools` of the request, unchanged."""
+    changes: Sequence[ToolChange]
+    """Changes of the thread's tools in the request's messages."""
+
+
 class Messages:
     """The API format of Anthropic's Messages API."""
 
@@ -52,22 +66,33 @@ class Messages:
     def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         """Parse a request. Unlike in Anthropic's API, `max_tokens` is optional; the default is the model's own limit."""
         given, name = find_records(body)
+        setup, changes = ThreadSetup(body.get("system"), body.get("tools")), list[ToolChange]()
+        if isinstance(given, list):
+            given, changes = separate_tool_changes(given, name)
+        thread = parse_thread(body.get(THREAD))
+        if changes and (thread is None or thread.previous is None):
+            setup = apply_tool_changes(setup, changes)
+            body = {**body, "tools": setup.tools}
         system = parse_system(body.get("system"))
         groups = parse_message_groups(given, name) if given else []
         _check_messages(given or (), name)
         own = _parse_record_fields(given or (), name, groups)
         fields = parse_fields(body)
-        if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
+        if betas := parse_betas(headers.get(HEADER, "")):
             fields["betas"] = betas
+        fields.pop(THREAD, None)
+        context = MessagesContext(thread, setup, changes)
         edits = parse_edits(fields.pop(FIELD, None))
         if edits.others:
             fields[FIELD] = {"edits": edits.others}
         messages = [message for group in groups for message in group]
         own = ({},) * len(system) + own if own else ()
-        return ParsedRequest(fields, [*system, *messages], own, api="anthropic", given=given, clearing=edits.clearing)
+        return ParsedRequest(
+            fields, [*system, *messages], own, api="anthropic", given=given, context=context, clearing=edits.clearing
+        )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> MessageEvents:
-        return MessageEvents(turn if parsed.clearing is not None else None)
+        return MessageEvents(turn, clears=parsed.clearing is not None)
 
     def to_error(self, reply: Reply) -> Reply:
         return to_anthropic_error(reply)
@@ -103,20 +128,30 @@ class MessageEvents:
     """Encodes a reply as Anthropic's named events.
 
     Args:
-        turn: the turn, if the reply reports what was cleared in its prompt; otherwise None.
+        turn: the turn.
+        clears: True if the reply reports what was cleared in its prompt.
     """
 
-    def __init__(self, turn: Turn | None = None) -> None:
+    def __init__(self, turn: Turn, *, clears: bool = False) -> None:
         self._turn = turn
+        self._clears = clears
         self._events = ReplyEvents()
         self._session: Mapping[str, Any] = {}
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**make_message(completion), **self._report_edits(), **session}
+        return {**make_message(self._set_id(completion)), **self._report_edits(), **session}
+
+    def _set_id(self, completion: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a completion or a chunk with the id that contains the message's place, if later requests may name the message."""
+        entry = self._turn.note
+        note = None if entry is None else parse_message_note(entry.message.origin)
+        if entry is None or note is None:
+            return completion
+        return {**completion, "id": Place(self._turn.request.ref.id, entry.seq, note.secret).make_id("msg")}
 
     def _report_edits(self) -> dict[str, Any]:
-        if self._turn is None:
+        if not self._clears:
             return {}
         built = self._turn.working_set
         return {FIELD: report_edits(None if built is None else built.window)}
@@ -125,7 +160,7 @@ class MessageEvents:
         if (words := self._events.get_appended_text(chunk)) is not None:
             return _TEXT_EVENT % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
-        return _encode_events(self._events.add(chunk))
+        return _encode_events(self._events.add(chunk if self._events.has_begun else self._set_id(chunk)))
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment, as `ChunkEvents` does."""
@@ -176,7 +211,7 @@ def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     given = body["error"]
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
     error = {"type": kind, "message": given.get("message"), "param": given.get("param")}
-    error["details"] = {"error_code": given.get("code")}
+    error["details"] = {"error_code": given.get("code"), **(given.get("details") or {})}
     return {"type": "error", "error": error, "request_id": request_id.get()}
 
 

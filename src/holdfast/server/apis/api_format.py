@@ -45,6 +45,8 @@ class ParsedRequest(NamedTuple):
     """Warnings about the request."""
     note: Any = None
     """Payload of a note to write after the request's messages; None: no note."""
+    follows: int | None = None
+    """`seq` of the message that the request continues after; see `TurnRequest.follows`."""
 
 
 class ReplyEncoder(Protocol):

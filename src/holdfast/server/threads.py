@@ -1,0 +1,184 @@
+"""Find the messages that requests of Anthropic's API name: the message that a thread continues after.
+
+The id of such a message contains its place in the log, as the ids of OpenAI's Responses API do, so every server finds it at once. See
+`holdfast.wire.message_notes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.domain.session import Entry, Session
+from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
+from holdfast.holdfast import Holdfast
+from holdfast.limits import THREAD_SETUP_BYTES
+from holdfast.server.apis.anthropic import MessagesContext
+from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.responses import make_secret
+from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.permissions import Refused
+from holdfast.server.requester import RequestRules, identify_requester
+from holdfast.server.stored_responses import get_last_message, read_note_entry, read_replies
+from holdfast.sessions.forks import copy_entries
+from holdfast.sessions.transfer import TRIES
+from holdfast.wire.anthropic import parse_system
+from holdfast.wire.anthropic_requests import parse_tools
+from holdfast.wire.anthropic_threads import CREATE_ONLY, ThreadRequest
+from holdfast.wire.anthropic_tool_changes import apply_tool_changes
+from holdfast.wire.message_notes import MessageNote, ThreadSetup, parse_message_note
+from holdfast.wire.response_ids import parse_place
+
+
+class StoredMessage(NamedTuple):
+    """A message in a log whose id contains its place."""
+
+    session: Session
+    entry: Entry
+    """The entry of the message's note."""
+    note: MessageNote
+    replies: Sequence[Entry]
+    """Entries of the reply, with the calls and results of Holdfast's own tools."""
+
+    @property
+    def reply(self) -> Entry | None:
+        """The message itself; None if it is not complete."""
+        return get_last_message(self.replies)
+
+
+async def find_message(hf: Holdfast, message_id: str, user_id: str | None) -> StoredMessage | None:
+    """Return the message with an id, or None if the user has no such message, or its reply is not in force any more."""
+    place = parse_place(message_id)
+    if place is None or place.make_id("msg") != message_id:
+        return None
+    try:
+        session = await get_session_by_id(hf, place.session_id, user_id)
+    except (SessionNotFound, InvalidRequest):
+        return None
+    entry = await read_note_entry(hf, session, place.seq)
+    note = None if entry is None else parse_message_note(entry.message.origin)
+    if entry is None or note is None or note.secret != place.secret:
+        return None
+    replies, _ = await read_replies(hf, session, entry)
+    return StoredMessage(session, entry, note, replies)
+
+
+async def resolve_messages(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
+    """Replace the ids in a request: turn a request of a thread into one that names a session, with the thread's system prompt and tools.
+
+    Raises:
+        Refused: the thread does not exist.
+        InvalidRequest: the request also names another session.
+    """
+    context: MessagesContext = parsed.context
+    thread = context.thread
+    if thread is None:
+        return parsed
+    if thread.previous is None:
+        return _begin_thread(call, parsed, context.setup)
+    user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
+    stored = await find_message(call.hf, thread.previous, user_id)
+    setup = None if stored is None else await _read_setup(call.hf, stored)
+    if stored is None or stored.reply is None or setup is None:
+        message = f"No thread of this user has the message {thread.previous!r:.200}: send the whole conversation with thread {{type: create}}."
+        raise Refused(404, "thread_not_found", message)
+    _check_fixed_fields(context.setup, setup)
+    changed = apply_tool_changes(setup, context.changes) if context.changes else setup
+    session, follows = stored.session, stored.reply.seq
+    if thread.fork:
+        session = await _fork(call, stored, thread)
+        follows = session.tail.last_seq
+    body = _name_session(parsed.body, session, user_id)
+    if changed.tools:
+        body["tools"] = parse_tools(changed.tools)
+    system = parse_system(changed.system)
+    note = MessageNote(secret=make_secret(), is_thread=True, setup=_check_size(changed))
+    if changed is setup and not thread.fork:
+        at = stored.entry.seq if stored.note.setup_at is None else stored.note.setup_at
+        note = MessageNote(secret=note.secret, is_thread=True, setup_at=at)
+    return parsed._replace(
+        body=body,
+        messages=[*system, *parsed.messages],
+        own=({},) * len(system) + parsed.own if parsed.own else (),
+        note=note.to_origin(),
+        follows=follows,
+    )
+
+
+def _begin_thread(call: Call, parsed: ParsedRequest, setup: ThreadSetup) -> ParsedRequest:
+    """Return a request that creates a thread. It never continues a session that it does not name, because that could be another thread."""
+    body, note = parsed.body, MessageNote(secret=make_secret(), is_thread=True, setup=_check_size(setup))
+    if body.get("session_match") is None and call.get_header("x-session-match") is None:
+        body = {**body, "session_match": "off"}
+    return parsed._replace(body=body, note=note.to_origin())
+
+
+def _check_size(setup: ThreadSetup) -> ThreadSetup:
+    if len(msgspec.json.encode(setup)) > THREAD_SETUP_BYTES:
+        raise _UnsupportedInThread(
+            f"system and tools of a thread can have at most {THREAD_SETUP_BYTES:,} bytes: send the whole conversation without thread",
+            CREATE_ONLY,
+        )
+    return setup
+
+
+class _UnsupportedInThread(Refused):
+    """A request that cannot be part of a thread. The client should send the whole conversation without `thread`."""
+
+    def __init__(self, message: str, names: Sequence[str]) -> None:
+        super().__init__(400, "thread_unsupported_request", message)
+        self.details = {"unsupported": [*names]}
+
+
+async def _read_setup(hf: Holdfast, stored: StoredMessage) -> ThreadSetup | None:
+    """Return the fields of a thread; None if the message belongs to no thread, or the note with the fields was erased."""
+    if not stored.note.is_thread:
+        return None
+    if stored.note.setup_at is None:
+        return stored.note.setup or ThreadSetup()
+    entry = await read_note_entry(hf, stored.session, stored.note.setup_at)
+    note = None if entry is None else parse_message_note(entry.message.origin)
+    return None if note is None else note.setup or ThreadSetup()
+
+
+def _check_fixed_fields(sent: ThreadSetup, setup: ThreadSetup) -> None:
+    """Check that a request does not change the fields that a thread keeps.
+
+    Raises:
+        Refused: it does.
+    """
+    for name in CREATE_ONLY:
+        value = getattr(sent, name)
+        if value and value != getattr(setup, name):
+            message = f"{name} of a thread cannot change: leave it out, or send the whole conversation with thread {{type: create}}"
+            raise Refused(400, "thread_fingerprint_mismatch", message)
+
+
+def _name_session(body: Mapping[str, Any], session: Session, user_id: str | None) -> dict[str, Any]:
+    """Return the fields of a request with its session, which new messages are added to."""
+    if body.get("session_id") not in (None, session.id):
+        raise InvalidRequest("session_id names another session than the thread", param="session_id")
+    named = {**body, "session_id": session.id, "session_mode": "delta"}
+    named["session_queue"] = body.get("session_queue") or "reject"
+    if user_id is None:
+        named["user_id"] = session.user_id
+    return named
+
+
+async def _fork(call: Call, stored: StoredMessage, thread: ThreadRequest) -> Session:
+    """Return a copy of a thread that ends with a message."""
+    found: StoredMessage | None = stored
+    for _ in range(TRIES):
+        if found is None or found.reply is None:
+            break
+        session = found.session
+        with suppress(StaleSession):
+            state = session.get_state_at(found.entry.turn_id)
+            return await copy_entries(
+                call.hf.engine, session, found.replies[-1].seq + 1, state=state, metadata=session.metadata
+            )
+        found = await find_message(call.hf, str(thread.previous), stored.session.user_id)
+    raise Refused(404, "thread_not_found", f"The message {thread.previous!r:.200} is not in its thread any more.")

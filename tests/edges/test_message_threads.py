@@ -1,0 +1,382 @@
+"""Anthropic's message threads, with the SDK's own helper, for models that are not Anthropic's and for those that are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from anthropic import beta_async_tool
+
+from holdfast.domain.session import SessionRef
+from holdfast.stores import open_store
+from holdfast.testing import Gate, Reply
+from tests.edges.server import Process, Served, gateway
+from tests.edges.test_anthropic_upstream import claude
+from tests.stores.servers import place
+from tests.waiting import until
+
+BETA = "message-threads-2026-08-12"
+TOOL: Any = {"name": "read", "input_schema": {"type": "object", "properties": {"page": {"type": "integer"}}}}
+
+
+def client(served: Served, **options: Any) -> Any:
+    """Return Anthropic's client for a server."""
+    options = {"max_retries": 0, "api_key": "k", **options}
+    return anthropic.AsyncAnthropic(
+        base_url=served.url, http_client=httpx2.AsyncClient(trust_env=False, timeout=60), **options
+    )
+
+
+def sent(upstream: Any, at: int = -1) -> list[tuple[str, Any]]:
+    """Return role and content of the messages that the model received."""
+    return [(one["role"], one.get("content")) for one in upstream.requests[at].body["messages"]]
+
+
+async def send(served: Served, text: str, thread: dict[str, Any], **fields: Any) -> Any:
+    """Send a request of a thread, with the new message only; return the decoded answer, with its status as `status`."""
+    headers = {"anthropic-version": "2023-06-01", "anthropic-beta": BETA, **fields.pop("headers", {})}
+    body = {"model": "gpt-4o", "max_tokens": 100, "messages": [{"role": "user", "content": text}], "thread": thread}
+    response = await served.http.post("/v1/messages", json={**body, **fields}, headers=headers)
+    return {"status": response.status_code, **response.json()}
+
+
+def continue_after(message: Any, **more: Any) -> dict[str, Any]:
+    """Return the field `thread` of a request after a message."""
+    return {"type": "continue", "previous_message_id": message["id"], **more}
+
+
+def code(answer: Any) -> tuple[int, str]:
+    """Return the status and the error code of an answer."""
+    return answer["status"], answer["error"]["details"]["error_code"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_helper_sends_only_new_messages_and_model_gets_conversation(stream: bool) -> None:
+    """The helper of the SDK continues by id; the model gets system prompt, tools and the whole conversation each time."""
+    async with gateway(["One.", "Two.", "Three."]) as (served, upstream), client(served) as claude:
+        thread = claude.beta.messages.thread(model="gpt-4o", max_tokens=100, system="Be brief.", tools=[TOOL])
+        for text in ("first", "second", "third"):
+            if stream:
+                async with thread.stream({"role": "user", "content": text}) as events:
+                    reply = await events.get_final_message()
+            else:
+                reply = await thread.send({"role": "user", "content": text})
+            assert reply.id == thread.previous_message_id
+        assert sent(upstream) == [
+            ("system", "Be brief."),
+            ("user", "first"),
+            ("assistant", "One."),
+            ("user", "second"),
+            ("assistant", "Two."),
+            ("user", "third"),
+        ]
+        assert [request.body["tools"][0]["function"]["name"] for request in upstream.requests] == ["read"] * 3
+        assert all("thread" not in request.body for request in upstream.requests)
+        assert len((await served.hf.store.list()).sessions) == 1
+
+
+async def test_helper_works_with_anthropic_model() -> None:
+    """An Anthropic model gets whole messages, and neither the field nor the beta of threads."""
+    async with claude(["One.", "Two."]) as (served, upstream), client(served) as sdk:
+        thread = sdk.beta.messages.thread(
+            model="default", max_tokens=100, system="Be brief.", betas=["pdfs-2024-09-25"]
+        )
+        await thread.send({"role": "user", "content": "first"})
+        async with thread.stream({"role": "user", "content": "second"}) as events:
+            assert (await events.get_final_message()).content[0].text == "Two."
+        body, headers = upstream.requests[-1].body, upstream.requests[-1].headers
+        assert [(one["role"], one["content"][0]["text"]) for one in body["messages"]] == [
+            ("user", "first"),
+            ("assistant", "One."),
+            ("user", "second"),
+        ]
+        assert body["system"][0]["text"] == "Be brief."
+        assert "thread" not in body
+        assert headers["anthropic-beta"] == "pdfs-2024-09-25"
+
+
+async def test_tool_runner_of_helper_runs_tools_over_thread() -> None:
+    """The SDK's tool loop sends only results; the model gets the calls and their results in pairs."""
+    pages = []
+
+    @beta_async_tool
+    async def read(page: int) -> str:
+        """Read a page.
+
+        Args:
+            page: its number
+        """
+        pages.append(page)
+        return f"Page {page}."
+
+    script = [Reply(tool_calls=[("read", {"page": 1}), ("read", {"page": 2})]), "Done.", "Bye."]
+    async with gateway(script) as (served, upstream), client(served) as sdk:
+        thread = sdk.beta.messages.thread(
+            model="gpt-4o", max_tokens=100, tools=[read], messages=[{"role": "user", "content": "Read two pages."}]
+        )
+        last = await thread.tool_runner().until_done()
+        assert last.content[0].text == "Done."
+        await thread.send({"role": "user", "content": "Thanks."})
+        assert pages == [1, 2]
+        assert [role for role, _ in sent(upstream, 1)] == ["user", "assistant", "tool", "tool"]
+        assert [content for role, content in sent(upstream) if role == "tool"] == ["Page 1.", "Page 2."]
+        assert sent(upstream)[-2:] == [("assistant", "Done."), ("user", "Thanks.")]
+
+
+async def test_message_is_continued_once_and_forks_share_its_beginning() -> None:
+    """A second continuation is refused; with `fork: true` it goes on in a copy, which is a thread too."""
+    async with gateway(["One.", "Two.", "Three.", "Four."]) as (served, upstream):
+        first = await send(served, "a", {"type": "create"}, system="Be brief.", tools=[TOOL])
+        second = await send(served, "b", continue_after(first))
+        assert second["session_id"] == first["session_id"]
+        assert code(await send(served, "c", continue_after(first))) == (400, "thread_already_continued")
+        assert len(upstream.requests) == 2
+        other = await send(served, "c", continue_after(first, fork=True))
+        assert other["session_id"] != first["session_id"]
+        assert sent(upstream) == [("system", "Be brief."), ("user", "a"), ("assistant", "One."), ("user", "c")]
+        await send(served, "d", continue_after(other))
+        assert [content for _, content in sent(upstream)] == ["Be brief.", "a", "One.", "c", "Three.", "d"]
+        assert upstream.requests[-1].body["tools"][0]["function"]["name"] == "read"
+        log = await served.log(first["session_id"])
+        assert [content for _, content in log] == ["a", "One.", "b", "Two."]
+
+
+async def test_helper_replays_whole_conversation_when_it_was_continued_elsewhere() -> None:
+    """After `thread_already_continued`, the SDK creates a new thread; the other thread does not change."""
+    async with gateway(["One.", "Two.", "Three."]) as (served, upstream), client(served) as sdk:
+        thread = sdk.beta.messages.thread(model="gpt-4o", max_tokens=100)
+        first = await thread.send({"role": "user", "content": "a"})
+        await send(served, "b", {"type": "continue", "previous_message_id": first.id})
+        reply = await thread.send({"role": "user", "content": "c"})
+        assert reply.content[0].text == "Three."
+        assert sent(upstream) == [("user", "a"), ("assistant", [{"type": "text", "text": "One."}]), ("user", "c")]
+        sessions = (await served.hf.store.list()).sessions
+        logs = [[entry.message.text for entry in await served.hf.store.entries(one.ref)] for one in sessions]
+        assert sorted(logs) == [["a", "One.", "b", "Two."], ["a", "One.", "c", "Three."]]
+
+
+@pytest.mark.parametrize("queue", [None, "queue"], ids=["refused at once", "waits"])
+async def test_one_of_two_concurrent_continuations_wins(queue: str | None) -> None:
+    """The other one is refused at once; a request that wants to wait is refused when the first one has ended."""
+    gate = Gate()
+
+    def answer(body: dict[str, Any]) -> Any:
+        return Reply(text="slow reply", hold=gate) if body["messages"][-1]["content"] == "b" else "re"
+
+    async with gateway(answer) as (served, upstream):
+        first = await send(served, "a", {"type": "create"})
+        ref = SessionRef("default", first["session_id"])
+        running = asyncio.create_task(send(served, "b", continue_after(first)))
+        await upstream.until(lambda: len(upstream.requests) == 2)
+        if queue is None:
+            assert code(await send(served, "c", continue_after(first))) == (400, "thread_continue_in_flight")
+            gate.open()
+        else:
+            waiting = asyncio.create_task(send(served, "c", continue_after(first), session_queue=queue))
+            await until(lambda: len(served.hf.engine.locks.list_line(ref)) == 2)
+            gate.open()
+            assert code(await waiting) == (400, "thread_already_continued")
+        assert (await running)["content"][0]["text"] == "slow reply"
+        assert [content for _, content in await served.log(first["session_id"])] == ["a", "re", "b", "slow reply"]
+
+
+async def test_other_user_does_not_find_the_thread() -> None:
+    """A message id of another user, a made-up one and one of a deleted session are all `thread_not_found`."""
+    async with gateway(lambda body: "re") as (served, upstream):
+        first = await send(served, "a", {"type": "create"}, user_id="ada")
+        foreign = await send(served, "b", continue_after(first), user_id="bob")
+        assert code(foreign) == (404, "thread_not_found")
+        changed = first["id"][:-1] + ("0" if first["id"][-1] != "0" else "1")
+        for name in (changed, "msg_1", "x" * 5_000, first["id"].replace("msg_", "resp_") + "n1"):
+            missing = await send(served, "b", {"type": "continue", "previous_message_id": name}, user_id="ada")
+            assert code(missing) == (404, "thread_not_found")
+        assert len(upstream.requests) == 1
+        await served.hf.store.remove(SessionRef("ada", first["session_id"]))
+        assert code(await send(served, "b", continue_after(first), user_id="ada")) == (404, "thread_not_found")
+
+
+async def test_message_without_thread_cannot_be_continued() -> None:
+    """A message of a request without `thread` has no place in its id, and is not found."""
+    async with gateway(lambda body: "re") as (served, _):
+        plain = await served.http.post(
+            "/v1/messages", json={"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}
+        )
+        assert code(await send(served, "b", continue_after(plain.json()))) == (404, "thread_not_found")
+
+
+@pytest.mark.parametrize("again", ["b", "other"])
+async def test_failed_continuation_can_be_sent_again(again: str) -> None:
+    """A continuation without a reply does not count: the same message is not stored twice, another one replaces it."""
+    failure = Reply(status=500, error="down")
+    async with gateway(["One.", failure, "Two."]) as (served, upstream):
+        first = await send(served, "a", {"type": "create"})
+        assert (await send(served, "b", continue_after(first)))["status"] >= 500
+        second = await send(served, again, continue_after(first))
+        assert second["content"][0]["text"] == "Two."
+        assert sent(upstream) == [("user", "a"), ("assistant", "One."), ("user", again)]
+        assert [content for _, content in await served.log(first["session_id"])] == ["a", "One.", again, "Two."]
+        assert code(await send(served, "c", continue_after(first))) == (400, "thread_already_continued")
+
+
+async def test_reply_that_was_cut_can_be_continued_again() -> None:
+    """A stream that broke off left a part of the reply; the next attempt replaces it."""
+    cut = Reply(text="one two three four", cut_after=3, reset=True)
+    async with gateway(["One.", cut, "Two."]) as (served, _):
+        first = await send(served, "a", {"type": "create"})
+        assert (await send(served, "b", continue_after(first)))["status"] >= 500
+        second = await send(served, "b", continue_after(first))
+        assert second["content"][0]["text"] == "Two."
+        assert [content for _, content in await served.log(first["session_id"])] == ["a", "One.", "b", "Two."]
+
+
+async def test_message_that_another_api_appended_is_not_replaced() -> None:
+    """Messages that no attempt of the thread wrote count as a continuation."""
+    async with gateway(lambda body: "re") as (served, _):
+        first = await send(served, "a", {"type": "create"})
+        path = f"/v1/sessions/{first['session_id']}/messages"
+        await served.http.post(path, json={"messages": [{"role": "user", "content": "from elsewhere"}]})
+        assert code(await send(served, "b", continue_after(first))) == (400, "thread_already_continued")
+        assert [content for _, content in await served.log(first["session_id"])] == ["a", "re", "from elsewhere"]
+
+
+async def test_idempotency_key_repeats_the_continuation() -> None:
+    """The same key gets the stored message with the same id; another key is refused."""
+    async with gateway(["One.", "Two."]) as (served, upstream):
+        first = await send(served, "a", {"type": "create"})
+        keyed = {"headers": {"idempotency-key": "k1"}}
+        second = await send(served, "b", continue_after(first), **keyed)
+        repeated = await send(served, "b", continue_after(first), **keyed)
+        assert (repeated["id"], repeated["content"]) == (second["id"], second["content"])
+        refused = await send(served, "b", continue_after(first), headers={"idempotency-key": "k2"})
+        assert code(refused) == (400, "thread_already_continued")
+        assert len(upstream.requests) == 2
+
+
+async def test_retry_of_the_sdk_gets_the_first_reply() -> None:
+    """An attempt that the SDK marks as a retry joins the first one instead of being refused."""
+    async with gateway(["One.", "Two."]) as (served, upstream):
+        first = await send(served, "a", {"type": "create"})
+        counts = [{"headers": {"x-stainless-retry-count": str(count)}} for count in (0, 1)]
+        second, repeated = [await send(served, "b", continue_after(first), **count) for count in counts]
+        assert (repeated["id"], repeated["content"]) == (second["id"], second["content"])
+        assert len(upstream.requests) == 2
+
+
+async def test_killed_server_loses_no_thread(tmp_path: Path) -> None:
+    """After kill -9, another server finds the thread by the id of the last message."""
+    url, ids = f"sqlite:///{tmp_path}/s.db", list[str]()
+    for text in ("first", "second", "third"):
+        with Process(url) as server:
+            http = httpx2.Client(trust_env=False)
+            sdk = anthropic.Anthropic(base_url=server.url, api_key="k", http_client=http)
+            thread: Any = {"type": "continue", "previous_message_id": ids[-1]} if ids else {"type": "create"}
+            reply = sdk.beta.messages.create(
+                model="default",
+                max_tokens=100,
+                messages=[{"role": "user", "content": text}],
+                extra_body={"thread": thread},
+                betas=[BETA],
+            )
+            ids.append(reply.id)
+            server.process.kill()
+            http.close()
+    store = await open_store(url, tenant="default")
+    try:
+        (session,) = (await store.list()).sessions
+        entries = await store.entries(session.ref)
+        assert [one.message.content for one in entries if one.message.role == "user"] == ["first", "second", "third"]
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
+async def test_other_server_continues_at_once_on_each_store(name: str, tmp_path: Path) -> None:
+    """A message that one server sent is continued by another one, and only by one of the two."""
+    with place(name, tmp_path) as url:
+        async with gateway(["One."], store=url) as (one, _), gateway(["Two."], store=url) as (other, upstream):
+            first = await send(one, "a", {"type": "create"})
+            second = await send(other, "b", continue_after(first))
+            assert second["content"][0]["text"] == "Two."
+            assert sent(upstream) == [("user", "a"), ("assistant", "One."), ("user", "b")]
+            assert code(await send(one, "c", continue_after(first))) == (400, "thread_already_continued")
+
+
+async def test_tools_change_during_the_thread() -> None:
+    """Blocks in system messages add and remove tools, for this turn and all later ones, also in a fork."""
+    search: Any = {"name": "search", "input_schema": {"type": "object"}}
+
+    def change(kind: str, tool: dict[str, Any]) -> dict[str, Any]:
+        return {"role": "system", "content": [{"type": kind, "tool": tool}]}
+
+    async with gateway(lambda body: "re") as (served, upstream):
+        one = await send(served, "a", {"type": "create"}, tools=[TOOL])
+        added = [change("tool_addition", {"type": "tool_definition", "definition": search})]
+        two = await send(served, "", continue_after(one), messages=[*added, {"role": "user", "content": "b"}])
+        removed = [change("tool_removal", {"type": "tool_reference", "name": "read"})]
+        three = await send(served, "", continue_after(two), messages=[*removed, {"role": "user", "content": "c"}])
+        four = await send(served, "d", continue_after(three, fork=True))
+        back = [change("tool_addition", {"type": "tool_reference", "name": "read"})]
+        await send(served, "", continue_after(four), messages=[*back, {"role": "user", "content": "e"}])
+        names = [[tool["function"]["name"] for tool in request.body["tools"]] for request in upstream.requests]
+        assert names == [["read"], ["read", "search"], ["search"], ["search"], ["search", "read"]]
+        assert [content for _, content in sent(upstream)] == ["a", "re", "b", "re", "c", "re", "d", "re", "e"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"thread": {"type": "join"}}, (400, "invalid_request")),
+        ({"thread": "create"}, (400, "invalid_request")),
+        ({"thread": {"type": "create", "fork": True}}, (400, "invalid_request")),
+        ({"thread": {"type": "continue"}}, (400, "invalid_request")),
+        ({"thread": {"type": "continue", "previous_message_id": 7}}, (400, "invalid_request")),
+        ({"system": "Other."}, (400, "thread_fingerprint_mismatch")),
+        ({"tools": [TOOL, TOOL]}, (400, "thread_fingerprint_mismatch")),
+        ({"session_id": "other"}, (400, "invalid_request")),
+        ({"messages": [{"role": "system", "content": "x", "clear_at": "next_user_message"}]}, (400, "invalid_request")),
+        (
+            {"messages": [{"role": "system", "content": "x", "output_config": {"effort": "low"}}]},
+            (400, "invalid_request"),
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "system", "content": [{"type": "tool_removal", "tool": {"type": "mcp_toolset_reference"}}]}
+                ]
+            },
+            (400, "invalid_request"),
+        ),
+    ],
+)
+async def test_invalid_continuation_is_refused_by_name(fields: dict[str, Any], expected: tuple[int, str]) -> None:
+    """The error names the field, and nothing is written."""
+    async with gateway(lambda body: "re") as (served, _):
+        first = await send(served, "a", {"type": "create"}, system="Be brief.", tools=[TOOL])
+        answer = await send(
+            served,
+            "b",
+            fields.get("thread", continue_after(first)),
+            **{k: v for k, v in fields.items() if k != "thread"},
+        )
+        assert code(answer) == expected
+        assert next(iter(fields)) in (answer["error"]["param"] or answer["error"]["message"])
+        assert len(await served.log(first["session_id"])) == 2
+
+
+async def test_large_tools_are_no_thread() -> None:
+    """The client learns which fields are too large, and the SDK's helper goes on without a thread."""
+    large = [{**TOOL, "description": "x" * 600_000}]
+    async with gateway(lambda body: "re") as (served, upstream), client(served) as sdk:
+        answer = await send(served, "a", {"type": "create"}, tools=large)
+        assert code(answer) == (400, "thread_unsupported_request")
+        assert answer["error"]["details"]["unsupported"] == ["system", "tools"]
+        thread = sdk.beta.messages.thread(
+            model="gpt-4o", max_tokens=9, tools=large, unsupported_request_behavior="continue_unthreaded"
+        )
+        for text in ("a", "b"):
+            await thread.send({"role": "user", "content": text})
+        assert [content for _, content in sent(upstream)] == ["a", "re", "b"]
