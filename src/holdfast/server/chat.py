@@ -41,7 +41,14 @@ from holdfast.server.requester import (
     name_client,
     name_session,
 )
-from holdfast.server.session_locator import MATCHES, LocatorInput, Matching, get_speaker, locate_session
+from holdfast.server.session_locator import (
+    MATCHES,
+    LocatorInput,
+    Matching,
+    get_speaker,
+    locate_session,
+    place_on_branch,
+)
 from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
 from holdfast.stores.checks import check_id
 from holdfast.turns.interruptions import separate_heard
@@ -170,7 +177,7 @@ async def open_turn(
         stores_system=parsed.stores_system,
         hint=parsed.hint,
     )
-    placement = await _place(call, attempt_digest, body, locator_input, matching)
+    placement = await _place(call, attempt_digest, parsed, locator_input, matching)
     session = placement.session
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     locator_input.check(responder)
@@ -242,11 +249,16 @@ def _check_responder(
 
 
 async def _place(
-    call: Call, digest: bytes | None, body: Mapping[str, Any], asked: LocatorInput, matching: Matching
+    call: Call, digest: bytes | None, parsed: ParsedRequest, asked: LocatorInput, matching: Matching
 ) -> Placement:
     """Find or create the session of a request. A retry gets the session of the earlier attempt."""
     attempts = RepeatedRequest(call, digest)
-    return await attempts.resume() or await attempts.begin(locate_session(call, body, asked, matching))
+    if (earlier := await attempts.resume()) is not None:
+        return earlier
+    branch = parsed.branch
+    return await attempts.begin(
+        locate_session(call, parsed.body, asked, matching) if branch is None else place_on_branch(branch)
+    )
 
 
 def _attach_placement(turn: Turn, placement: Placement) -> Turn:

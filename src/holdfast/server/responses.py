@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import anyio
@@ -16,7 +17,7 @@ from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
-from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.apis.api_format import Branch, ParsedRequest
 from holdfast.server.apis.responses import RecordedRequest, encode_events, make_secret
 from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
@@ -194,10 +195,13 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
     messages = parsed.messages
     session: Session | None = None
+    branch: Branch | None = None
     if request.conversation is not None:
         session = await get_conversation(call.hf, request.conversation, user_id)
     elif request.previous is not None:
-        session = await _open_branch(call, request.previous, user_id)
+        open_branch = partial(_open_branch, call, request.previous, user_id)
+        session = await open_branch()
+        branch = Branch(session, open_branch)
     if request.references:
         messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
     body = parsed.body
@@ -228,7 +232,8 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.background:
         context = RecordedRequest(request, call.request.app.state.recordings)
     background = request.background and not body.get("stream")
-    return parsed._replace(body=body, messages=messages, note=note, given=given, context=context, background=background)
+    parsed = parsed._replace(body=body, messages=messages, note=note, given=given, context=context)
+    return parsed._replace(background=background, branch=branch)
 
 
 class RequestPlace(NamedTuple):

@@ -27,6 +27,7 @@ from holdfast.limits import REMATCHES
 from holdfast.liveness import is_dead
 from holdfast.matching.log_match import read_remainder
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
+from holdfast.server.apis.api_format import Branch
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.requester import Requester
 from holdfast.sessions.forks import fork_for_request
@@ -309,6 +310,20 @@ async def locate_session(
         hint=hint,
     )
     return await SessionLocator(hf, request, matching.system, create).locate()
+
+
+async def place_on_branch(branch: Branch, own: bool = False) -> Placement:  # noqa: FBT001, FBT002 - a callback's argument
+    """Return the placement of a request that only the present messages of a session may come before.
+
+    Args:
+        branch: the session.
+        own: True to use the session even if it changes.
+    """
+
+    async def open_again(own: bool) -> Placement:  # noqa: FBT001 - a callback's argument
+        return await place_on_branch(branch._replace(session=await branch.open_again()), own)
+
+    return Placement(branch.session, "new", find_again=None if own else open_again)
 
 
 async def _create_hinted(hf: Holdfast, session_id: str, given: Mapping[str, Any]) -> Session:

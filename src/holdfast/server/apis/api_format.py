@@ -6,14 +6,23 @@ Completions chunks. An API format only converts from and to this internal format
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
+from holdfast.domain.session import Session
 from holdfast.server.replies import Reply
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
+
+
+class Branch(NamedTuple):
+    """The branch of a conversation that a request continues. If another request is faster, it is opened again, as a fork."""
+
+    session: Session
+    open_again: Callable[[], Awaitable[Session]]
+    """Returns the session to use after `session` has changed."""
 
 
 class ParsedRequest(NamedTuple):
@@ -41,6 +50,8 @@ class ParsedRequest(NamedTuple):
     request."""
     hint: str | None = None
     """Text that the client sends with each request of a conversation. It helps to find the session of a request that names none."""
+    branch: Branch | None = None
+    """The session to use, if the request may only follow the messages that its session has now; None: no such condition."""
     warnings: tuple[TurnWarning, ...] = ()
     """Warnings about the request."""
     note: Any = None
