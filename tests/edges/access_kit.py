@@ -61,6 +61,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/move"): {"id": "moved"},
     ("POST", "/v1/sessions/{session_id}/rewind"): {"at_turn": 0},
     ("POST", "/v1/sessions/{session_id}/messages"): TURN,
+    ("PUT", "/v1/sessions/{session_id}/messages/{seq}"): {"message": {"role": "user", "content": "new"}},
     ("PATCH", "/v1/sessions/{session_id}/messages/{seq}"): {"pinned": True},
     ("POST", "/v1/sessions/{session_id}/context"): {},
     ("POST", "/v1/sessions/{session_id}/turns"): TURN,

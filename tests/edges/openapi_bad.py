@@ -39,6 +39,7 @@ BODIES = {
     **dict.fromkeys(
         ("ChatRequest", "MessagesRequest"), b'{"messages":[{"role":"user","content":"hi"}],"session_id":"s"}'
     ),
+    "Replacement": b'{"message":{"role":"user","content":"hi"}}',
     "CountRequest": b'{"messages":[{"role":"user","content":"canary-77"}]}',
     "State": b"{}",
     "CheckpointRequest": b"{}",
@@ -93,6 +94,9 @@ async def send_bad_requests(walk: Walk) -> None:
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422
     await walk("PUT", ONE, body={"messages": LOG, **secret})
+    await walk("PUT", ONE, "?replace=false", {"messages": [HI]})
+    masked = {"message": {"role": "user", "content": "canary-77"}}
+    assert (await walk("PUT", f"{MESSAGES}/{{seq}}", body=masked, seq="0")).status_code == 422
     await walk("POST", f"{ONE}/interrupt", body={"content": "never said"})
     await walk("POST", f"{ONE}/speak", body={"text": "hm", "source": "asr"})
     await walk("PATCH", ONE, body={}, If_Match="77")

@@ -51,6 +51,7 @@ async def send_good_requests(walk: Walk) -> None:
         await walk("GET", path, "?after=s&after_user=ada")
     await walk("POST", MESSAGES, body={"messages": [HI]}, Idempotency_Key="k")
     await walk("PATCH", f"{MESSAGES}/{{seq}}", body={"pinned": False, "importance": None})
+    await replace_messages(walk)
     await build_prompts(walk)
     await run_chats(walk)
     await walk("GET", MESSAGES, "?retired=true", id="chat")
@@ -159,10 +160,10 @@ async def send_voice_requests(walk: Walk) -> None:
     await walk("PUT", ONE, "", {"messages": [HI, {"role": "assistant", "content": "one two three"}]}, id="voiced")
     for heard in ({}, {"content": "one two ", "timestamp": 5, "turn_id": 0}, {"chars": 4}, {"ms": 1, "total_ms": 9}):
         await walk("POST", f"{ONE}/interrupt", body=heard, id="voiced")
-    await walk("POST", f"{ONE}/speak", body={"text": "hm"}, id="voiced")
+    await walk("POST", f"{ONE}/speak", body={"text": "hm", "return_session": True}, id="voiced")
     said = {"text": "hm", "priority": "IGNORE", "source": "silence", "interruptable": False}
     await walk("POST", f"{ONE}/speak", body=said, id="voiced")
-    await walk("POST", f"{ONE}/interrupt", body={"chars": 1}, id="voiced")
+    await walk("POST", f"{ONE}/interrupt", body={"chars": 1, "return_session": True}, id="voiced")
     await walk("GET", f"{ONE}/history", id="voiced")
 
 
@@ -201,6 +202,22 @@ async def change_state(walk: Walk) -> None:
     for path in (USER_STATE, APP_STATE):
         now = await walk("GET", path)
         await walk("DELETE", path, If_Match=now.headers["etag"])
+
+
+async def replace_messages(walk: Walk) -> None:
+    """Import a session that need not replace another one, replace one of its messages, and append with changes of records."""
+    new = {"messages": [HI, {"role": "assistant", "content": "Hello."}]}
+    await walk("PUT", ONE, "?replace=false", new, id="replaced")
+    await walk(
+        "PUT", f"{MESSAGES}/{{seq}}", body={"message": {"role": "user", "content": "Hey."}}, id="replaced", seq="0"
+    )
+    erasing = {"message": {"role": "user", "content": "Hi.", "pinned": True}, "erase": True}
+    await walk("PUT", f"{MESSAGES}/{{seq}}", body=erasing, id="replaced", seq="2")
+    changes = [
+        {"op": "put", "namespace": ["a"], "key": "x", "value": 1},
+        {"op": "delete", "namespace": ["a"], "key": "y"},
+    ]
+    await walk("POST", MESSAGES, body={"records": changes}, id="replaced")
 
 
 async def write_records(walk: Walk) -> None:

@@ -14,26 +14,28 @@ from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erase_content
-from holdfast.domain.messages import Message
+from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.participants import may_read, view_entries, view_session, with_speaker
 from holdfast.domain.session import Entry as LogEntry
 from holdfast.domain.session import ModelCall, Session
 from holdfast.engine.entries import count_tokens, make_entries
-from holdfast.limits import INLINE_BODY_BYTES, STATE_CHANGES
+from holdfast.limits import INLINE_BODY_BYTES, RECORD_CHANGES, STATE_CHANGES
 from holdfast.media.outgoing import restore_entries
 from holdfast.models.collect import read_usage
 from holdfast.server.http import Call, mask_secrets
+from holdfast.server.records import DeleteRecordChange, PutRecordChange, make_changes
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import make_ref
 from holdfast.server.sessions import check_state
 from holdfast.server.state import StateOperation, read_changes
 from holdfast.sessions.annotations import annotate as annotate_message
 from holdfast.sessions.erasure import erase_everywhere
-from holdfast.sessions.log_writes import append_to_log
+from holdfast.sessions.log_writes import append_to_log, replace_entry
+from holdfast.sessions.records import Records
 from holdfast.stores.log import Append
 from holdfast.wire.exports import parse_own_fields
-from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
-from holdfast.wire.openai import parse_log_messages, to_entry_json
+from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema, same_as
+from holdfast.wire.openai import parse_log_message, parse_log_messages, to_entry_json
 from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage, SessionObject
 from holdfast.wire.voice import find_records
 
@@ -74,6 +76,11 @@ class NewMessages(Request, kw_only=True):
     then be empty."""
     changes: Annotated[list[StateOperation] | None, _OPERATIONS] = None
     """Operations on keys of the session's state, as in `POST …/state`. `messages` may then be empty."""
+    records: Annotated[
+        list[PutRecordChange | DeleteRecordChange] | None,
+        json_schema(minItems=1, description=f"at most {RECORD_CHANGES} changes of different records"),
+    ] = None
+    """Changes to records of the session, as in `POST …/records`. `messages` may then be empty."""
     usage: JsonObject | None = None
     """Usage that the provider reported for the model call of a reply, in Chat Completions format. It is added to the session's usage."""
     expect_log: str | None = None
@@ -95,6 +102,14 @@ class AppendedMessages(EntryList, kw_only=True):
     """Version of the session after the write. For a repeated request: after the first request."""
     session: SessionObject | UnsetType = UNSET
     """With `return_session`: the session without its log."""
+
+
+class Replacement(Request, kw_only=True):
+    """The new content of a message."""
+
+    message: Annotated[Any, same_as(NewMessage)]
+    erase: bool = False
+    """True: erase the old content for good, also in sessions that share it. False: keep it in the log, as a retired message."""
 
 
 class Annotation(Request, kw_only=True):
@@ -139,9 +154,9 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     response_headers=ETAG,
 )
 async def append(call: Call, query: SessionQuery, body: NewMessages) -> AppendedMessages:
-    """Append messages to the log of a session and change the session's state, in one write."""
+    """Append messages to the log of a session, and change the session's state and its records, in one write."""
     changes = None if body.changes is None else read_changes(body.changes)
-    is_optional = changes is not None or body.retire_from is not None
+    is_optional = changes is not None or body.retire_from is not None or bool(body.records)
     has_more = is_optional or body.usage is not None
     given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
     large = call.held.size > INLINE_BODY_BYTES
@@ -156,7 +171,10 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     if has_more:
         clean |= {"retire_from": body.retire_from, "changes": body.changes, "usage": body.usage}
+        clean |= {"records": body.records} if body.records else {}  # keys of older requests keep their fingerprints
     delta = {} if changes is None else check_state(call, changes.delta)
+    owned = Records(call.hf.engine, session.ref, (), identity=session.identity)
+    records = await run_cpu(make_changes, owned, body.records or (), "records", long=large)
     write = Append(
         entries=await make_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
@@ -165,12 +183,15 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         state_delta=delta or None,
         calls=[] if body.usage is None else [_make_call_record(call, session, body.usage)],
         state_expect=changes.expect or None if changes else None,
+        records=records,
         idempotency_key=key,
         fingerprint=hashlib.blake2b(msgspec.json.encode(clean, order="sorted"), digest_size=16).digest()
         if key
         else b"",
     )
-    written = await append_to_log(call.hf.engine, session.ref, write, log_marker=body.expect_log)
+    written = await append_to_log(
+        call.hf.engine, session.ref, write, log_marker=body.expect_log, identity=session.identity
+    )
     items = await _to_json(call, session, written.entries)
     version = written.session.version
     call.set_etag(version)
@@ -233,7 +254,7 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]],
     """Raise `InvalidRequest` if the request has a message or field that a participant may not write into another user's session."""
     if has_more:
         raise errors.InvalidRequest(
-            "retire_from, changes and usage can only be set by the owner of the session", param="changes"
+            "retire_from, changes, records and usage can only be set by the owner of the session", param="changes"
         )
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
         if message.role != "user":
@@ -249,6 +270,23 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]],
         if STANDING_FACTS in (own.get("metadata") or {}):
             reason = f"messages[{at}].metadata.{STANDING_FACTS} can only be set by the owner of the session"
             raise errors.InvalidRequest(reason, param=f"messages[{at}].metadata.{STANDING_FACTS}")
+
+
+@routes.add("PUT", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION, 422), answer=Entry)
+async def replace(call: Call, query: SessionQuery, body: Replacement) -> JsonObject:
+    """Replace a message of the conversation, and return its new entry, which has a new `seq`.
+
+    Later messages follow it in the same order, with new numbers. The new message has the turn of the old one and, unless the request
+    sets them, its agent and its pin. The status is 413 if more than 1,000 messages or 32 MiB follow the message.
+    """
+    message = await run_cpu(parse_log_message, body.message, "message", long=call.held.size > INLINE_BODY_BYTES)
+    if message.role == NOTE:
+        raise errors.InvalidMessage("message.role is 'note': a note cannot replace a message", param="message.role")
+    fields = parse_own_fields(body.message, "message")
+    ref = (await call.get_session()).ref
+    seq = call.get_path_number("seq", _NAMED)
+    entry = await replace_entry(call.hf.engine, ref, seq, message, fields, erase=body.erase)
+    return to_entry_json((await restore_entries(call.hf.store, ref, [entry]))[0])
 
 
 @routes.add("PATCH", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION), answer=Entry)

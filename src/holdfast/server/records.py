@@ -348,7 +348,7 @@ async def change(call: Call, query: DropQuery, body: RecordChanges) -> RecordsCh
         raise InvalidRequest("changes must contain at least one change", param="changes")
     owned = await _get_records(call, None)
     long = call.held.size > limits.RECORD_INLINE_BYTES
-    changes = await run_cpu(_make_changes, owned, body.changes, long=long)
+    changes = await run_cpu(make_changes, owned, body.changes, long=long)
     async with call.transfer(call.held.size):
         changed = await owned.change(changes)
     return RecordsChanged(version=changed.version, existed=list(changed.existed))
@@ -385,14 +385,23 @@ def _make_objects(records: Sequence[RecordInfo]) -> list[RecordObject]:
     return [RecordObject.from_record(one) for one in records]
 
 
-def _make_changes(owned: Records, given: Sequence[PutRecordChange | DeleteRecordChange]) -> list[RecordChange]:
+def make_changes(
+    owned: Records, given: Sequence[PutRecordChange | DeleteRecordChange], name: str = "changes"
+) -> list[RecordChange]:
+    """Convert the changes in a request.
+
+    Args:
+        owned: all records of the owner.
+        given: the changes.
+        name: name of the field that has them, for errors.
+    """
     changes: list[RecordChange] = []
     for at, one in enumerate(given):
         records = owned.below(*one.namespace)
         if isinstance(one, DeleteRecordChange):
             changes.append(records.make_delete(one.key, expect=one.expect))
         else:
-            value = decode_value(one.encoding, one.value, f"changes[{at}].value")
+            value = decode_value(one.encoding, one.value, f"{name}[{at}].value")
             changes.append(records.make_put(one.key, value, expect=one.expect, ttl=_to_seconds(one.ttl)))
     return changes
 

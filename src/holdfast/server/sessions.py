@@ -388,11 +388,20 @@ class ExportQuery(SessionQuery, kw_only=True):
     """False: leave out the session's records. More than 64 MiB of records cannot be exported."""
 
 
+class ImportQuery(SessionQuery, kw_only=True):
+    """Query parameters of an import."""
+
+    replace: bool = True
+    """False: if a different session with this id exists, the status is 409, and nothing changes."""
+
+
 class ImportedSession(SessionObject, kw_only=True):
     """A session after an import, without its log."""
 
     imported: bool
     """False if an identical session was already stored."""
+    replaced: bool
+    """True if a different session with this id was replaced."""
 
 
 @routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer=SessionExport)
@@ -423,9 +432,9 @@ async def export(call: Call, query: ExportQuery) -> JsonObject:
         )
 
 
-@routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 422, 503), body=SessionImport)
-async def install(call: Call, query: SessionQuery, body: JsonObject) -> ImportedSession:
-    """Import a session under the id in the path. It replaces an existing session with this id.
+@routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 409, 422, 503), body=SessionImport)
+async def install(call: Call, query: ImportQuery, body: JsonObject) -> ImportedSession:
+    """Import a session under the id in the path. Unless `replace` is false, it replaces an existing session with this id.
 
     Either the whole session is imported, or nothing. If an identical session is stored, nothing changes, and `imported` is false. If a
     different session is replaced, its artifacts are deleted, and the new session's version is higher than the old one's.
@@ -434,8 +443,8 @@ async def install(call: Call, query: SessionQuery, body: JsonObject) -> Imported
     if isinstance(named := body.get("user_id"), str):
         check_id(named, "user_id")
         user = call.get_owner(named) if query.user_id is None else user
-    arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user, replace=True)
-    return ImportedSession.from_session(arrival.session, imported=arrival.changed)
+    arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user, replace=query.replace)
+    return ImportedSession.from_session(arrival.session, imported=arrival.changed, replaced=arrival.replaced)
 
 
 # -- delete --------------------------------------------------------------------

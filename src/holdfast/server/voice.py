@@ -30,7 +30,7 @@ from holdfast.wire.objects import (
     same_as,
 )
 from holdfast.wire.openai import to_entry_json
-from holdfast.wire.sessions import EntryJson
+from holdfast.wire.sessions import EntryJson, SessionObject
 from holdfast.wire.voice import SOURCES, make_attributed_records, make_plain_records
 
 routes = Routes("voice")
@@ -140,6 +140,8 @@ class InterruptRequest(Request, kw_only=True):
     """Time of the interruption in milliseconds since the epoch; default: now."""
     turn_id: Count | None = None
     """Number of the reply's turn. Later turns are not interrupted."""
+    return_session: bool = False
+    """True: include `session` in the response."""
 
 
 class Interruption(Answer, kw_only=True):
@@ -155,6 +157,8 @@ class Interruption(Answer, kw_only=True):
     """True if a running turn was stopped."""
     entry: EntryJson | None
     """The reply after the interruption; null if nothing was heard."""
+    session: SessionObject | UnsetType = UNSET
+    """With `return_session`: the session without its log."""
 
 
 @routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
@@ -168,7 +172,7 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
     stay after it. Tool calls that were cut are dropped. If nothing was heard, the reply is removed. If all of it was heard, it does not
     change, and `interrupted` is false. A repeated interruption can only shorten the reply further.
     """
-    heard = parse_heard(msgspec.structs.asdict(body))
+    heard = parse_heard(_get_given(body))
     session = await call.get_session()
     done = await interrupt_reply(call.hf.engine, session.ref, heard)
     call.set_etag(done.session.version)
@@ -178,6 +182,7 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
         interrupted=done.interrupted,
         stopped=done.stopped,
         entry=await _show(call, session.ref, done.entry),
+        session=SessionObject.from_session(done.session) if body.return_session else UNSET,
     )
 
 
@@ -195,6 +200,10 @@ class SpeakRequest(Request, kw_only=True):
     """Source of the text in its voice record; default: `command`."""
     interruptable: bool | None = None
     """False: an upstream that reads voice records must not let the text be interrupted."""
+    agent: str | None = None
+    """Agent that says the text; default: the session's agent."""
+    return_session: bool = False
+    """True: include `session` in the response."""
 
 
 class Spoken(Answer, kw_only=True):
@@ -210,6 +219,8 @@ class Spoken(Answer, kw_only=True):
     """True if a running turn was stopped."""
     entry: EntryJson | None
     """The recorded message; null if nothing was said."""
+    session: SessionObject | UnsetType = UNSET
+    """With `return_session`: the session without its log."""
 
 
 @routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
@@ -220,10 +231,13 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     `IGNORE` says nothing; `spoken` is then false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on
     `source`.
     """
-    speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
+    given = _get_given(body)
+    agent = given.pop("agent", None)
+    speech = Speech(**given)
     speech.check_size(call.most_speech)
     session = await call.get_session()
-    done = await deliver_speech(call.hf.engine, session.ref, call.hf.find_responder(session), speech)
+    responder = call.hf.find_responder(session, agent=agent)
+    done = await deliver_speech(call.hf.engine, session.ref, responder, speech)
     call.set_etag(done.session.version)
     return Spoken(
         session_id=done.session.id,
@@ -231,7 +245,15 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
         spoken=done.entry is not None,
         stopped=done.stopped,
         entry=await _show(call, session.ref, done.entry),
+        session=SessionObject.from_session(done.session) if body.return_session else UNSET,
     )
+
+
+def _get_given(body: InterruptRequest | SpeakRequest) -> dict[str, Any]:
+    """Return the fields of a request that are set, without those that only change the response."""
+    given = msgspec.structs.asdict(body)
+    del given["return_session"]
+    return {name: value for name, value in given.items() if value is not None}
 
 
 async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
