@@ -23,17 +23,22 @@ from holdfast.remote.objects import (
     leave_out_unset,
     parse_entry,
     parse_hits,
+    parse_import,
     parse_session,
     to_session,
 )
+from holdfast.remote.records import RemoteRecords
 from holdfast.remote.session import RemoteSession
 from holdfast.remote.state import RemoteState
 from holdfast.remote.transport import Transport
 from holdfast.search.queries import SearchResults
 from holdfast.sessions.carry_over import CarryOver, find_carried_message
 from holdfast.sessions.fields import to_system_messages
+from holdfast.sessions.records import resolve_owner
+from holdfast.sessions.transfer import ImportResult
+from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import SessionPage
-from holdfast.wire.openai import to_chat_message
+from holdfast.wire.openai import dump_model, to_chat_message
 from holdfast.wire.sendable import check_flag, check_text
 
 T = TypeVar("T")
@@ -94,6 +99,19 @@ class RemoteHoldfast:
     def memories(self) -> RemoteMemories:
         """Facts that are remembered across sessions, with methods to remember, recall, list, get, update, review and forget them."""
         return RemoteMemories(self._transport, self._user_id)
+
+    def records(
+        self, namespace: str | Sequence[str] = (), *, user_id: str | None = None, session: SessionRef | None = None
+    ) -> RemoteRecords:
+        """Return an object that reads and writes an owner's records in a namespace. For a session, `session.records(…)` is shorter.
+
+        Args:
+            namespace: one label, or several, such as `("agents", "planner")`. Without labels, only records of namespaces below can be
+                listed.
+            user_id: the user who owns the records. Without it and without `session`, the tenant owns them.
+            session: the session that owns the records.
+        """
+        return RemoteRecords(self._transport, resolve_owner(user_id, session), namespace)
 
     def user_state(self, user_id: str) -> RemoteState:
         """Return the state that all sessions of a user share. Its keys begin with `user:`."""
@@ -190,6 +208,12 @@ class RemoteHoldfast:
         found = await self._read(ref, self._user_id if user_id is None else user_id)
         return RemoteSession(self._transport, found.ref, agent)
 
+    def handle(self, session: Session, *, agent: str | None = None) -> RemoteSession:
+        """Return a handle for a session that the caller has already read. This reads nothing."""
+        check_kind(session, "session", Session, "a Session")
+        check_text(agent, "agent", none=True)
+        return RemoteSession(self._transport, session.ref, agent)
+
     async def sessions(
         self,
         *,
@@ -266,11 +290,51 @@ class RemoteHoldfast:
         return await self._call_session(ref, "DELETE", "messages", str(seq), parse=parse_entry)
 
     async def export(
-        self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
+        self,
+        ref: SessionRef,
+        *,
+        retired: bool = False,
+        calls: bool = False,
+        digests: bool = False,
+        records: bool = True,
     ) -> dict[str, Any]:
         """Return a whole session as JSON data; see `Sessions.export`."""
-        query = {"retired": retired, "calls": calls, "digests": digests}
+        query = {"retired": retired, "calls": calls, "digests": digests, "records": records}
         return await self._call_session(ref, "GET", query=query, parse=decode)
+
+    async def import_(
+        self,
+        data: Mapping[str, Any],
+        *,
+        session_id: str | None = None,
+        user_id: str | None = None,
+        replace: bool = False,
+    ) -> ImportResult:
+        """Create a session from an export, a recording or `{"messages": […]}`. If the import fails, nothing is written.
+
+        The arguments and errors are those of `Sessions.import_`. If neither `user_id` nor `data` names a user, the user of the connection
+        applies. Without `replace`, the request is sent again after a failure, because a repetition changes nothing: it finds the identical
+        session, and `changed` is then False.
+        """
+        check_flag(replace, "replace")
+        check_text(session_id, "session_id", none=True)
+        check_text(user_id, "user_id", none=True)
+        if not isinstance(data, Mapping):
+            raise InvalidRequest(f"a session must be an object with messages, not {type(data).__name__}")
+        body = {name: _dump_models(value) for name, value in data.items()}
+        if session_id is None:
+            session_id = body["id"] if isinstance(body.get("id"), str) else uuid.uuid4().hex
+        if user_id is None and body.get("user_id") is None:
+            user_id = self._user_id
+        if "" in (session_id, user_id):
+            raise InvalidRequest(
+                "session_id and user_id must not be empty", param="user_id" if session_id else "session_id"
+            )
+        query = {"user_id": user_id, "replace": replace}
+        path = (*_SESSIONS, session_id)
+        return await self._transport.call(
+            "PUT", *path, query=query, body=body, repeatable=not replace, parse=parse_import
+        )
 
     async def _call_session(
         self,
@@ -327,6 +391,11 @@ async def _update_system(handle: RemoteSession, found: Session, wanted: list[dic
     wanted = [*wanted, *([to_chat_message(carried)] if carried else [])]
     if wanted != [to_chat_message(one) for one in found.system_messages]:
         await handle.update(system_messages=wanted)
+
+
+def _dump_models(value: Any) -> Any:
+    """Convert objects of a provider's SDK in a list of messages to JSON values."""
+    return [dump_model(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _parse_receipt(data: bytes) -> Receipt:

@@ -71,8 +71,8 @@ def _make(kind: type[HoldfastError], message: str) -> HoldfastError:
     """Return an error of a class with the server's message. Attributes that the answer does not contain are None."""
     made = kind.__new__(kind)
     Exception.__init__(made, message)
-    for name in inspect.signature(kind).parameters:
-        if name not in ("message", "args", "kwargs"):
+    for name in inspect.signature(kind.__init__).parameters:  # a class without its own initializer has no signature
+        if name not in ("self", "message", "args", "kwargs"):
             vars(made)[name] = None
     return made
 

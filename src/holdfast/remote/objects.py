@@ -13,11 +13,14 @@ from holdfast.context.sources import MessageSource
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.memory import Memory, MemorySource, Owner
 from holdfast.domain.messages import NOTE
-from holdfast.domain.session import Entry, Session, Tail, Usage
+from holdfast.domain.session import Entry, NewCompaction, Session, StoredCompaction, Tail, Usage
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.memory.memories import Remembered
 from holdfast.search.queries import SearchHit, SearchNeighbour, SearchResults
 from holdfast.sessions.context_preview import Context
+from holdfast.sessions.interruption import Interruption
+from holdfast.sessions.speech import SpeechResult
+from holdfast.sessions.transfer import ImportResult
 from holdfast.stores.log import Appended
 from holdfast.stores.memories import OwnedMemories
 from holdfast.wire.openai import parse_log_message, parse_message
@@ -42,6 +45,7 @@ _OF_ENTRY: Final = frozenset(
     ]
 )
 _SESSION: Final = ("user_id", "id", "agent", "version", "created_at", "updated_at", "status", "ended_at", "end_reason")
+_COMPACTION: Final = ("kind", "first", "last", "text", "tokens", "source_tokens", "model", "created_at", "error")
 _MEMORY: Final = (
     "id",
     "version",
@@ -204,6 +208,64 @@ def parse_prompt(data: bytes) -> TurnPrompt:
         found["conversation_tokens"],
         found["budget"],
     )
+
+
+# -- compactions and voice ---------------------------------------------------------
+
+
+def _to_compaction(data: Mapping[str, Any]) -> StoredCompaction | NewCompaction:
+    """Convert a `Compaction` object. `view` is empty, and `total` and `through` are `UNKNOWN`."""
+    fields: dict[str, Any] = {name: data[name] for name in _COMPACTION}
+    fields |= {"view": "", "total": UNKNOWN, "through": UNKNOWN, **data["usage"]}
+    if data["lost"] or data["lost_identifiers"]:
+        fields["report"] = {name: data[name] for name in ("lost_identifiers", "lost")}
+    if data["id"] is None:
+        return NewCompaction(**fields)
+    return StoredCompaction(id=data["id"], status=data["status"], **fields)
+
+
+def parse_stored_compaction(data: bytes) -> StoredCompaction:
+    """Convert the answer of a route that returns a stored compaction."""
+    found = _to_compaction(decode(data))
+    if isinstance(found, StoredCompaction):
+        return found
+    raise LookupError("id")
+
+
+def parse_compaction(data: bytes) -> StoredCompaction | NewCompaction | None:
+    """Convert the answer of a request to compact. Return None for a compaction that runs in the background."""
+    found = decode(data)
+    return None if found["status"] == "pending" else _to_compaction(found)
+
+
+def parse_compactions(data: bytes) -> tuple[list[StoredCompaction], bool]:
+    """Return the compactions of a page, and whether there are more."""
+    page = decode(data)
+    found = [_to_compaction(one) for one in page["data"]]
+    return [one for one in found if isinstance(one, StoredCompaction)], page["has_more"]
+
+
+def _read_outcome(data: bytes) -> tuple[dict[str, Any], Session, Entry | None]:
+    found = decode(data)
+    return found, to_session(found["session"]), None if found["entry"] is None else to_entry(found["entry"])
+
+
+def parse_interruption(data: bytes) -> Interruption:
+    """Convert the answer of an interruption that asked for the session."""
+    found, session, entry = _read_outcome(data)
+    return Interruption(session=session, entry=entry, interrupted=found["interrupted"], stopped=found["stopped"])
+
+
+def parse_speech(data: bytes) -> SpeechResult:
+    """Convert the answer of a request to say a text that asked for the session."""
+    found, session, entry = _read_outcome(data)
+    return SpeechResult(session=session, entry=entry, stopped=found["stopped"])
+
+
+def parse_import(data: bytes) -> ImportResult:
+    """Convert the answer of an import."""
+    found = decode(data)
+    return ImportResult(to_session(found), changed=found["imported"], replaced=found["replaced"])
 
 
 # -- search and memories -----------------------------------------------------------

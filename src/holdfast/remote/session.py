@@ -10,38 +10,49 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.context.dialects import Dialect
+from holdfast.domain.interruptions import parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
-from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.domain.record import RecordChange
+from holdfast.domain.session import Entry, NewCompaction, Session, SessionRef, StoredCompaction
 from holdfast.domain.state import Change
-from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
+from holdfast.errors import Conflict, InvalidRequest, ServerError, SessionNotFound, StaleSession
 from holdfast.limits import CONNECT_PAGE
 from holdfast.numbers import check_whole
 from holdfast.remote.artifacts import RemoteArtifacts
+from holdfast.remote.facts import RemoteFacts
 from holdfast.remote.objects import (
     TurnPrompt,
     Written,
     decode,
     leave_out_unset,
+    parse_compaction,
+    parse_compactions,
     parse_context,
     parse_entries,
     parse_entry,
+    parse_interruption,
     parse_prompt,
     parse_session,
+    parse_speech,
+    parse_stored_compaction,
     parse_written,
     to_appended,
 )
+from holdfast.remote.records import RemoteRecords, to_record_operations
 from holdfast.remote.state import RemoteState, to_operations
 from holdfast.remote.transport import KEY, Transport
 from holdfast.remote.turns import Flush, OpenRemoteTurn, RemoteTurn
 from holdfast.sessions.context_preview import Context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.fields import check_session_fields, to_state_delta
+from holdfast.sessions.interruption import Interruption
 from holdfast.sessions.message_explanations import MATCHES
+from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource
 from holdfast.stores.log import Appended
 from holdfast.wire.openai import to_chat_message, to_entry_json
 from holdfast.wire.request_fields import check_keywords
-from holdfast.wire.sendable import Sendable, make_note, parse_sendable
+from holdfast.wire.sendable import Sendable, check_flag, make_note, parse_sendable
 
 T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]
@@ -99,6 +110,15 @@ class RemoteSession:
     def artifacts(self) -> RemoteArtifacts:
         """Artifacts of the session, and those that the user's sessions share. Methods: save, get, load, list, versions, delete."""
         return RemoteArtifacts(self._transport, self._path, self.ref.user_id)
+
+    @property
+    def facts(self) -> RemoteFacts:
+        """The user's statements that prompts keep: `await session.facts()` lists them. Methods: pin, drop, reset."""
+        return RemoteFacts(self._transport, self._path, self._query, self._agent)
+
+    def records(self, namespace: str | Sequence[str]) -> RemoteRecords:
+        """Return an object that reads and writes the session's records in a namespace. The records are deleted with the session."""
+        return RemoteRecords(self._transport, self.ref, namespace)
 
     @property
     def state(self) -> RemoteState:
@@ -211,6 +231,7 @@ class RemoteSession:
         state: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
+        records: Sequence[RecordChange] = (),
     ) -> Appended:
         """Write messages to the end of the log, in one transaction with what else is given.
 
@@ -228,6 +249,7 @@ class RemoteSession:
             expect_log=expect_log,
             retire_from=retire_from,
             key=idempotency_key,
+            records=records,
         )
         return to_appended(written)
 
@@ -264,6 +286,16 @@ class RemoteSession:
             SessionNotFound: the session does not exist.
         """
         return to_appended(await self._append([], retire_from=0)).session
+
+    async def replace(self, seq: int, message: Sendable, *, erase: bool = False) -> Entry:
+        """Replace a message of the live path, and return its new entry. The arguments and errors are those of `SessionHandle.replace`."""
+        check_whole(seq, "seq")
+        check_flag(erase, "erase")
+        made = to_wire(message)
+        if len(made) != 1:
+            raise InvalidRequest("message must be one message", param="message")
+        body = {"message": made[0], "erase": erase}
+        return await self._call("PUT", "messages", str(seq), body=body, parse=parse_entry)
 
     async def annotate(
         self,
@@ -309,6 +341,77 @@ class RemoteSession:
         body = {"at_turn": at_turn, "id": id}
         made = await self._call("POST", "fork", body=body, parse=parse_session)
         return RemoteSession(self._transport, made.ref, self._agent)
+
+    # -- compactions -------------------------------------------------------------
+
+    async def compact(
+        self, *, preview: bool = False, wait: bool = True, **options: Any
+    ) -> StoredCompaction | NewCompaction | None:
+        """Summarize the older part of the session now. The arguments and errors are those of `SessionHandle.compact`.
+
+        The summary is written by a model of the server, which may take longer than the `timeout` of the connection. If it does, the
+        server goes on, and `compactions` shows the result.
+        """
+        body = {"preview": preview, "wait": wait, "agent": self._agent, **options}
+        given = {name: value for name, value in body.items() if value is not None}
+        try:
+            return await self._call("POST", "compactions", body=given, parse=parse_compaction)
+        except ServerError as exc:
+            if exc.code != "nothing_to_compact":
+                raise
+        return None
+
+    async def compactions(self) -> tuple[StoredCompaction, ...]:
+        """Return all summaries (compactions) of the session in order: current and former ones, and failed attempts."""
+        found: list[StoredCompaction] = []
+        more = True
+        while more:
+            query = {"limit": CONNECT_PAGE, "after": found[-1].id if found else None}
+            page, more = await self._call("GET", "compactions", query=query, parse=parse_compactions)
+            found += page
+        return tuple(found)
+
+    async def drop_compaction(self, compaction_id: int) -> StoredCompaction:
+        """Undo a compaction. The errors are those of `SessionHandle.drop_compaction`."""
+        check_whole(compaction_id, "compaction_id")
+        return await self._call("DELETE", "compactions", str(compaction_id), parse=parse_stored_compaction)
+
+    # -- voice -------------------------------------------------------------------
+
+    async def interrupt(
+        self,
+        content: str | None = None,
+        *,
+        chars: int | None = None,
+        ms: int | None = None,
+        total_ms: int | None = None,
+        timestamp: int | None = None,
+        turn_id: int | None = None,
+    ) -> Interruption:
+        """Stop a running turn, and keep only the part of the last reply that the user heard.
+
+        The arguments and errors are those of `SessionHandle.interrupt`.
+        """
+        report = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
+        report |= {"timestamp": timestamp, "turn_id": turn_id}
+        parse_heard(report)
+        body = {name: value for name, value in report.items() if value is not None}
+        return await self._call("POST", "interrupt", body={**body, "return_session": True}, parse=parse_interruption)
+
+    async def speak(
+        self,
+        text: str | None = None,
+        *,
+        priority: Priority = "INTERRUPT",
+        source: SpeechSource = "command",
+        interruptable: bool = True,
+    ) -> SpeechResult:
+        """Write a message of the agent to the log, as a turn of its own. The arguments and errors are those of `SessionHandle.speak`."""
+        speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
+        body = {**msgspec.structs.asdict(speech), "agent": self._agent, "return_session": True}
+        return await self._call("POST", "speak", body=body, parse=parse_speech)
+
+    # -- the whole session ---------------------------------------------------------
 
     async def close(self) -> Session:
         """End the session and return it. The next message reopens it. Raises `SessionNotFound` if the session does not exist."""
@@ -428,9 +531,11 @@ class RemoteSession:
         key: str | None = None,
         usage: Any = None,
         return_session: bool = True,
+        records: Sequence[RecordChange] = (),
     ) -> Written:
         given: dict[str, Any] = {"messages": messages, "expect_log": expect_log, "retire_from": retire_from}
         given |= {"changes": to_operations(delta or {}) or None, "return_session": return_session, "usage": usage}
+        given["records"] = to_record_operations(records) or None
         body = {name: value for name, value in given.items() if value is not None}
         headers = {**(make_key() if key is None else {KEY: key}), **_match(expect)}
         return await self._call("POST", "messages", body=body, headers=headers, parse=parse_written)

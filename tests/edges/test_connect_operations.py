@@ -1,0 +1,283 @@
+"""`holdfast.connect`: replacing, records, imports, facts, summaries and speech, beyond the library's own tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import holdfast
+from holdfast.agents import Agent, Llm, Roster
+from holdfast.domain.record import PutRecord, RecordName
+from holdfast.domain.session import SessionRef
+from holdfast.errors import (
+    EntryNotFound,
+    FactNotFound,
+    HeardMismatch,
+    InvalidMessage,
+    InvalidRequest,
+    NoReply,
+    ServerError,
+    ServerUnavailable,
+    SessionExists,
+    SessionNotFound,
+    StaleRecord,
+    TooLarge,
+    UserNotFound,
+)
+from tests.clocks import Clock
+from tests.edges.connect_kit import open_remote
+from tests.edges.keys import made
+from tests.edges.server import gateway
+from tests.edges.test_connect import open_protected, open_with_proxy
+from tests.service.scripted_model import ScriptedModel
+
+HI = {"role": "user", "content": "hi"}
+HELLO = {"role": "assistant", "content": "Hello."}
+
+
+def lose(method: str, suffix: str, times: int = 1) -> Any:
+    """Return a function for `open_with_proxy` that loses the first answers to matching requests."""
+    left = times
+
+    def answer(request: web.Request, _: int) -> web.Response | None:
+        nonlocal left
+        if left and request.method == method and request.path.endswith(suffix):
+            left -= 1
+            return web.Response(status=502)
+        return None
+
+    return answer
+
+
+async def read_texts(session: Any) -> list[str]:
+    return [one["content"] for one in await session.messages()]
+
+
+# -- replacing ---------------------------------------------------------------------
+
+
+async def test_a_message_is_replaced_and_later_ones_stay() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        await session.append([HI, HELLO, {**HI, "content": "Bye.", "pinned": True}])
+        entry = await session.replace(0, {"role": "user", "content": "Hey.", "origin": {"a": 1}}, erase=True)
+        assert (entry.message.text, entry.message.origin, entry.seq) == ("Hey.", {"a": 1}, 3)
+        assert await read_texts(session) == ["Hey.", "Hello.", "Bye."]
+        assert [one.pinned for one in await session.entries()] == [False, False, True]
+        assert (await session.entries(retired=True))[0].erased
+        assert (await session.replace(3, "Hi!")).pinned is False
+        for seq, wrong, kind in (
+            (0, "x", EntryNotFound),
+            (-1, "x", InvalidRequest),
+            (6, {"role": "tool", "tool_call_id": "a", "content": "x"}, InvalidMessage),
+            (6, {"role": "user", "content": "x", "pinned": 3}, InvalidRequest),
+            (6, {"role": "note", "origin": 1}, InvalidMessage),
+        ):
+            with pytest.raises(kind):
+                await session.replace(seq, wrong)
+
+
+async def test_a_message_with_too_many_after_it_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.sessions.log_writes.REPLACED_BEHIND", 2)
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        await session.append([HI] * 4)
+        with pytest.raises(TooLarge, match="retire_from=0"):
+            await session.replace(0, "new")
+        assert (await session.replace(1, "new")).message.text == "new"
+
+
+async def test_a_replacement_is_not_sent_again() -> None:
+    """The message has another number afterwards, so a repetition would not find it."""
+    async with open_with_proxy(lose("PUT", "/messages/0")) as hf:
+        session = await hf.session("s")
+        await session.append([HI, HELLO])
+        with pytest.raises(ServerUnavailable):
+            await session.replace(0, "Hey.")
+        assert await read_texts(session) == ["Hey.", "Hello."]
+
+
+# -- records -----------------------------------------------------------------------
+
+
+async def test_messages_and_records_are_written_once_when_the_answer_is_lost() -> None:
+    async with open_with_proxy(lose("POST", "/messages")) as hf:
+        session = await hf.session("s")
+        steps = session.records("steps")
+        await session.append(HI, records=[steps.make_put("1", b"\0\xff", expect=0), steps.make_delete("0")])
+        record = await steps.get("1")
+        assert record is not None
+        assert record.value == b"\0\xff"
+        assert await read_texts(session) == ["hi"]
+        with pytest.raises(StaleRecord):
+            await session.append(HELLO, records=[steps.make_put("1", 2, expect=0)])
+        await session.append(records=[steps.make_put("2", {"a": 1})])
+        assert (await read_texts(session), [one.key async for one in steps.iterate()]) == (["hi"], ["1", "2"])
+
+
+async def test_a_lost_answer_of_a_record_is_reported() -> None:
+    async with open_with_proxy(lose("POST", "/records")) as hf:
+        records = hf.records("n", user_id="ada")
+        with pytest.raises(ServerUnavailable):
+            await records.put("k", 1, expect=0)
+        found = await records.get("k")
+        assert found is not None
+        assert await records.put("k", 2, expect=found.version) > found.version
+
+
+async def test_records_expire_and_their_lists_have_pages() -> None:
+    clock = Clock()
+    async with open_remote(clock=clock) as hf:
+        records = hf.records(("a", "b/c~"))
+        await records.put("late", 1, ttl="1h")
+        await records.put_many({f"k/{at:03d}": at for at in range(90)})
+        await records.put_many({f"k/{at:03d}": at for at in range(90, 150)})
+        page = await records.list("k/", limit=10, descending=True)
+        assert [one.key for one in page.records] == [f"k/{at:03d}" for at in range(149, 139, -1)]
+        assert page.has_more
+        following = await records.list("k/", limit=10, descending=True, after=page.records[-1].key)
+        assert following.records[0].key == "k/139"
+        infos = await records.list(values=False, limit=1)
+        assert not isinstance(infos.records[0], holdfast.Record)
+        assert [one.value async for one in records.iterate("k/")] == [*range(150)]
+        late = await records.get("late")
+        assert late is not None
+        assert late.expires_at == clock.now + 3_600_000
+        clock.now += 3_600_000
+        assert await records.get("late") is None
+        assert await hf.records().namespaces() == (("a", "b/c~"),)
+        assert (await records.clear(), await records.drop()) == (150, 1), "the expired one was still stored"
+
+
+async def test_what_records_cannot_do_over_http_is_refused() -> None:
+    async with open_remote() as hf:
+        records = hf.records("n")
+        with pytest.raises(InvalidRequest, match="times"):
+            await records.change([PutRecord(name=RecordName(("n",), "k"), value=1, times=(1, 1))])
+        with pytest.raises(InvalidRequest, match="JSON"):
+            await records.put("k", float("nan"))
+        with pytest.raises(InvalidRequest, match="key"):
+            await records.get("")
+        with pytest.raises(SessionNotFound):
+            await hf.records("n", session=SessionRef("ada", "gone")).get("k")
+
+
+async def test_a_key_of_a_user_reaches_only_the_records_of_this_user() -> None:
+    async with open_protected() as served:
+        everyone, of_ada = await made(served.hf), await made(served.hf, user_id="ada")
+        async with holdfast.connect(served.url, api_key=everyone) as hf:
+            await hf.records("n", user_id="bob").put("k", "secret")
+            await (await hf.session("s", user_id="bob")).records("n").put("k", "secret")
+            await hf.records("n").put("k", "shared")
+        async with holdfast.connect(served.url, api_key=of_ada) as hf:
+            await hf.records("n", user_id="ada").put("k", "mine")
+            for owned in (hf.records("n", user_id="bob"), hf.records("n", session=SessionRef("bob", "s"))):
+                for reaching in (owned.get("k"), owned.put("k", 1), owned.list(), owned.drop(), owned.namespaces()):
+                    with pytest.raises(UserNotFound):
+                        await reaching
+            with pytest.raises(ServerError) as refused:
+                await hf.records("n").put("k", 1)
+            assert refused.value.status == 403
+
+
+# -- imports -----------------------------------------------------------------------
+
+
+async def test_an_import_is_sent_again_unless_it_may_replace() -> None:
+    data = {"messages": [HI, HELLO]}
+    async with open_with_proxy(lose("PUT", "/s", 2)) as hf:
+        done = await hf.import_(data, session_id="s")
+        assert (done.session.id, done.changed, done.replaced) == ("s", False, False), "the first attempt wrote it"
+        with pytest.raises(SessionExists):
+            await hf.import_({"messages": [HI]}, session_id="s")
+        assert (await hf.import_({"messages": [HI]}, session_id="s", replace=True)).replaced
+    async with open_with_proxy(lose("PUT", "/s")) as hf:
+        with pytest.raises(ServerUnavailable):
+            await hf.import_(data, session_id="s", replace=True)
+        assert await read_texts(await hf.get("s")) == ["hi", "Hello."]
+
+
+async def test_an_export_is_imported_for_its_user_or_another_one() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s", user_id="ada")
+        await session.append([HI, HELLO], state={"seat": "12A"}, records=[session.records("n").make_put("k", 1)])
+        export = await hf.export(session.ref)
+        assert not (await hf.import_(export)).changed
+        copy = (await hf.import_(export, session_id="t", user_id="bob")).session
+        assert (copy.ref, copy.state) == (SessionRef("bob", "t"), {"seat": "12A"})
+        assert [one.value async for one in hf.handle(copy).records("n").iterate()] == [1]
+        new = (await hf.import_({"messages": [HI]})).session
+        assert (new.user_id, len(new.id)) == ("default", 32)
+        for wrong in ({}, {"messages": 3}, [HI], {"messages": [{"role": "robot", "content": "x"}]}):
+            with pytest.raises(InvalidRequest):
+                await hf.import_(wrong)  # type: ignore[arg-type]  # a caller's mistake
+
+
+async def test_the_user_of_the_connection_owns_an_import() -> None:
+    async with gateway(lambda _: "ok") as (served, _), holdfast.connect(served.url, user_id="ada") as hf:
+        assert (await hf.import_({"messages": [HI]}, session_id="s")).session.user_id == "ada"
+        assert (await hf.import_({"messages": [HI], "user_id": "bob"}, session_id="s")).session.user_id == "bob"
+
+
+# -- facts, summaries, speech --------------------------------------------------------
+
+
+async def test_facts_are_listed_pinned_and_dropped() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        await session.append([{**HI, "content": "I never eat any nuts. My seat is 12A."}, HELLO])
+        nuts, seat = await session.facts(budget=2_000)
+        assert (nuts.text, nuts.in_prompt, seat.pinned) == ("I never eat any nuts.", True, False)
+        await session.facts.pin(seat.id)
+        await session.facts.drop(nuts.id)
+        assert [(one.pinned, one.dropped) for one in await session.facts("digest")] == [(False, True), (True, False)]
+        await session.facts.reset(seat.id)
+        assert not any(one.pinned for one in await session.facts())
+        with pytest.raises(FactNotFound):
+            await session.facts.pin("9.9")
+        with pytest.raises(InvalidRequest, match="fact_id is empty"):
+            await session.facts.pin("")
+        with pytest.raises(InvalidRequest, match="strategy"):
+            await session.facts("no_such")
+
+
+async def test_a_summary_needs_a_model_that_can_write_it() -> None:
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        await session.append([HI, HELLO])
+        with pytest.raises(InvalidRequest, match="summarizer_llm"):
+            await session.compact()
+        assert await session.compactions() == ()
+
+
+async def test_the_agent_of_the_handle_speaks_and_is_interrupted() -> None:
+    client = ScriptedModel("fine")
+    agents = {name: Agent(name=name, llm="default") for name in ("front", "back")}
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=client)}, agents)
+    async with open_remote(roster=roster) as hf:
+        await hf.session("s", agent="front")
+        session = await hf.get("s", agent="back")
+        said = await session.speak("The train leaves at nine.", interruptable=False)
+        assert said.entry is not None
+        assert (said.entry.agent, said.stopped, said.session.messages) == ("back", False, 1)
+        with pytest.raises(HeardMismatch):
+            await session.interrupt("The bus")
+        cut = await session.interrupt(chars=9)
+        assert cut.entry is not None
+        assert (cut.interrupted, cut.entry.message.text, cut.session.version) == (
+            True,
+            "The train",
+            (await session.info()).version,
+        )
+        with pytest.raises(InvalidRequest, match="send one of them"):
+            await session.interrupt("The", chars=2)
+
+
+async def test_errors_without_attributes_keep_their_class() -> None:
+    """Such as `NoReply`, whose class has no initializer of its own."""
+    async with open_remote() as hf:
+        session = await hf.session("s")
+        with pytest.raises(NoReply, match="no reply"):
+            await session.interrupt(chars=1)
