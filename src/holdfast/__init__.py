@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.lifecycle.settings import LifeSettings
     from holdfast.loop_portal import Portal
     from holdfast.loop_portal import Portal as portal  # noqa: N813  # `holdfast.portal(…)` reads better at its call
+    from holdfast.memory.files import MemoryFiles
     from holdfast.memory.lookup import MemorySettings
     from holdfast.models import AnthropicModel, OpenAIModel, ResponsesModel
     from holdfast.remote.connection import RemoteHoldfast
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from holdfast.sessions.explanation import Explanation
     from holdfast.sessions.fit import fit
     from holdfast.sessions.handle import SessionHandle
-    from holdfast.sessions.memory_files import MemoryFiles
     from holdfast.sessions.records import Records
     from holdfast.stores import open_store
     from holdfast.tools.context import ToolContext
@@ -154,7 +154,7 @@ _HOMES = {
     "Llm": "holdfast.agents",
     "McpSettings": "holdfast.tools.mcp.settings",
     "Memory": "holdfast.domain.memory",
-    "MemoryFiles": "holdfast.sessions.memory_files",
+    "MemoryFiles": "holdfast.memory.files",
     "MemorySettings": "holdfast.memory.lookup",
     "Message": "holdfast.domain.messages",
     "MessageSource": "holdfast.context.sources",

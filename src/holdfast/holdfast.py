@@ -7,6 +7,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, overload
 
@@ -41,6 +42,7 @@ from holdfast.overlays.scoring import Scoring
 from holdfast.overlays.session_cache import SessionCache
 from holdfast.secrets import Guard
 from holdfast.sessions.catalogue import Sessions
+from holdfast.sessions.memory_files import open_memory_files
 from holdfast.sessions.records import Records, resolve_owner
 from holdfast.sessions.state import SharedState
 from holdfast.stores import open_store
@@ -277,6 +279,7 @@ class Holdfast(Sessions):
             of=of,
         )
         engine.delegate = delegate
+        engine.open_files = partial(open_memory_files, engine)
         engine.recalling["conversation"] = recall_conversations
         engine.recalling["memory"] = recall_memories
         if self.tool_registry.kernels is not None:

@@ -59,10 +59,18 @@ RECORD_PAGE_BYTES: Final = 4 * MIB
 """Values of records on one page of a list, or deleted in one transaction. The first record is always included."""
 RECORD_INLINE_BYTES: Final = 64 * 1024
 """Value of a record that is encoded or decoded on the event loop; larger ones are processed in a thread."""
-MEMORY_FILE_BYTES: Final = MIB
+MEMORY_FILE_BYTES: Final = 100 * 1024
 """Longest file of an agent's memory in UTF-8."""
-MEMORY_FILES_LISTED: Final = 1_000
-"""Files of an agent's memory that the list of a folder shows."""
+MEMORY_FILES: Final = 1_000
+"""Files of an agent's memory for one user."""
+MEMORY_FILE_DEPTH: Final = 20
+"""Segments of the path of a memory file below `/memories`."""
+MEMORY_PATH_BYTES: Final = 500
+"""Longest path of a memory file below `/memories`, in UTF-8."""
+MEMORY_FILE_VERSIONS: Final = 10
+"""Versions of a memory file that are kept."""
+MEMORY_FILES_HELD: Final = 100
+"""Changes of an agent's memory files for one user that wait for a review."""
 SYSTEM_BYTES: Final = 4 * MIB
 """A session's system messages as JSON."""
 PAGE: Final = 1000

@@ -129,14 +129,14 @@ async def test_a_file_that_is_too_large_is_refused() -> None:
     async with holdfast.open(MEMORY) as hf:
         tool = HoldfastMemoryTool(hf)
         with pytest.raises(ToolError, match="split it"):
-            await call(tool, command="create", path="/memories/a.md", file_text="x" * (2**20 + 1))
+            await call(tool, command="create", path="/memories/a.md", file_text="x" * (102_400 + 1))
 
 
 async def test_a_text_that_occurs_a_million_times_is_refused_at_once() -> None:
     """Overlapping occurrences in the largest file cost linear time, and the message stays short enough for a model."""
     async with holdfast.open(MEMORY) as hf:
         tool = HoldfastMemoryTool(hf, user_id="ada")
-        await tool.call({"command": "create", "path": "/memories/a.md", "file_text": "a" * (1024 * 1024 - 2)})
+        await tool.call({"command": "create", "path": "/memories/a.md", "file_text": "a" * (102_400 - 2)})
         edit = {"command": "str_replace", "path": "/memories/a.md", "old_str": "aa", "new_str": "b"}
         with pytest.raises(ToolError, match="Multiple occurrences") as raised:
             await tool.call(edit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -146,6 +146,19 @@ class Summarizer(msgspec.Struct, frozen=True):
     """
 
 
+MemoryPlace = Literal["client", "server"]
+"""Who runs the calls of Anthropic's memory tool."""
+
+
+class MemoryFileSettings(msgspec.Struct, frozen=True):
+    """Settings of Anthropic's memory tool for an agent."""
+
+    where: MemoryPlace = "client"
+    """`server`: Holdfast runs the tool, and every request to the agent has it. `client`: clients that declare the tool run it themselves."""
+    review: bool = True
+    """True: a change whose words come from a tool's result is held until it is accepted."""
+
+
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """An agent as the configuration or the program defines it."""
 
@@ -189,6 +202,9 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     recalls: Mapping[RecalledKind, RecallSettings] | None = None
     """Kinds of items that the agent may recall, with their settings. Kinds that are missing are not allowed. None: the roster's setting."""
 
+    memory_files: MemoryFileSettings | None = None
+    """Who runs Anthropic's memory tool; None: the roster's setting."""
+
     @property
     def workflow(self) -> bool:
         """True if the agent calls no model itself, because other agents answer in its place."""
@@ -229,6 +245,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Path of an agent that answers in parallel with others: names of workflows and agents from the root to this agent, joined by dots."""
     recalls: Mapping[RecalledKind, RecallSettings] = {}
     """What may be recalled, with or without an agent; see `Agent.recalls`."""
+    memory_files: MemoryFileSettings = MemoryFileSettings()
 
     @cached_property
     def agent_name(self) -> str | None:

@@ -7,16 +7,27 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.definitions import DEFAULT, OFFLINE, Agent, Llm, Responder, Summarizer, offline
+from holdfast.agents.definitions import (
+    DEFAULT,
+    OFFLINE,
+    Agent,
+    Llm,
+    MemoryFileSettings,
+    MemoryPlace,
+    Responder,
+    Summarizer,
+    offline,
+)
 from holdfast.agents.team import Team, find_wrong_relations, make_transfer_tool
 from holdfast.context.recalled import RECALLERS, RecalledKind, RecallSettings
-from holdfast.context.settings import ContextSettings, check_settings, parse
+from holdfast.context.settings import ContextSettings, RequestSettings, check_settings, parse
 from holdfast.context.strategies import make_strategy
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
 from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
 from holdfast.tools.context import ToolContext
+from holdfast.tools.memory_files import add_memory_file_tool, has_fact_tool, remove_memory_file_tool
 from holdfast.tools.tool import Tool, Toolset
 from holdfast.wire.sendable import check_text
 
@@ -71,6 +82,7 @@ class Roster:
         summarizers: functions that write summaries, by name; `summarizer_llm` can refer to these names. See `Summarizer.write`.
         scorers: functions that rate messages, by name; `scorer` can refer to these names. See `holdfast.overlays.scorers`.
         recalls: what may be recalled without an agent, and by agents that do not specify it; see `Agent.recalls`.
+        memory_files: who runs Anthropic's memory tool without an agent, and for agents that do not specify it.
     """
 
     def __init__(
@@ -82,6 +94,7 @@ class Roster:
         scorers: Mapping[str, Callable[..., Any]] | None = None,
         *,
         recalls: Mapping[RecalledKind, RecallSettings] | None = None,
+        memory_files: MemoryFileSettings = MemoryFileSettings(),  # noqa: B008 - it is frozen
     ) -> None:
         self.llms = dict(llms or {})
         if DEFAULT not in self.llms:
@@ -93,6 +106,7 @@ class Roster:
             check_settings(agent.context, where=f"agents.{name}.context")
         self.context = check_settings(context or ContextSettings(), where="context")
         self.recalls = dict(recalls or {})
+        self.memory_files = memory_files
         self.max_history_turns = 0
         self.summarizers = dict(summarizers or {})
         self.scorers = dict(scorers or {})
@@ -140,6 +154,11 @@ class Roster:
         changed = {name: value for name, value in given.items() if value is not None}
         return self.with_context(responder, parse(changed, where="", base=responder.context)) if changed else responder
 
+    def with_request_settings(self, responder: Responder, settings: RequestSettings) -> Responder:
+        """Return a copy of the responder with the settings of a request."""
+        responder = self.with_memory_files(responder, settings.memory)
+        return self.with_context(responder, settings.apply(responder.context))
+
     def with_context(self, responder: Responder, context: ContextSettings) -> Responder:
         """Return a copy of the responder with other context settings, and with the summarizer that these settings need."""
         if context is responder.context:
@@ -174,7 +193,28 @@ class Roster:
         responder = Responder(
             llm=llm, agent=agent, context=context, summarizer=writer, history=history, tools=tools, recalls=recalls
         )
+        files = self.memory_files if agent is None or agent.memory_files is None else agent.memory_files
+        if files.where == "server" and not (agent and agent.workflow):
+            responder = msgspec.structs.replace(responder, memory_files=files, tools=add_memory_file_tool(tools))
+        elif files.review is not responder.memory_files.review:
+            responder = msgspec.structs.replace(responder, memory_files=files)
         return responder if agent is None else self._add_relations(responder, agent, team)
+
+    def with_memory_files(self, responder: Responder, where: MemoryPlace | None) -> Responder:
+        """Return a copy of the responder for which Anthropic's memory tool is run by Holdfast or by the client.
+
+        An agent with Holdfast's own tool `memory` is returned unchanged, because two tools cannot have one name.
+
+        Args:
+            responder: the responder.
+            where: who runs the tool; None: the responder's own setting applies.
+        """
+        if where in (None, responder.memory_files.where) or responder.steps or has_fact_tool(responder.tools):
+            return responder
+        add = where == "server"
+        tools = add_memory_file_tool(responder.tools) if add else remove_memory_file_tool(responder.tools)
+        files = MemoryFileSettings("server" if add else "client", responder.memory_files.review)
+        return msgspec.structs.replace(responder, memory_files=files, tools=tools)
 
     def _add_relations(self, responder: Responder, agent: Agent, team: Team[Agent] | None) -> Responder:
         """Return the responder of an agent with its team, and with tools for calling other agents and transferring to them."""
@@ -278,6 +318,7 @@ class Roster:
         """
         before, known = self._list_clients(), self._upstreams
         self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
+        self.memory_files = other.memory_files
         # A new table, because turns that began earlier still record in the old one.
         self._upstreams = {}
         for name, llm in self.llms.items():

@@ -52,10 +52,19 @@ def apply_aliases(tree: Section, problems: Problems) -> None:
         _rename_database_keys(database, f"databases.{name}", problems)
     for name, agent in _list_sections(tree, "agents"):
         _rename_memory_keys(agent, f"agents.{name}", problems)
+        _expand_memory(agent)
+    _expand_memory(tree)
     hooks = tree.get_section("hooks")
     given = hooks.entries.get("workspace_git") if hooks else None
     if hooks and isinstance(given, Scalar) and given.text.lower() in {"true", "false"}:
         hooks.entries["workspace_git"] = Section(given.line, {"enabled": given})
+
+
+def _expand_memory(section: Section) -> None:
+    """Write `memory: server` of an agent, or at the top, as `memory: {files: server}`."""
+    given = section.entries.get("memory")
+    if isinstance(given, Scalar) and given.text.lower() in {"server", "client"}:
+        section.entries["memory"] = Section(given.line, {"files": given})
 
 
 def _list_sections(tree: Section, key: str) -> list[tuple[str, Section]]:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.agents import DEFAULT, Agent, Llm, Roster, offline
+from holdfast.agents import DEFAULT, Agent, Llm, MemoryFileSettings, Roster, offline
 from holdfast.config.agents import AgentMemory, Search
 from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.config.hooks import Hooks, Redaction, WebhookSettings, WorkspaceGit
@@ -328,8 +328,10 @@ def build_roster(config: Config, clients: Clients | None = None) -> Roster:
         given = msgspec.structs.asdict(agent)
         del given["memory"], given["search"]
         given |= {"context": resolve_context(config, name), "recalls": _build_recalls(config, name)}
+        given["memory_files"] = _build_memory_files(config, name)
         agents[name] = Agent(name=name, **given)
-    roster = Roster(llms, agents, config.context, recalls=_build_recalls(config))
+    files = _build_memory_files(config)
+    roster = Roster(llms, agents, config.context, recalls=_build_recalls(config), memory_files=files)
     clients.keep(roster)
     return roster
 
@@ -348,6 +350,11 @@ def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKin
     if memory.enabled:
         found["memory"] = _build_recall(memory)
     return found
+
+
+def _build_memory_files(config: Config, agent: str | None = None) -> MemoryFileSettings:
+    memory = _merge(config, agent, "memory", config.memory)
+    return MemoryFileSettings(memory.files, memory.review)
 
 
 def _merge(config: Config, agent: str | None, section: str, top: R) -> R:

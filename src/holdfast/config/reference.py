@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec import NODEFAULT, inspect
 
-from holdfast.config.agents import Agent
+from holdfast.config.agents import Agent, AgentMemory
 from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS, SERVER, SERVER_IGNORED
 from holdfast.config.convert import join_path
 from holdfast.config.gateway import Timeouts
@@ -196,6 +196,10 @@ def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Sch
     return {**schema, "required": needed} if needed else schema
 
 
+_SHORT_KEYS: Final[dict[type, str]] = {Timeouts: "total", AgentMemory: "files"}
+"""Sections that can be written as the value of one key: `memory: server` means `memory: {files: server}`."""
+
+
 def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
     """Build the schema of a type. The schemas of sections are added to `definitions`. Null is allowed, because it means an unset key."""
     info, form = unwrap_type(info)
@@ -208,7 +212,8 @@ def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
                 definitions[cls.__name__] = {}  # stops the recursion for a class that contains itself
                 definitions[cls.__name__] = _build_section(cls, definitions)
             named: _Schema = {"$ref": f"#/$defs/{cls.__name__}"}
-            return {"anyOf": [named, _build_type(get_fields(Timeouts)["total"].type, {})]} if cls is Timeouts else named
+            short = _SHORT_KEYS.get(cls)
+            return {"anyOf": [named, _build_type(get_fields(cls)[short].type, {})]} if short else named
         case inspect.DictType():
             return {"type": ["object", "null"], "additionalProperties": _build_type(info.value_type, definitions)}
         case inspect.VarTupleType():

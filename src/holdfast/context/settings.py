@@ -441,6 +441,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """The requested value of `recall`: `auto`, `on` or `off`."""
     clearing: Mapping[str, Any] | None = None
     """The requested value of `clear_tool_results`, which applies before the strategy."""
+    memory: Literal["client", "server"] | None = None
+    """Who runs the calls of Anthropic's memory tool; None: the agent's setting."""
 
     def check(self, settings: ContextSettings, allowed: Collection[str]) -> None:
         """Raise an error if the request may not use the strategy or the budget that it sets.

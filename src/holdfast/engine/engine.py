@@ -33,6 +33,7 @@ from holdfast.lifecycle.sweeper import Sweeper, SweepPace
 from holdfast.limits import INDEX_SECONDS
 from holdfast.liveness import make_holder
 from holdfast.matching.retries import Retries, UndeliveredReplies
+from holdfast.memory.files import MemoryFiles
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
 from holdfast.memory.owner_caches import PromotedCache
@@ -61,6 +62,7 @@ class Engine:
 
     Attributes:
         delegate: runs an agent that another agent calls as a tool; see `holdfast.turns.delegation`. None: not available.
+        open_files: returns the memory files of a user and an agent; None: not available.
         recalling: for each kind of recalled item, such as memories, a function that returns the items for the prompts of a turn;
             see `holdfast.turns.recall`.
         failures: by error code, the number of times that an agent's failure message replaced a reply.
@@ -119,6 +121,7 @@ class Engine:
         self._revived: dict[str, str] = {}
         self.scopes = Scopes(self.store, clock, self.warm)
         self.delegate: Callable[..., Awaitable[str]] | None = None
+        self.open_files: Callable[[str, str | None], MemoryFiles] | None = None
         self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
         self.new_id = new_id
         self.guard = guard

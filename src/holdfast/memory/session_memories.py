@@ -15,7 +15,7 @@ from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
 from holdfast.memory.checks import find_owners
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories, Remembered
-from holdfast.memory.provenance import SAID_AT_ONCE, HeardText, extract_origin_terms, find_origin, make_heard
+from holdfast.memory.provenance import SAID_AT_ONCE, HeardText, Trace, extract_origin_terms, find_origin, make_heard
 from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode, Space
 
 USUAL: Final = 5
@@ -106,9 +106,7 @@ class SessionMemories:
             tags: as in `Memories.remember`.
             fields: `type` and `importance`, as in `Memories.remember`.
         """
-        elsewhere = await self._find_elsewhere("\n".join((content, *tags)), before)
-        trace = find_origin(content, [*known, *elsewhere], own, tags)
-        doubtful = trace.doubtful or (trace.origin == "assistant" and (self._quotes() or await earlier(before)))
+        trace = await self.trace(content, known, own, before=before, earlier=earlier, tags=tags)
         return await self._service.remember(
             content,
             user_id=self.ref.user_id,
@@ -116,9 +114,25 @@ class SessionMemories:
             origin=trace.origin,
             sources=trace.sources,
             tags=tags,
-            held=doubtful,
+            held=trace.doubtful,
             **fields,
         )
+
+    async def trace(
+        self,
+        content: str,
+        known: Collection[HeardText],
+        own: MemorySource,
+        *,
+        before: int = 0,
+        earlier: Callable[[int], Awaitable[bool]] = _return_false,
+        tags: Collection[str] = (),
+    ) -> Trace:
+        """Determine who said the words of a text, and whether they may be rephrased content from outside. The arguments are those of `remember`."""
+        elsewhere = await self._find_elsewhere("\n".join((content, *tags)), before)
+        found = find_origin(content, [*known, *elsewhere], own, tags)
+        doubtful = found.doubtful or (found.origin == "assistant" and (self._quotes() or await earlier(before)))
+        return found._replace(doubtful=doubtful)
 
     async def recall(
         self,

@@ -35,6 +35,7 @@ from holdfast.server.requester import (
     RequestRules,
     drop_own_fields,
     find_unknown_fields,
+    get_memory_place,
     get_requested_mode,
     identify_requester,
     make_field_warnings,
@@ -51,6 +52,7 @@ from holdfast.server.session_locator import (
 )
 from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
 from holdfast.stores.checks import check_id
+from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
@@ -185,7 +187,7 @@ async def open_turn(
     guest = call.get_user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
-        responder=hf.roster.with_context(responder, settings.apply(responder.context)),
+        responder=hf.roster.with_request_settings(responder, settings),
         settings=settings,
         warnings=(*parsed.warnings, *warnings),
         incoming=separated.messages,
@@ -232,7 +234,12 @@ def read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
     """Return the context settings of a request and of its key."""
     body = parsed.body
     return RequestSettings(
-        body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"), parsed.clearing
+        body.get("strategy"),
+        body.get("budget"),
+        call.principal.budget,
+        body.get("recall"),
+        parsed.clearing,
+        get_memory_place(call, body),
     )
 
 
@@ -241,6 +248,9 @@ def _check_responder(
 ) -> None:
     """Raise `InvalidRequest` if the responder cannot answer a request with these settings and fields."""
     settings.check(responder.context, rules.allowed_strategies)
+    if settings.memory == "server" and has_fact_tool(responder.tools):
+        message = "memory: server is not possible here, because the agent already has another tool of the name `memory`"
+        raise errors.InvalidRequest(message, param="memory")
     if parsed.api == "anthropic" and responder.llm.dialect != "anthropic":
         for name in NATIVE_FIELDS & parsed.body.keys():
             if parsed.body[name]:

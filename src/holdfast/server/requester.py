@@ -27,6 +27,8 @@ from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name, is
 Source = Literal["key", "user_id", "user", "safety_identifier", "metadata.user_id", "header", "default"]
 MODES: Final[tuple[str, ...]] = get_args(Mode)
 MODE_HEADER: Final = "X-Session-Mode"
+MEMORY_HEADER: Final = "X-Memory"
+MEMORY_PLACES: Final = ("client", "server")
 CONVERSATION: Final = "gen_ai.conversation.id"
 """Name of the conversation id in OpenTelemetry baggage."""
 
@@ -151,6 +153,22 @@ def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
     return cast("Mode | None", body_mode or header or call.principal.session_mode)
 
 
+def get_memory_place(call: Call, body: Mapping[str, Any]) -> Literal["client", "server"] | None:
+    """Return who runs Anthropic's memory tool for the request, from the field `memory` or the header `X-Memory`; None: as the agent says.
+
+    Raises:
+        InvalidRequest: the value is not `client` or `server`, or field and header differ.
+    """
+    field, header = body.get("memory"), call.get_header(MEMORY_HEADER)
+    for value, name in ((field, "memory"), (header, MEMORY_HEADER)):
+        if value is not None and value not in MEMORY_PLACES:
+            raise errors.InvalidRequest(f"{name} must be client or server, not {value!r:.80}", param=name)
+    if field and header and field != header:
+        message = f"memory and the header {MEMORY_HEADER} differ: leave out one of them or use the same value"
+        raise errors.InvalidRequest(message, param="memory")
+    return cast('Literal["client", "server"] | None', field or header)
+
+
 def name_client(call: Call) -> str:
     """Return a short name for the client program that sends the request: a hash of its key and its User-Agent."""
     agent = call.request.headers.get("user-agent", "")
@@ -250,6 +268,7 @@ OWN_FIELDS: Final = frozenset(
         "strategy",
         "budget",
         "recall",
+        "memory",
     }
 )
 """Holdfast's own fields in the body of a request. They are not sent upstream."""

@@ -25,6 +25,7 @@ from holdfast.domain.state import (
     remove_prefix,
 )
 from holdfast.errors import InvalidRequest
+from holdfast.memory.files import MemoryFiles
 
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 
@@ -295,6 +296,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Calls an agent and returns its reply. The arguments are the context, the agent's name and the request. None: no agent can be called."""
     search: Callable[[SearchRequest], Awaitable[Sequence[FoundMessage]]] | None = None
     """Searches the user's conversations; None: search is not available."""
+    turn: int = 0
+    """Number of the turn in the session."""
+    files: MemoryFiles | None = None
+    """The memory files of the session's user and the turn's agent; None: not available."""
+    reviews_files: bool = True
+    """True: changes of memory files whose words come from a tool are held."""
     memories: Any = None
     """Memories that the session may use, as `holdfast.memory.session_memories.SessionMemories`; None: not available."""
     most: int = 64 * 1024

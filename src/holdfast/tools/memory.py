@@ -11,7 +11,7 @@ a reply that was made from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from holdfast.domain.participants import SPEAKER
 from holdfast.domain.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
-from holdfast.memory.provenance import ANALYSED_CHARS, HeardText, get_tool_origin, list_hidden_forms, make_heard
+from holdfast.memory.provenance import ANALYSED_CHARS, HeardText, Trace, get_tool_origin, list_hidden_forms, make_heard
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.recall.base import SearchMode
 from holdfast.recall.terms import extract_terms
@@ -44,6 +44,8 @@ _SEARCH: Final = RECALLERS["conversation"]
 _MEMORY: Final = RECALLERS["memory"]
 _OWN_TOOLS: Final = frozenset({_MEMORY, _SEARCH, TRANSFER, HAND_OVER, "save_artifact", "list_artifacts", "checkpoint"})
 """Built-in tools that bring no content from outside into the session. Their results are still compared, because they may quote such content."""
+OWN_FILES: Final = "memory_file"
+"""Metadata of the results of Anthropic's memory tool, if Holdfast ran it. They quote the agent's own files, which are reviewed already."""
 _CITED: Final = ("annotations", "citations")
 """Fields of a reply in which the provider names the pages that the reply is based on."""
 _ANALYSED_TOTAL: Final = 400_000
@@ -117,7 +119,7 @@ def _collect_texts(
             some = _read_user_entry(entry, ref)
         elif entry.message.role == "tool":
             name = names.get((entry.unit, entry.message.tool_call_id or ""), entry.message.name or "")
-            some = [_read_own_result(entry, name, ref) if name in _OWN_TOOLS else _read_tool_result(entry, name)]
+            some = [_read_result(entry, name, ref)]
         else:
             some = _read_provider_results(entry) if entry.message.role == "assistant" else []
         for one in some:
@@ -150,6 +152,13 @@ def _read_user_entry(entry: Entry, ref: SessionRef) -> list[_SessionText]:
     if any(part.type not in _SPEECH_PARTS for part in entry.message.media):
         found.append(_SessionText(entry, "", "import", outside=True))
     return found
+
+
+def _read_result(entry: Entry, name: str, ref: SessionRef) -> _SessionText:
+    """Return the result of a tool with the origin of its words."""
+    if (entry.metadata or {}).get(OWN_FILES):
+        return _SessionText(entry, "" if entry.erased else entry.message.text, "assistant")
+    return _read_own_result(entry, name, ref) if name in _OWN_TOOLS else _read_tool_result(entry, name)
 
 
 def _read_tool_result(entry: Entry, name: str) -> _SessionText:
@@ -291,19 +300,44 @@ def _check(action: str, given: Mapping[str, Any]) -> None:
 # -- remembering ---------------------------------------------------------------
 
 
-async def _remember(context: ToolContext, memories: SessionMemories, given: dict[str, Any]) -> str:
-    content = given.pop("content")
+class _Comparison(NamedTuple):
+    """The texts that a new memory is compared with, as arguments of `SessionMemories.remember`."""
+
+    known: list[HeardText]
+    own: MemorySource
+    before: int
+    earlier: Callable[[int], Awaitable[bool]]
+
+
+async def _read_compared(context: ToolContext, memories: SessionMemories, about: str) -> _Comparison:
+    """Read the session's texts that a new memory with the words `about` is compared with."""
     ref, identity, call = memories.ref, memories.identity, context.call
     entries = await call.entries(max(0, call.unit - LOOKED_BACK), call.unit + 1)
     own = MemorySource(session_id=ref.id, user_id=ref.user_id, identity=identity, seqs=(call.unit,), origin="assistant")
-    about = "\n".join((content, *given.get("tags", ())))
     known = await run_cpu(
         partial(collect_compared_texts, entries, ref, identity, about, sees=call.sees, unit=call.unit)
     )
     before = entries[0].seq if entries else call.unit
-    made = await memories.remember(
-        content, known, own, before=before, earlier=partial(_has_earlier_outside, call, memories), **given
-    )
+    return _Comparison(known, own, before, partial(_has_earlier_outside, call, memories))
+
+
+async def trace_words(context: ToolContext, content: str, tags: Sequence[str]) -> Trace:
+    """Determine who said the words of a text that a tool is about to store for its user.
+
+    Args:
+        context: the context of the call.
+        content: the text.
+        tags: short texts that are stored with it, such as the name of a file.
+    """
+    memories: SessionMemories = context.call.memories
+    compared = await _read_compared(context, memories, "\n".join((content, *tags)))
+    return await memories.trace(content, **compared._asdict(), tags=tags)
+
+
+async def _remember(context: ToolContext, memories: SessionMemories, given: dict[str, Any]) -> str:
+    content = given.pop("content")
+    compared = await _read_compared(context, memories, "\n".join((content, *given.get("tags", ()))))
+    made = await memories.remember(content, **compared._asdict(), **given)
     one = made.memory
     result: dict[str, Any] = {"ok": True, "id": one.id, "outcome": made.outcome, "origin": one.origin}
     if one.status == "quarantined":
@@ -314,7 +348,7 @@ async def _remember(context: ToolContext, memories: SessionMemories, given: dict
     if one.status == "rejected":
         result |= {"ok": False, "status": one.status, "note": "rejected in a review, so it is not stored"}
     if made.others and not memories.shared:
-        room = call.most // 2 // len(made.others)
+        room = context.call.most // 2 // len(made.others)
         result["similar"] = [_format_memory(other, memories, room) for other in made.others]
     return to_json_line(result)
 

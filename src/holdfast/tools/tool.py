@@ -76,6 +76,14 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """True if `user:` and `app:` keys of the state are read before the tool runs. If False, the tool cannot access these keys."""
     named: bool = False
     """True: only agents that name the tool get it. False: all agents without a list of tools get it, and requests without an agent."""
+    native: Mapping[str, Any] | None = None
+    """Definition for Anthropic's models, which know the tool by its type; None: they get a function, like other models."""
+    serves: frozenset[str] = frozenset()
+    """Types of Anthropic's own tools. If a request declares a tool of such a type and of this name, this tool runs its calls."""
+    in_order: bool = False
+    """True: the tool's calls in one message run one after the other, as the model wrote them. False: all at the same time."""
+    instruction: str = ""
+    """System message for models that get the tool as a function, because they were not trained to use it; empty: none."""
 
     def __post_init__(self) -> None:
         name: Any = self.name
@@ -173,18 +181,32 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tools:
             return
         for at, tool in enumerate(body.get("tools") or ()):
-            if (name := get_tool_name(tool)) in self.tools:
+            if (name := get_tool_name(tool)) in self.tools and not self.is_served(tool):
                 message = f"tools[{at}] has the name {name!r} of a tool that runs here: rename it"
                 raise InvalidRequest(message, param=f"tools[{at}]")
         if (body.get("n") or 1) != 1:
             raise InvalidRequest("n must be 1 if tools run here: only one reply can be continued", param="n")
 
-    def add_to_request(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the request with these tools added before its own tools. A tool of the request that has the name of one of these tools is dropped."""
+    def is_served(self, declared: Mapping[str, Any]) -> bool:
+        """Return True if a request's tool is one of Anthropic's own, and one of these tools runs its calls."""
+        tool = self.tools.get(get_tool_name(declared) or "")
+        return tool is not None and declared.get("type") in tool.serves
+
+    def add_to_request(self, body: Mapping[str, Any], *, native: bool = False) -> Mapping[str, Any]:
+        """Return the request with these tools added before its own tools. A tool of the request that has the name of one of these tools is dropped.
+
+        Args:
+            body: fields of the request.
+            native: True if the model is Anthropic's. A tool that it knows by its type is then declared by this type, as in the request if
+                the request declares it.
+        """
         if not self.tools:
             return body
-        own = [tool for tool in body.get("tools") or () if get_tool_name(tool) not in self.tools]
-        return {**body, "tools": [*(tool.definition for tool in self.tools.values()), *own]}
+        given = body.get("tools") or ()
+        own = [tool for tool in given if get_tool_name(tool) not in self.tools]
+        declared = {get_tool_name(tool): tool for tool in given if native and self.is_served(tool)}
+        added = [declared.get(name) or (native and tool.native) or tool.definition for name, tool in self.tools.items()]
+        return {**body, "tools": [*added, *own]}
 
     def _list_names(self) -> str:
         return ", ".join(self.tools) or "none"
@@ -216,6 +238,10 @@ NOT_RUN: Final = "not run: the caller cancelled the turn"
 _log = logging.getLogger("holdfast.tools")
 
 
+class ToolRefusal(Exception):
+    """Raised by a built-in tool that refuses a call. The text is the result for the model, unchanged, and is marked as an error."""
+
+
 class CallOutcome(msgspec.Struct, frozen=True):
     """The outcome of a tool call."""
 
@@ -227,11 +253,14 @@ class CallOutcome(msgspec.Struct, frozen=True):
     """State changes of the tool; empty if the tool failed."""
     noted: Mapping[str, Any] = {}
     """Metadata that the result gets in the log; empty if the tool failed."""
+    refused: bool = False
+    """True if the tool refused the call. Anthropic's models get the result with `is_error`."""
 
     @property
     def message(self) -> Message:
         """The result as a message for the log."""
-        return Message(role="tool", content=self.content, tool_call_id=self.call.id)
+        extra = {"is_error": True} if self.refused else {}
+        return Message(role="tool", content=self.content, tool_call_id=self.call.id, extra=extra)
 
 
 def make_failure(call: ToolCall, why: str) -> CallOutcome:
@@ -296,14 +325,16 @@ def _make_outcome(
 ) -> CallOutcome:
     if work.cancelled():
         return make_failure(call, "the tool cancelled itself")
-    error = work.exception()
+    error, most = work.exception(), tools.limits.result if tool.max_result is None else tool.max_result
+    if isinstance(error, ToolRefusal):
+        return CallOutcome(call, cut(_to_text(str(error)), most), failed=True, refused=True)
     if isinstance(error, Exception):
         _log_failure(call, error)
         return make_failure(call, _format_error(error))
     if error is not None:
         raise error
     try:
-        content = _limit_content(work.result(), tools.limits.result if tool.max_result is None else tool.max_result)
+        content = _limit_content(work.result(), most)
     except UNWRITABLE as exc:
         _log_failure(call, exc)
         return make_failure(call, f"the tool's result is not text and cannot be written as JSON: {type(exc).__name__}")

@@ -44,10 +44,11 @@ from holdfast.errors import (
 from holdfast.limits import MODEL_TRAILING_CHUNKS, REFUSED_A_TURN
 from holdfast.models import Call, closing, get_upstream_origin, has_content, make_too_long_error, read_usage
 from holdfast.turns.interruptions import address_model
-from holdfast.turns.prompt import build_prompt, check_body, to_sendable
+from holdfast.turns.prompt import add_tools, build_prompt, check_body, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import map_blocks
 from holdfast.wire.anthropic_requests import convert_fields
+from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
@@ -136,9 +137,11 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
     fields = turn.request.body
+    if llm.dialect != "anthropic":
+        fields = replace_typed_tools(fields)
     if turn.request.api != llm.dialect == "openai":
         fields = convert_fields(fields, llm.model)
-    body = {**llm.params, **turn.request.responder.tools.add_to_request(fields)}
+    body = {**llm.params, **add_tools(turn.request.responder, fields)}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):

@@ -40,6 +40,7 @@ from holdfast.turns.recall import is_for_owner, keep_recalled, prepare_recall, r
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
+from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 _RECOUNTS = 3
@@ -253,11 +254,7 @@ def make_request(
         introduction: promoted memories, from `introduce_memories`.
     """
     responder, body = request.responder, request.body
-    tools = (
-        _read_tools(responder.tools.add_to_request({**body, "tools": _read_tools(body)}))
-        if body or responder.tools
-        else ()
-    )
+    tools = _read_tools(add_tools(responder, {**body, "tools": _read_tools(body)})) if body or responder.tools else ()
     base = responder.make_request(learned, read_reply_tokens(body), tools)
     # In the session of an agent's call, another agent speaks as the user.
     strategy = msgspec.structs.replace(base.strategy, facts=False) if is_child(session.ref) else base.strategy
@@ -265,13 +262,40 @@ def make_request(
         base,
         strategy=strategy,
         input_budget=base.input_budget if input_budget is None else min(input_budget, base.input_budget),
-        system=(*instruction, *(request.system or session.system_messages)),
+        system=(
+            *instruction,
+            *(request.system or session.system_messages),
+            *make_tool_instructions(responder, body.get("tools") or ()),
+        ),
         dialect=request.dialect or base.dialect,
         recall=recall or base.recall,
         introduction=introduction,
         marker=marker,
     )
     return made if strategy.perspective is None else made.with_marker(marker)
+
+
+def add_tools(responder: Responder, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a request with the tools that Holdfast runs, all in a form that the responder's model knows."""
+    native = responder.llm.dialect == "anthropic"
+    added = responder.tools.add_to_request(fields, native=native)
+    if not native:
+        return replace_typed_tools(added)
+    return add_betas(added) if any(tool.native for tool in responder.tools.tools.values()) else added
+
+
+def make_tool_instructions(responder: Responder, declared: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """Return a system message for each tool that the model gets as a function, although only Anthropic's models know how to use it.
+
+    Args:
+        responder: the responder.
+        declared: the tools that the request declares.
+    """
+    if responder.llm.dialect == "anthropic":
+        return ()
+    texts = [tool.instruction for tool in responder.tools.tools.values() if tool.instruction]
+    texts += [text for tool in declared if not responder.tools.is_served(tool) and (text := get_instruction(tool))]
+    return tuple(Message(role="system", content=text) for text in texts)
 
 
 def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned | None = None) -> None:

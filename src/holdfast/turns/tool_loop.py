@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry
 from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
+from holdfast.memory.files import MemoryFiles
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.tool import CANCELLED, NOT_RUN, CallOutcome, make_failure, run
@@ -67,6 +69,7 @@ class _RunningCalls:
         self._returned = bool(assembler.returned)
         self._writing = asyncio.Lock()
         self._reading = asyncio.Lock()
+        self._queues: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._read = False
         contexts = {call.id: make_context(turn, call) for call in assembler.calls}
         self._marked = {name: context.marked for name, context in contexts.items()}
@@ -77,6 +80,9 @@ class _RunningCalls:
         tool = tools.tools.get(call.name)
         if tool is not None and tool.reads_state:
             await self._load_state()
+        if tool is not None and tool.in_order:
+            async with self._queues[tool.name]:  # a lock is given in the order in which it was requested
+                return await run(tools, call, context)
         return await run(tools, call, context)
 
     async def _load_state(self) -> None:
@@ -171,10 +177,20 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
             transfer=partial(transfer, turn),
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
             search=None if turn.engine.index is None else partial(search_for_tool, turn),
+            turn=session.tail.turn_id,
+            files=_open_files(turn),
+            reviews_files=turn.request.responder.memory_files.review,
             memories=_open_memories(turn),
             most=turn.request.responder.tools.limits.result,
         ),
     )
+
+
+def _open_files(turn: Turn) -> MemoryFiles | None:
+    """Return the memory files of the turn's user and agent; None in a session of several users, who would see them."""
+    if turn.engine.open_files is None or is_shared(turn):
+        return None
+    return turn.engine.open_files(turn.request.ref.user_id, turn.request.responder.agent_name)
 
 
 def _open_memories(turn: Turn) -> SessionMemories:

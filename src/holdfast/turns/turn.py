@@ -256,8 +256,8 @@ class Turn:
         vars(self).pop("key", None)
 
     def _with_request_context(self, responder: Responder) -> Responder:
-        """Return the responder with the strategy and budget that the request sets."""
-        return self.roster.with_context(responder, self.request.settings.apply(responder.context))
+        """Return the responder with the settings of the request: strategy, budget, and who runs the memory tool."""
+        return self.roster.with_request_settings(responder, self.request.settings)
 
     def give_to(self, responder: Responder, learned: Learned) -> None:
         """Let another agent answer, beginning with the next call, with its own model and fallbacks."""
@@ -274,7 +274,8 @@ class Turn:
     @property
     def client_tools(self) -> set[str | None]:
         """Names of the tools that the client declared and runs itself."""
-        return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
+        tools = self.request.responder.tools
+        return {get_tool_name(tool) for tool in self.request.body.get("tools") or () if not tools.is_served(tool)}
 
     def make_part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
         """Return a turn object for one of several agents that answer in this turn.

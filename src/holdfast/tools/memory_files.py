@@ -1,0 +1,114 @@
+"""Define Anthropic's memory tool, run by Holdfast: files of a user and an agent, with the answers that models are trained on.
+
+Before a text is written, its words are compared with the conversation, as for the facts of `holdfast.tools.memory`. If they may come from
+a tool's result, a page or another person, the change is held for review, and the file does not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.domain.memory import REVIEWED_ORIGINS, Origin, find_least_trusted
+from holdfast.errors import HoldfastError
+from holdfast.limits import MEMORY_CHARS
+from holdfast.memory.files import ChangeSource, parse_command
+from holdfast.tools.context import ToolContext
+from holdfast.tools.memory import MEMORY, OWN_FILES, trace_words
+from holdfast.tools.tool import Tool, ToolRefusal, Toolset
+from holdfast.wire.anthropic_tools import MEMORY_DESCRIPTION, MEMORY_INSTRUCTION, MEMORY_PARAMETERS, MEMORY_TYPE
+
+HELD: Final = (
+    "Held for review: the text may come from a tool, a page or another person, so nothing changes until it is accepted."
+    " Continue without this change."
+)
+"""Answer of the tool if a change is held."""
+_SHARED: Final = "The memory directory is not available in this conversation, because several users take part in it."
+_WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "create": ("file_text",),
+    "str_replace": ("new_str",),
+    "insert": ("insert_text",),
+    "rename": ("new_path",),
+}
+"""Arguments of each command whose text is stored."""
+
+
+async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) -> str:
+    """Run a command of the memory tool, or hold it for review.
+
+    Raises:
+        ToolRefusal: the command is not valid or is refused, or the change is held.
+    """
+    context.marked[OWN_FILES] = True
+    if context.call.files is None:
+        raise ToolRefusal(_SHARED)
+    try:
+        name, given = parse_command(arguments)
+        origin, is_doubtful = await _find_origin(context, name, given)
+        source = ChangeSource(context.session_id, context.call.turn, context.agent, origin)
+        files = context.call.files.with_source(source)
+        if is_doubtful and context.call.reviews_files:
+            await files.hold(arguments)
+            raise ToolRefusal(HELD)
+        return await files.run(arguments)
+    except HoldfastError as exc:
+        raise ToolRefusal(str(exc)) from exc
+
+
+async def _find_origin(context: ToolContext, name: str, given: Mapping[str, Any]) -> tuple[Origin | None, bool]:
+    """Return who said the words that a command writes, and True if they may come from outside. The origin is None if it writes no words."""
+    texts = [given[argument] for argument in _WRITTEN.get(name, ())]
+    path = given.get("new_path") or given.get("path") or ""
+    pieces = [piece for text in texts if name != "rename" for piece in _split(text)]
+    if not any(piece.strip() for piece in pieces):
+        pieces = [] if name != "rename" else [path.replace("/", " ")]
+    traces = [await trace_words(context, piece, (path,)) for piece in pieces if piece.strip()]
+    if not traces:
+        return None, False
+    doubtful = any(one.doubtful or one.origin in REVIEWED_ORIGINS for one in traces)
+    return find_least_trusted(one.origin for one in traces), doubtful
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield a text in pieces of at most `MEMORY_CHARS` characters."""
+    for start in range(0, len(text), MEMORY_CHARS):
+        yield text[start : start + MEMORY_CHARS]
+
+
+def add_memory_file_tool(known: Toolset) -> Toolset:
+    """Return a toolset with the memory tool added.
+
+    Raises:
+        InvalidRequest: another tool has the name `memory`.
+    """
+    return known.add(_make_tool())
+
+
+def remove_memory_file_tool(known: Toolset) -> Toolset:
+    """Return a toolset without the memory tool."""
+    left = {name: tool for name, tool in known.tools.items() if tool is not _make_tool()}
+    return known if len(left) == len(known.tools) else msgspec.structs.replace(known, tools=left)
+
+
+def has_fact_tool(tools: Toolset) -> bool:
+    """Return True if a toolset has another tool of the name `memory`, such as the tool for facts."""
+    return tools.tools.get(MEMORY) not in (None, _make_tool())
+
+
+@cache
+def _make_tool() -> Tool:
+    """Return the memory tool. The first call creates it."""
+    return Tool(
+        name=MEMORY,
+        call=run_memory_command,
+        description=MEMORY_DESCRIPTION,
+        parameters=MEMORY_PARAMETERS,
+        reads_state=False,
+        in_order=True,
+        native={"type": MEMORY_TYPE, "name": MEMORY},
+        serves=frozenset({MEMORY_TYPE}),
+        instruction=MEMORY_INSTRUCTION,
+    )
