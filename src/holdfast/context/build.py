@@ -272,6 +272,11 @@ class WorkingSet:
         return self.view.prefix_tracker.hash(self.messages)
 
     @property
+    def leading(self) -> int:
+        """Number of system messages at the beginning of the messages."""
+        return self._mark.system
+
+    @property
     def through(self) -> int:
         """`seq` of the last entry in the working set; -1 if there is none."""
         return self.window.units[-1].last if self.window.units else -1

@@ -204,13 +204,22 @@ async def open_turn(
         idempotency_key=key,
         fingerprint=fingerprint,
         headers=forwarded,
-        api=parsed.api,
         speaker=get_speaker(call, body, session, requester),
         guest=guest,
+    )
+    return _attach_placement(Turn(hf.engine, _add_parsed_fields(request, parsed)), placement)
+
+
+def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:
+    """Return the request of a turn with the data that its API format has found."""
+    return msgspec.structs.replace(
+        request,
+        api=parsed.api,
         note=parsed.note,
         follows=parsed.follows,
+        comparison=parsed.comparison,
+        cache_key=parsed.hint,
     )
-    return _attach_placement(Turn(hf.engine, request), placement)
 
 
 def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tuple[str | None, list[str], Requester]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import anyio
 
 from holdfast.accounting import run_cpu
+from holdfast.context.cache_diagnosis import Comparison, make_comparison
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.session import Session
@@ -31,6 +32,7 @@ from holdfast.server.stored_responses import (
     get_conversation,
     get_response,
     make_cancellation,
+    read_calls,
     read_input,
     to_response,
 )
@@ -225,6 +227,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
             echo=request.echo,
             names=request.tools.names,
             conversation=request.conversation,
+            is_compared=request.compared is not None,
         )
         note = make_note(made).to_origin()
     given = parsed.given if messages else []
@@ -232,8 +235,19 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.background:
         context = RecordedRequest(request, call.request.app.state.recordings)
     background = request.background and not body.get("stream")
+    if request.compared is not None:
+        parsed = parsed._replace(comparison=await _find_comparison(call, request.compared, user_id))
     parsed = parsed._replace(body=body, messages=messages, note=note, given=given, context=context)
     return parsed._replace(background=background, branch=branch)
+
+
+async def _find_comparison(call: Call, response_id: str, user_id: str | None) -> Comparison:
+    """Return the last model call of a response."""
+    stored = await find_response(call.hf, response_id, user_id)
+    if stored is None:
+        return Comparison("not found")
+    calls = await read_calls(call.hf, stored.session, stored.entry, stored.end)
+    return make_comparison(calls[0] if calls else None, stored.session.id)
 
 
 class RequestPlace(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from holdfast.context.explain import decode_record
 from holdfast.domain.log import to_sent_message
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import InvalidRequest, SessionNotFound
@@ -24,6 +25,7 @@ from holdfast.stores.walk import ENTRIES, read_entries_until
 from holdfast.turns.respond import FINISH_REASON
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
 from holdfast.turns.turn_start import find_note
+from holdfast.wire.cache_reports import report_to_openai
 from holdfast.wire.openai import to_chat_message
 from holdfast.wire.response_ids import Place, make_conversation_id, parse_conversation_id, parse_place
 from holdfast.wire.response_notes import ResponseNote, parse_note
@@ -197,8 +199,10 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
     """Return the Response object of a stored response."""
     note, reply = stored.note, stored.reply
     head = ResponseHead(stored.place, note.created_at, note.echo, note.names, note.conversation)
-    calls = await hf.store.calls(stored.session.ref, limit=PAGE, turn_id=stored.entry.turn_id)
-    own = [call for call in calls if call.through >= stored.entry.seq - 1 and call.through < stored.end]
+    own = await read_calls(hf, stored.session, stored.entry, stored.end)
+    if note.is_compared:
+        found = next((record.diagnosis for call in own if (record := decode_record(call.build)) is not None), None)
+        head = head._replace(diagnose=lambda: report_to_openai(found))
     model = own[0].model if own else note.model
     if reply is None:
         return make_response(head, model=model, **_describe_unfinished(hf, stored))
@@ -217,6 +221,19 @@ async def to_response(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:
         reason=reason,
         completed_at=reply.timestamp // 1000 if status == "completed" else None,
     )
+
+
+async def read_calls(hf: Holdfast, session: Session, note: Entry, end: int) -> list[ModelCall]:
+    """Return the model calls of a turn that began with a note, newest first.
+
+    Args:
+        hf: the `Holdfast` of the tenant.
+        session: the session.
+        note: the note.
+        end: the `seq` after the last entry of the turn's reply.
+    """
+    calls = await hf.store.calls(session.ref, limit=PAGE, turn_id=note.turn_id)
+    return [call for call in calls if note.seq - 1 <= call.through < end]
 
 
 def _describe_unfinished(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.context.cache_diagnosis import Comparison, make_comparison
 from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
@@ -22,7 +23,7 @@ from holdfast.server.apis.responses import make_secret
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.requester import RequestRules, identify_requester
-from holdfast.server.stored_responses import get_last_message, read_note_entry, read_replies
+from holdfast.server.stored_responses import get_last_message, read_calls, read_note_entry, read_replies
 from holdfast.sessions.forks import copy_entries
 from holdfast.sessions.transfer import TRIES
 from holdfast.wire.anthropic import parse_system
@@ -67,12 +68,35 @@ async def find_message(hf: Holdfast, message_id: str, user_id: str | None) -> St
 
 
 async def resolve_messages(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
-    """Replace the ids in a request: turn a request of a thread into one that names a session, with the thread's system prompt and tools.
+    """Replace the ids in a request: find its thread, and the message with whose prompt its prompt is compared.
 
     Raises:
         Refused: the thread does not exist.
         InvalidRequest: the request also names another session.
     """
+    context: MessagesContext = parsed.context
+    found = await _resolve_thread(call, parsed, rules)
+    if not context.is_diagnosed:
+        return found
+    user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
+    note = found.note or MessageNote(secret=make_secret()).to_origin()
+    return found._replace(note=note, comparison=await _find_comparison(call.hf, context.compared, user_id))
+
+
+async def _find_comparison(hf: Holdfast, message_id: str | None, user_id: str | None) -> Comparison:
+    """Return the last model call of a message."""
+    if message_id is None:
+        return Comparison("none")
+    stored = await find_message(hf, message_id, user_id)
+    if stored is None:
+        return Comparison("not found")
+    end = stored.replies[-1].seq + 1 if stored.replies else stored.entry.seq + 1
+    calls = await read_calls(hf, stored.session, stored.entry, end)
+    return make_comparison(calls[0] if calls else None, stored.session.id)
+
+
+async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
+    """Turn a request of a thread into one that names a session, with the thread's system prompt and tools."""
     context: MessagesContext = parsed.context
     thread = context.thread
     if thread is None:

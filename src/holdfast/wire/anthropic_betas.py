@@ -26,6 +26,7 @@ class Beta(NamedTuple):
 
 BETAS: Final[Mapping[str, Beta]] = {
     "message-threads-2026-08-12": Beta("served", ("thread",)),
+    "cache-diagnosis-2026-04-07": Beta("served", ("diagnostics",)),
     "mid-conversation-tool-changes-2026-07-01": Beta("served", ("messages[].content[].tool_addition",)),
     "inline-tools-2026-09-15": Beta("served", ("messages[].content[].tool_addition",)),
     "context-management-2025-06-27": Beta("per edit", ("context_management",)),

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
+from holdfast.wire.cache_reports import OPTIONS, parse_comparison
 from holdfast.wire.openai import parse_message
 from holdfast.wire.responses_items import Tools, parse_choice, parse_items, parse_tools
 
@@ -110,6 +111,8 @@ class ResponsesRequest(NamedTuple):
     """True: the reply is made even if the client disconnects, and can be read later."""
     references: list[Any]
     """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
+    compared: str | None = None
+    """Id of the response with whose prompt the prompt is compared, or None."""
 
 
 def parse_request(body: Fields) -> ResponsesRequest:
@@ -151,7 +154,10 @@ def parse_request(body: Fields) -> ResponsesRequest:
         )
     fields |= {"on_disconnect": "finish"} if background else {}
     hint = _parse_text(body, "prompt_cache_key")
-    return ResponsesRequest(fields, messages, tools, echo, conversation, previous, hint, store, background, references)
+    compared = parse_comparison(body.get(OPTIONS))
+    return ResponsesRequest(
+        fields, messages, tools, echo, conversation, previous, hint, store, background, references, compared
+    )
 
 
 def is_reference(item: Any) -> bool:

@@ -21,6 +21,7 @@ from holdfast.wire.anthropic_replies import Event, ReplyEvents, make_message
 from holdfast.wire.anthropic_requests import parse_fields
 from holdfast.wire.anthropic_threads import THREAD, ThreadRequest, parse_thread
 from holdfast.wire.anthropic_tool_changes import ToolChange, apply_tool_changes, separate_tool_changes
+from holdfast.wire.cache_reports import DIAGNOSTICS, parse_diagnostics, report_to_anthropic
 from holdfast.wire.exports import parse_record_fields
 from holdfast.wire.message_notes import ThreadSetup, parse_message_note
 from holdfast.wire.response_ids import Place
@@ -56,6 +57,10 @@ class MessagesContext(NamedTuple):
     """The fields `system` and `tools` of the request, unchanged."""
     changes: Sequence[ToolChange]
     """Changes of the thread's tools in the request's messages."""
+    is_diagnosed: bool = False
+    """True if the reply reports the use of the provider's cache."""
+    compared: str | None = None
+    """Id of the message with whose prompt the report compares; None: there is none yet."""
 
 
 class Messages:
@@ -81,7 +86,7 @@ class Messages:
         if betas := parse_betas(headers.get(HEADER, "")):
             fields["betas"] = betas
         fields.pop(THREAD, None)
-        context = MessagesContext(thread, setup, changes)
+        context = MessagesContext(thread, setup, changes, *parse_diagnostics(fields.pop(DIAGNOSTICS, None)))
         edits = parse_edits(fields.pop(FIELD, None))
         if edits.others:
             fields[FIELD] = {"edits": edits.others}
@@ -140,7 +145,12 @@ class MessageEvents:
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**make_message(self._set_id(completion)), **self._report_edits(), **session}
+        return {**make_message(self._set_id(completion)), **self._diagnose(), **self._report_edits(), **session}
+
+    def _diagnose(self) -> dict[str, Any]:
+        """Return the report on the use of the provider's cache, if the request asks for it."""
+        is_asked = self._turn.request.comparison is not None
+        return {DIAGNOSTICS: report_to_anthropic(self._turn.diagnosis)} if is_asked else {}
 
     def _set_id(self, completion: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a completion or a chunk with the id that contains the message's place, if later requests may name the message."""
@@ -160,7 +170,10 @@ class MessageEvents:
         if (words := self._events.get_appended_text(chunk)) is not None:
             return _TEXT_EVENT % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
-        return _encode_events(self._events.add(chunk if self._events.has_begun else self._set_id(chunk)))
+        if self._events.has_begun:
+            return _encode_events(self._events.add(chunk))
+        start, *events = self._events.add(self._set_id(chunk))
+        return _encode_events([{**start, "message": {**start["message"], **self._diagnose()}}, *events])
 
     def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as an SSE comment, as `ChunkEvents` does."""

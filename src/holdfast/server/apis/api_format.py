@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from holdfast.context.cache_diagnosis import Comparison
 from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
@@ -58,6 +59,8 @@ class ParsedRequest(NamedTuple):
     """Payload of a note to write after the request's messages; None: no note."""
     follows: int | None = None
     """`seq` of the message that the request continues after; see `TurnRequest.follows`."""
+    comparison: Comparison | None = None
+    """The earlier call with which the prompt is compared; see `TurnRequest.comparison`."""
 
 
 class ReplyEncoder(Protocol):
