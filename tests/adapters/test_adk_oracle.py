@@ -151,7 +151,9 @@ async def test_an_id_that_is_in_use_is_refused(service: BaseSessionService) -> N
     assert found.state == {"k": 1}
 
 
-@pytest.mark.parametrize("name", ["a/b", "a#b", "é 👍", "..", "memory:x", "a%20b", "x" * 120, "user", "a\nb", "'; --"])
+@pytest.mark.parametrize(
+    "name", ["a/b", "a#b", "é 👍", "../a", "memory:x", "a%20b", "x" * 120, "user", "a\nb", "'; --"]
+)
 async def test_ids_may_have_any_characters(service: BaseSessionService, name: str) -> None:
     owner: Any = {"app_name": f"app {name}", "user_id": f"user {name}"}
     session = await service.create_session(**owner, session_id=name, state={"k": 1, "user:k": 2, "app:k": 3})

@@ -256,7 +256,7 @@ async def test_objects_of_one_session_share_its_items(service: Opener) -> None:
     assert await read(second) == ["a"]
 
 
-@pytest.mark.parametrize("name", ["a/b", "é 👍", "..", "a#b", " a ", "x" * 200, "a\nb", "'; --"])
+@pytest.mark.parametrize("name", ["a/b", "é 👍", "../a", "a#b", " a ", "x" * 200, "a\nb", "'; --"])
 async def test_ids_may_have_any_characters(service: Opener, name: str) -> None:
     session = service(name)
     assert session.session_id == name

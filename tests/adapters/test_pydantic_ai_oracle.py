@@ -400,7 +400,7 @@ async def test_conversations_are_listed_by_scope_from_the_last_saved(service: Co
         await service.list_conversations(limit=-1)
 
 
-@pytest.mark.parametrize("name", ["a/b", "é 👍", "..", "a#b", " a ", "x" * 200, "a\nb", "'; --"])
+@pytest.mark.parametrize("name", ["a/b", "é 👍", "../a", "a#b", " a ", "x" * 200, "a\nb", "'; --"])
 async def test_ids_may_have_any_characters(service: ConversationStore, name: str) -> None:
     await add(service, "a", name=name)
     assert await read(service, name) == ["a"]

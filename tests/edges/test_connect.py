@@ -594,7 +594,7 @@ async def test_long_logs_are_read_in_pages(monkeypatch: pytest.MonkeyPatch) -> N
         assert await seqs(stop=0) == []
 
 
-@pytest.mark.parametrize("session_id", ["a/b", "..", ".", "ä ö", "%2F", "?x#y"])
+@pytest.mark.parametrize("session_id", ["a/b", "../a", "...", "ä ö", "%2F", "?x#y"])
 async def test_ids_may_contain_any_character(session_id: str) -> None:
     async with open_remote() as hf:
         session = await hf.session(session_id, user_id="ada/&=")

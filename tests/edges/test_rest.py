@@ -14,8 +14,8 @@ from tests.words import says
 IDS = [
     "plain",
     "a/b",
-    "..",
-    ".",
+    "../a",
+    "...",
     "100%",
     "%41",
     "a%2Fb",

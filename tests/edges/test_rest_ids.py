@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import ID_BYTES
+from holdfast.stores.checks import DOT_SEGMENTS
 from tests.edges.rest_kit import HI, assert_error
 from tests.edges.server import Served, gateway
 
@@ -38,7 +39,9 @@ SEVERAL = [
 AWKWARD = st.sampled_from([*SINGLE, *SEVERAL])
 IDS = st.one_of(st.lists(AWKWARD, min_size=1, max_size=6).map("".join), st.text(min_size=1, max_size=40)).filter(
     lambda text: (
-        len(text.encode("utf-8", "surrogatepass")) <= ID_BYTES and not any("\ud800" <= c <= "\udfff" for c in text)
+        len(text.encode("utf-8", "surrogatepass")) <= ID_BYTES
+        and not any("\ud800" <= c <= "\udfff" for c in text)
+        and text not in DOT_SEGMENTS
     )
 )
 
@@ -123,7 +126,7 @@ async def remove_all_sessions(served: Served) -> None:
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(session_id=IDS, user_id=IDS)
-@example(session_id="..", user_id=".")
+@example(session_id="...", user_id=".a")
 @example(session_id="../../etc/passwd", user_id="%2e%2e/")
 @example(session_id="a\x00b", user_id="\x00")
 @example(session_id="\n", user_id=" ")
@@ -222,3 +225,66 @@ async def test_invalid_ids_are_refused() -> None:
             )
             assert assert_error(response, 400)["param"] == "X-Session-Id"
         assert (await served.hf.sessions()).sessions == ()
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+async def test_ids_that_clients_resolve_in_paths_are_refused(dots: str) -> None:
+    """A client that normalises `/v1/users/%2E%2E/records` would reach `/v1/records`, which is the tenant's."""
+    user, named = encode(dots), {"id": dots}
+    async with gateway(lambda body: "ok") as (served, _):
+        http = served.http
+        await http.put("/v1/sessions/s", json={"messages": [HI]})
+        for method, path, body in (
+            ("POST", "/v1/sessions", named),
+            ("POST", "/v1/sessions", {"user_id": dots}),
+            ("PUT", f"/v1/sessions/{user}", {"messages": [HI]}),
+            ("PUT", f"/v1/sessions/t?user_id={user}", {"messages": [HI]}),
+            ("POST", "/v1/sessions/s/fork", named),
+            ("POST", "/v1/sessions/s/move", named),
+            ("POST", "/v1/sessions/s/move", {"user_id": dots}),
+            ("POST", "/v1/chat/completions", {"messages": [HI], "session_id": dots}),
+            ("POST", "/v1/chat/completions", {"messages": [HI], "user": dots}),
+            ("POST", "/v1/responses", {"input": "hi", "session_id": dots}),
+            ("PATCH", f"/v1/users/{user}/state", {"user:a": 1}),
+            ("POST", f"/v1/users/{user}/state", {"changes": [{"op": "set", "key": "user:a", "value": 1}]}),
+            ("PUT", f"/v1/users/{user}/records/record?namespace=n&key=k", {"value": 1}),
+            (
+                "POST",
+                f"/v1/users/{user}/records",
+                {"changes": [{"op": "put", "namespace": ["n"], "key": "k", "value": 1}]},
+            ),
+            ("POST", "/v1/memories", {"content": "Ada likes tea.", "user_id": dots}),
+            ("POST", "/v1/memories", {"content": "Ada likes tea.", "agent": dots, "scope": "agent"}),
+            ("PUT", f"/v1/sessions/s/artifacts/{user}", None),
+        ):
+            response = await http.request(method, path, json=body)
+            assert_error(response, 400)
+            assert dots in response.json()["error"]["message"], (method, path, response.text)
+        assert [one.id for one in (await served.hf.sessions()).sessions] == ["s"]
+        # Record keys and labels are never segments of a path.
+        assert (await http.put(f"/v1/users/a/records/record?namespace={user}&key={user}", json={"value": 1})).is_success
+
+
+async def test_data_under_such_an_id_can_be_read_moved_and_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier release stored it."""
+    async with gateway(lambda body: "ok") as (served, _):
+        http, hf = served.http, served.hf
+        with monkeypatch.context() as earlier:
+            earlier.setattr("holdfast.stores.checks.DOT_SEGMENTS", frozenset())
+            session = await hf.session("..", user_id="..")
+            await session.append([HI])
+            await hf.records("n", user_id="..").put("k", 1)
+            await hf.user_state("..").set("user:a", 1)
+            await hf.memories.remember("Ada likes tea.", user_id="..")
+            await hf.user_artifacts("..").save("user:a.txt", b"text")
+        path, owner = "/v1/sessions/%2E%2E", "?user_id=.."
+        assert (await http.get(path + owner)).json()["message_count"] == 1
+        assert (await http.post(f"{path}/messages{owner}", json={"messages": [HI]})).is_success
+        assert (await http.get("/v1/users/%2E%2E/state")).json() == {"user:a": 1}
+        assert (await http.get("/v1/users/%2E%2E/records/record?namespace=n&key=k")).json()["value"] == 1
+        assert len((await http.get("/v1/memories" + owner)).json()["data"]) == 1
+        assert len((await http.get(f"{path}/artifacts{owner}")).json()["data"]) == 1
+        assert (await http.delete("/v1/users/%2E%2E/records/record?namespace=n&key=k")).is_success
+        moved = await http.post(f"{path}/move{owner}", json={"user_id": "ada", "id": "s"})
+        assert (moved.status_code, moved.json()["message_count"]) == (200, 2)
+        assert (await http.delete("/v1/users/%2E%2E")).json()["receipt"]["memories"] == 1

@@ -26,6 +26,7 @@ from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
 from holdfast.limits import UPSTREAMS
 from holdfast.models import Model, OfflineModel, PromptCounter, Upstream
+from holdfast.stores.checks import check_new_id
 from holdfast.tools.context import ToolContext
 from holdfast.tools.memory_files import add_memory_file_tool, has_fact_tool, remove_memory_file_tool
 from holdfast.tools.tool import Tool, Toolset
@@ -341,7 +342,8 @@ class Roster:
 
 def _check_agents(agents: Mapping[str, Agent]) -> None:
     """Raise `InvalidRequest` if references between agents are circular or duplicate, or if an initial state is invalid."""
-    for agent in agents.values():
+    for name, agent in agents.items():
+        check_new_id(name, "the name of an agent")
         check_delta(agent.state)
         if temporary := [key for key in agent.state if key.startswith(TEMP)]:
             message = f"agent {agent.name!r}: state: {temporary[0]!r} belongs to a single turn, so it cannot be part of the initial state"

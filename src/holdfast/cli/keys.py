@@ -77,12 +77,12 @@ def create(
         import secrets
 
         from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
-        from holdfast.stores.checks import check_id
+        from holdfast.stores.checks import check_new_id
         from holdfast.stores.keys import ApiKey
 
         for value, option in ((tenant, "--tenant"), (user, "--user")):
             if value is not None:
-                check_id(value, option)
+                check_new_id(value, option)
         made, now = create_key(secrets.token_bytes(ID_RANDOM + SECRET_RANDOM)), hf.clock()
         key = ApiKey(
             id=made.id,

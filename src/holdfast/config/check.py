@@ -24,6 +24,7 @@ from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
 from holdfast.secrets.rules import EXTRA, choose_rules, find_unknown, is_library_installed
 from holdfast.settings import mask_url
+from holdfast.stores.checks import DOT_SEGMENTS
 from holdfast.tools.artifacts import TOOLS as ARTIFACT_TOOLS
 from holdfast.tools.mcp.settings import EXTRA as MCP_EXTRA
 from holdfast.tools.mcp.settings import McpSettings, get_tool_prefix
@@ -182,7 +183,14 @@ def find_refusals(config: Config) -> list[tuple[str, str]]:
     """Return the reasons why `serve` would reject a configuration that can be loaded, each with the path of a key."""
     mistake = find_store_mistake(config)
     exposed = _find_exposed(config) if config.auth.required is False else ()
-    return [*([mistake] if mistake else []), *exposed, *_find_missing_rules(config), *_find_mcp_mistakes(config)]
+    names = _find_wrong_names(config.agents)
+    return [
+        *([mistake] if mistake else []),
+        *exposed,
+        *names,
+        *_find_missing_rules(config),
+        *_find_mcp_mistakes(config),
+    ]
 
 
 def find_doubts(config: Config) -> Findings:
@@ -229,6 +237,12 @@ def _find_unknown_names(config: Config) -> Findings:
         near = suggest(index.database, config.databases)
         yield "storage.index.database", f"no database {index.database!r}{near}"
     yield from _find_unknown_agents(config.agents)
+
+
+def _find_wrong_names(agents: Mapping[str, Agent]) -> Findings:
+    """Yield the names that agents cannot have, because they would be segments of paths."""
+    for name in DOT_SEGMENTS.intersection(agents):
+        yield "agents", f"an agent must not be called {name!r}: HTTP clients resolve it in the path of a URL"
 
 
 def _find_unknown_agents(agents: Mapping[str, Agent]) -> Findings:

@@ -29,6 +29,7 @@ from holdfast.errors import InvalidRequest, StaleSession, StoreError
 from holdfast.limits import STATE_REMEMBERED, STATE_REMEMBERED_BYTES
 from holdfast.overlays.session_cache import TenantCache
 from holdfast.stores.base import Store
+from holdfast.stores.checks import check_new_id
 from holdfast.stores.log import Append
 from holdfast.stores.state import ScopedState
 from holdfast.tools.context import TurnState
@@ -243,6 +244,8 @@ class Scopes:
             StaleState: the scope has another version, or a key of `expect` has another value.
         """
         check_delta(delta)
+        if user_id is not None:
+            check_new_id(user_id, "user_id")
         scope: Scope = "app" if user_id is None else "user"
         check_scope(delta, scope)
         check_scope(expect or {}, scope)

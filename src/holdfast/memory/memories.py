@@ -36,6 +36,7 @@ from holdfast.memory.lookup import IndexService, MemorySettings
 from holdfast.memory.reader import MemoryReader
 from holdfast.memory.similarity import Decision, Outcome, can_replace, decide_merge, is_same
 from holdfast.secrets import Guard
+from holdfast.stores.checks import check_new_id
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.stores.walk import iterate_owners
 from holdfast.wire.sendable import check_text
@@ -422,9 +423,12 @@ class Memories(ForgettableMemories):
         """
         check_words(content, type, importance, origin, (valid_from, valid_until))
         now = self.clock()
+        owner = choose_owner(user_id, agent, app=app)
+        if owner.kind != "app":
+            check_new_id(owner.id, "user_id" if owner.kind == "user" else "agent")
         new = Memory(
             id=self._new_id(),
-            owner=choose_owner(user_id, agent, app=app),
+            owner=owner,
             content=content.strip(),
             type=type,
             tags=clean_tags(tags),

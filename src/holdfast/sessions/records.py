@@ -25,6 +25,7 @@ from holdfast.durations import parse_milliseconds
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import RECORD_CHANGES, RECORD_INLINE_BYTES
+from holdfast.stores.checks import check_new_id
 from holdfast.stores.record_checks import check_owner, count_page
 from holdfast.wire.sendable import check_text
 
@@ -227,6 +228,8 @@ class Records:
         """
         if isinstance(self.owner, SessionRef):
             await self._engine.ensure_present(self.owner)
+        elif isinstance(self.owner, UserRef) and any(isinstance(one, PutRecord) for one in changes):
+            check_new_id(self.owner.user_id, "user_id")
         now, identity = self._engine.clock(), self._get_identity()
         return await self._engine.store.change_records(self.owner, changes, timestamp=now, identity=identity)
 

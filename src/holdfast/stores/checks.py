@@ -45,6 +45,8 @@ from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
+DOT_SEGMENTS: Final = frozenset({".", ".."})
+"""Segments of a path that URLs cannot contain as names (RFC 3986, section 5.2.4)."""
 _BLOB = re.compile("[0-9a-z]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
@@ -56,6 +58,20 @@ def check_id(value: str, param: str) -> None:
     size = _measure_size(value, param)
     if not 0 < size <= ID_BYTES:
         raise InvalidRequest(f"{param} must have 1 to {ID_BYTES} bytes, not {size}", param=param)
+
+
+def check_new_id(value: str, param: str) -> None:
+    """Refuse an invalid identifier of something new, and one that cannot be a segment of a URL's path.
+
+    Data under such an identifier, from an earlier release, can still be read, moved and deleted.
+    """
+    check_id(value, param)
+    if value in DOT_SEGMENTS:
+        raise InvalidRequest(
+            f"{param} must not be {value!r}: HTTP clients resolve it in the path of a URL, even if it is percent-encoded;"
+            " choose another one",
+            param=param,
+        )
 
 
 def _measure_size(text: str, param: str) -> int:
@@ -161,7 +177,8 @@ def check_new_session(new: NewSession, *, past: bool = False) -> None:
         new: the session.
         past: True for `replace`, which also accepts a session with a history (`NewSession.past`) and with origins.
     """
-    check_ref(new.ref)
+    check_new_id(new.user_id, "user_id")
+    check_new_id(new.id, "session_id")
     check_int(new.timestamp, "timestamp")
     check_id(new.identity, "identity")
     _check_ttl(new.ttl)
@@ -313,9 +330,9 @@ def check_key(key: ApiKey) -> None:
     check_id(key.id, "id")
     check_hash(key.hash, "hash")
     check_size(_measure_size(key.name, "name"), "name", ID_BYTES)
-    check_id(key.tenant, "tenant")
+    check_new_id(key.tenant, "tenant")
     if key.user_id is not None:
-        check_id(key.user_id, "user_id")
+        check_new_id(key.user_id, "user_id")
     if key.role not in get_args(Role):
         raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {key.role!r}", param="role")
     if key.session_mode not in (None, *get_args(Mode)):
@@ -388,6 +405,8 @@ def check_scope(scope: Scope, name: str | None = None) -> None:
 def check_artifact(scope: Scope, new: NewArtifact) -> None:
     """Refuse a version of an artifact that cannot be stored."""
     check_scope(scope, new.name)
+    if isinstance(scope, UserRef):
+        check_new_id(scope.user_id, "user_id")
     check_blobs((new.blob,))
     check_id(new.mime_type, "mime_type")
     if new.author is not None:
