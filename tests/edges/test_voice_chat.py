@@ -294,6 +294,19 @@ async def test_empty_messages_with_a_session_answer_the_last_message(named_by: s
         assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
 
 
+async def test_empty_messages_after_a_reply_call_the_model_again() -> None:
+    """Nothing in the request is new, so it is reported as `replayed`, but no reply is repeated."""
+    async with gateway(["Good.", "As I said, good."]) as (served, upstream):
+        await served.chat([{"role": "user", "content": "Yes, I am."}])
+        answer = await served.chat([])
+        assert (answer["choices"][0]["message"]["content"], answer["session"]["reconciled"]) == (
+            "As I said, good.",
+            "replayed",
+        )
+        assert [one["content"] for one in await history(served)] == ["Yes, I am.", "Good.", "As I said, good."]
+        assert len(upstream.requests) == 2
+
+
 async def test_empty_messages_without_anything_to_answer_are_refused() -> None:
     """No session named, none with that id, or an empty one: nothing is created, and no model is called."""
     async with gateway([]) as (served, upstream):

@@ -144,7 +144,8 @@ class TurnSummary(Answer, kw_only=True):
     reconciled: (
         Literal["new", "continued", "edited", "regenerated", "delta", "replayed", "replaced", "forked"] | UnsetType
     ) = UNSET
-    """Relation of the request's messages to the session's log: for example `continued` if they were added at the end."""
+    """Relation of the request's messages to the session's log: for example `continued` if they were added at the end, or `replayed` if none
+    of them was new. For a request without messages it is `replayed` too, although the model is called again."""
     edited_at: Count | UnsetType = UNSET
     """Number (`seq`) of the first message in the log that was replaced or removed."""
     interrupted: bool | UnsetType = UNSET
