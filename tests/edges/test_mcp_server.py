@@ -98,6 +98,29 @@ async def test_words_from_elsewhere_are_held_for_review_and_nobody_speaks_as_the
         assert {one.origin for one in page.memories} == {"tool", "web", "import"}
 
 
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_an_operator_can_hold_all_that_an_assistant_remembers(mode: str) -> None:
+    async with gateway("ok", "mcp: {remember: held}") as (served, _):
+        memories = served.hf.memories
+        await memories.remember("The user deploys on Mondays.")
+        async with connected(served.url, mode=mode) as client:
+            stored = await call(client, "remember", content="The user deploys on Fridays.")
+            assert (stored["status"], stored["origin"]) == ("quarantined", "assistant")
+            shown = await client.call_tool("remember", {"content": "The user deploys on Fridays."})
+            assert "held until a person reviews it" in shown.content[0].text  # type: ignore[union-attr]  # a text
+            held = {one["content"]: "held_for_review" in one for one in await recall_deploys(client)}
+            assert held == {"The user deploys on Mondays.": False, "The user deploys on Fridays.": True}
+            await memories.review(stored["id"], "accept")
+            assert not any("held_for_review" in one for one in await recall_deploys(client))
+        made = await memories.remember("The user likes tea.")
+        assert made.memory.status == "active", "what the program itself remembers is not held"
+
+
+async def recall_deploys(client: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (await call(client, "recall", query="when does the user deploy?"))["memories"]
+    return found
+
+
 async def test_a_tool_never_creates_what_it_is_asked_to_read() -> None:
     async with gateway() as (served, _), connected(served.url) as client:
         for name in ("read_session", "explain"):

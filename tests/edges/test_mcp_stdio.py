@@ -73,6 +73,13 @@ async def test_the_command_creates_the_database_and_memories_survive_it(store: s
         assert len((await call(client, "recall", query="Alpha7"))["memories"]) >= 1
 
 
+async def test_the_configuration_can_hold_what_is_remembered(store: str, tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.yaml"
+    file.write_text("mcp: {remember: held}")
+    async with started(store, "--config", str(file)) as client:
+        assert (await call(client, "remember", content="Ada deploys on Fridays"))["status"] == "quarantined"
+
+
 def test_without_the_extra_the_command_names_it(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.delitem(sys.modules, "holdfast.mcp_server.protocol", raising=False)
     monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)

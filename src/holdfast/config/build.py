@@ -160,12 +160,12 @@ def build_mcp_settings(config: Config) -> tuple[McpSettings, ...]:
 
 
 def build_memory_settings(config: Config) -> MemorySettings:
-    """Return the settings of memory search."""
-    stored = config.storage.memory
+    """Return the settings of memories."""
+    stored, hold_mcp = config.storage.memory, config.mcp.remember == "held"
     if stored is None:
-        return MemorySettings()
+        return MemorySettings(hold_mcp=hold_mcp)
     days: dict[str, float] = {kind: seconds / 86_400 for kind, seconds in stored.half_life.items()}
-    return MemorySettings(mode=None if config.storage.index else stored.backend, half_lives=days)
+    return MemorySettings(mode=None if config.storage.index else stored.backend, half_lives=days, hold_mcp=hold_mcp)
 
 
 def build_tool_limits(gateway: Gateway) -> ToolLimits:

@@ -109,6 +109,13 @@ class Sessions(Settings, frozen=True, kw_only=True):
         return self.max_messages
 
 
+class Mcp(Settings, frozen=True, kw_only=True):
+    """Holdfast as an MCP server: `/mcp` and `holdfast mcp`."""
+
+    remember: Literal["active", "held"] = "active"
+    """`active`: a fact that an assistant stores with the tool `remember` is active at once. `held`: it is held until a person accepts it."""
+
+
 class Document(Settings, frozen=True, kw_only=True):
     """The top level of `holdfast.yaml`."""
 
@@ -128,6 +135,7 @@ class Document(Settings, frozen=True, kw_only=True):
     agents: dict[str, Agent] = {}
     mcp_servers: dict[str, McpServer] = {}
     """MCP servers whose tools agents can use, by name."""
+    mcp: Mcp = Mcp()
     artifacts: Artifacts = Artifacts()
     gateway: Gateway = Gateway()
     python: Python = Python()

@@ -102,6 +102,7 @@ class McpTools:
             tags=tags,
             importance=importance,
             origin=origin,
+            held=self._hf.memories.settings.hold_mcp,
         )
         similar = tuple(MemoryItem.from_memory(one, format_time(one.updated_at)) for one in made.others)
         memory = made.memory

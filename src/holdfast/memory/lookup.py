@@ -56,12 +56,14 @@ class IndexService(Protocol):
 
 
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings for finding memories."""
+    """Settings of memories."""
 
     mode: SearchMode | None = None
     """The default mode of recalls. None: the mode of the index or, without an index, `keyword`."""
     half_lives: Mapping[str, float] = {}
     """Half-lives, in days, of types of memories; they replace those in `holdfast.memory.ranking.HALF_LIVES`."""
+    hold_mcp: bool = False
+    """True: every memory that a client of the MCP server remembers is held for review, whatever its origin."""
 
 
 class Recalled(msgspec.Struct, frozen=True):

@@ -357,7 +357,7 @@ class Memories(ForgettableMemories):
         clock: returns the current time, in milliseconds since the epoch.
         guard: redacts secrets before anything is compared, looked up, embedded or stored. None: nothing is redacted.
         index: returns the index service; None if there is no index.
-        settings: settings for finding memories.
+        settings: settings of memories.
         new_id: returns a new id for a memory.
     """
 
