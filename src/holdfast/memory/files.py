@@ -26,6 +26,7 @@ from holdfast.limits import (
     MEMORY_PATH_BYTES,
     RECORD_CHANGES,
 )
+from holdfast.memory.file_edits import MISSING, insert_lines, list_directory, parse_command, replace_once, show_file
 
 NAMESPACE: Final = "memory_files"
 """First label of the namespace of memory files. The second label, if there is one, is the name of the agent that the files belong to."""
@@ -34,16 +35,6 @@ _HELD: Final = ("files", "held")
 """Labels below the namespace of the files. Two labels, so that they never equal the namespace of an agent with such a name."""
 _T = TypeVar("_T")
 ROOT: Final = "/memories"
-_LINES: Final = 999_999
-"""Maximum number of lines of a file that can be shown."""
-_WIDTH: Final = 6
-"""Width of line numbers."""
-_FOLDER_SIZE: Final = 4096
-"""Size in bytes that is reported for a folder, as on most disks."""
-_AROUND: Final = 2
-"""Number of lines that are shown before and after a change."""
-_SHOWN_MATCHES: Final = 1_000
-"""Maximum number of occurrences of a text whose lines an error names, so that a long file cannot make the error long."""
 _Operation = Literal["created", "edited", "renamed", "restored"]
 _TOO_LARGE: Final = f"The file would have more than {MEMORY_FILE_BYTES:,} bytes; split it into several files."
 _BUSY: Final = "The file {path} is being edited constantly: try again."
@@ -144,14 +135,7 @@ class MemoryFiles:
         content = await self._read(key) if key else None
         if content is None:
             return await self._view_folder(path, key)
-        lines = content.split("\n")
-        if len(lines) > _LINES:
-            raise InvalidRequest(f"File {path} exceeds maximum line limit of {_LINES:,} lines.")
-        first = 1
-        if view_range is not None and len(view_range) == 2:
-            first = max(1, view_range[0])
-            lines = lines[first - 1 : len(lines) if view_range[1] == -1 else view_range[1]]
-        return f"Here's the content of {path} with line numbers:\n" + _number(lines, first)
+        return show_file(path, content, view_range)
 
     async def create(self, path: str, file_text: str) -> str:
         """Create a file. An existing file or folder is not replaced."""
@@ -173,20 +157,7 @@ class MemoryFiles:
 
         def edit(content: str) -> str:
             nonlocal shown
-            number = content.count(old_str) if old_str else 0
-            if number == 0:
-                raise InvalidRequest(
-                    f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}."
-                )
-            if number > 1:
-                raise InvalidRequest(
-                    f"No replacement was performed. Multiple occurrences of old_str `{old_str}` in lines:"
-                    f" {', '.join(map(str, _find_lines(content, old_str)))}. Please ensure it is unique"
-                )
-            changed = content.replace(old_str, new_str)
-            at = content[: content.find(old_str)].count("\n")
-            lines, first = changed.split("\n"), max(0, at - _AROUND)
-            shown = _number(lines[first : at + _AROUND + 1], first + 1)
+            changed, shown = replace_once(path, content, old_str, new_str)
             return changed
 
         await self._edit(path, edit)
@@ -194,18 +165,7 @@ class MemoryFiles:
 
     async def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert a text after a line of a file; 0 inserts it at the beginning."""
-
-        def edit(content: str) -> str:
-            lines = content.split("\n")
-            lines = lines[:-1] if lines[-1] == "" else lines
-            if not 0 <= insert_line <= len(lines):
-                raise InvalidRequest(
-                    f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
-                )
-            changed = "\n".join([*lines[:insert_line], insert_text.rstrip("\n"), *lines[insert_line:]])
-            return changed if changed.endswith("\n") else f"{changed}\n"
-
-        await self._edit(path, edit)
+        await self._edit(path, lambda content: insert_lines(content, insert_line, insert_text))
         return f"The file {path} has been edited."
 
     async def delete(self, path: str) -> str:
@@ -264,7 +224,7 @@ class MemoryFiles:
         key = _parse_path(path)
         page = await self._list_versions(key) if key else None
         if page is None or not page.records:
-            raise InvalidRequest(f"The path {path} does not exist. Please provide a valid path.")
+            raise InvalidRequest(MISSING.format(path=path))
         return [_decode(one, FileVersion) for one in page.records]
 
     async def restore(self, path: str, number: int) -> str:
@@ -397,7 +357,7 @@ class MemoryFiles:
             if record is None:
                 if not key or await self._has_files_below(key):
                     raise InvalidRequest(f"The path {path} is not a file.")
-                raise InvalidRequest(f"The path {path} does not exist. Please provide a valid path.")
+                raise InvalidRequest(MISSING.format(path=path))
             try:
                 await self._write(key, edit(str(record.value)), record.version, operation)
             except StaleRecord:
@@ -434,22 +394,8 @@ class MemoryFiles:
             if len(sizes) >= MEMORY_FILES:
                 break
         if key and not sizes:
-            raise InvalidRequest(f"The path {path} does not exist. Please provide a valid path.")
-        items: dict[str, int] = {}
-        for name, size in sizes.items():
-            parts = name.split("/")
-            if not any(part.startswith(".") for part in parts[:2]):
-                for depth in range(1, min(len(parts), 3)):
-                    items["/".join(parts[:depth]) + "/"] = _FOLDER_SIZE
-                if len(parts) <= 2:
-                    items["/".join(parts)] = size
-        ordered = sorted(items, key=lambda name: name.rstrip("/").split("/"))
-        lines = [
-            f"{_format_size(_FOLDER_SIZE)}\t{path}",
-            *(f"{_format_size(items[one])}\t{path}/{one}" for one in ordered),
-        ]
-        head = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
-        return "\n".join([head, *lines])
+            raise InvalidRequest(MISSING.format(path=path))
+        return list_directory(path, sizes)
 
 
 class _Batch:
@@ -470,43 +416,6 @@ class _Batch:
         changes, self._changes = self._changes, []
         if changes:
             await self._records.change(changes)
-
-
-_COMMANDS: Final[Mapping[str, Mapping[str, type | tuple[type, ...]]]] = {
-    "view": {"path": str, "view_range": (list, type(None))},
-    "create": {"path": str, "file_text": str},
-    "str_replace": {"path": str, "old_str": str, "new_str": str},
-    "insert": {"path": str, "insert_line": int, "insert_text": str},
-    "delete": {"path": str},
-    "rename": {"old_path": str, "new_path": str},
-}
-"""The commands of the tool, with the types of their arguments."""
-_WORDS: Final = {str: "a string", int: "a whole number"}
-
-
-def parse_command(command: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments of a command of the memory tool. Arguments of other commands are left out.
-
-    Raises:
-        InvalidRequest: the command is unknown, or an argument is missing or has a wrong type.
-    """
-    name = command.get("command")
-    kinds = _COMMANDS.get(name) if isinstance(name, str) else None
-    if kinds is None or not isinstance(name, str):
-        raise InvalidRequest(f"Unknown command: {name!r:.80}. The commands are {', '.join(_COMMANDS)}.")
-    arguments = {argument: command[argument] for argument in kinds if command.get(argument) is not None}
-    if name == "str_replace":
-        arguments.setdefault("new_str", "")  # a deletion, as the commands of the text editor have it
-    for argument, kind in kinds.items():
-        value = arguments.get(argument)
-        if isinstance(kind, type) and (not isinstance(value, kind) or isinstance(value, bool)):
-            raise InvalidRequest(f"The command {name} needs {argument}, {_WORDS[kind]}.", param=argument)
-    view_range = arguments.get("view_range")
-    if view_range is not None and (
-        not isinstance(view_range, list) or not all(type(number) is int for number in view_range)
-    ):
-        raise InvalidRequest("view_range must be a list of two line numbers.", param="view_range")
-    return name, arguments
 
 
 def _parse_path(path: str) -> str:
@@ -550,25 +459,3 @@ def _parse_number(key: str) -> int:
 
 def _decode(record: Any, kind: type[_T]) -> _T:
     return msgspec.convert(record.value, kind)
-
-
-def _number(lines: Sequence[str], first: int) -> str:
-    return "\n".join(f"{number:>{_WIDTH}}\t{line}" for number, line in enumerate(lines, start=first))
-
-
-def _find_lines(content: str, text: str) -> list[int]:
-    """Return the line numbers of the first occurrences of a text, at most `_SHOWN_MATCHES`, including overlapping ones."""
-    found: list[int] = []
-    line, before, at = 1, 0, content.find(text)
-    while at >= 0 and len(found) < _SHOWN_MATCHES:
-        line, before = line + content.count("\n", before, at), at
-        found.append(line)
-        at = content.find(text, at + 1)
-    return found
-
-
-def _format_size(size: int) -> str:
-    """Format a number of bytes as the SDK does: `0B`, `812B`, `1.5K`, `4K`."""
-    power = min(max(size.bit_length() - 1, 0) // 10, 3)
-    value = size / 1024**power
-    return f"{value:.0f}{'BKMG'[power]}" if value == int(value) else f"{value:.1f}{'BKMG'[power]}"

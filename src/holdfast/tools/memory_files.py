@@ -15,7 +15,8 @@ import msgspec
 from holdfast.domain.memory import REVIEWED_ORIGINS, Origin, find_least_trusted
 from holdfast.errors import HoldfastError
 from holdfast.limits import MEMORY_CHARS
-from holdfast.memory.files import ChangeSource, parse_command
+from holdfast.memory.file_edits import parse_command
+from holdfast.memory.files import ChangeSource
 from holdfast.tools.context import ToolContext
 from holdfast.tools.memory import MEMORY, OWN_FILES, trace_words
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset
