@@ -69,6 +69,8 @@ MEMORY_PATH_BYTES: Final = 500
 """Longest path of a memory file below `/memories`, in UTF-8."""
 MEMORY_FILE_VERSIONS: Final = 10
 """Versions of a memory file that are kept."""
+EDITED_ARTIFACT_BYTES: Final = MIB
+"""Longest text artifact that the tool `text_editor` shows or edits."""
 MEMORY_FILES_HELD: Final = 100
 """Changes of an agent's memory files for one user that wait for a review."""
 SYSTEM_BYTES: Final = 4 * MIB

@@ -423,9 +423,7 @@ def test_blocks_of_other_systems_load_unchanged(text: str) -> None:
     assert config.resolve_store_url(found)
     assert config.resolve_llm(found, "assistant").model
     for warning in config.list_warnings(found):
-        expected = (
-            "not used yet|not available yet|used as a model's name|no built-in tool 'text_editor'|keeps it on disk"
-        )
+        expected = "not used yet|not available yet|used as a model's name|keeps it on disk"
         assert re.search(expected, warning), warning
 
 

@@ -31,12 +31,13 @@ from holdfast.tools.mcp.settings import McpSettings, get_tool_prefix
 from holdfast.tools.memory import MEMORY
 from holdfast.tools.search import ALIAS as SEARCH_ALIAS
 from holdfast.tools.search import SEARCH
-from holdfast.tools.tool import ELSEWHERE, PYTHON
+from holdfast.tools.text_editor import TEXT_EDITOR
+from holdfast.tools.tool import PYTHON
 from holdfast.tools.workspace import TOOLS as WORKSPACE_TOOLS
 
 Findings = Iterator[tuple[str, str]]
 """Pairs of the path of a key and a message."""
-_BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
+_BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, TEXT_EDITOR, *ARTIFACT_TOOLS})
 """Names of the built-in tools."""
 _KEY_HEADERS = ("authorization", "x-api-key")
 """Names of headers that may contain the API key, in lower case."""
@@ -264,8 +265,6 @@ def _find_unknown_tools(config: Config) -> Findings:
             elif tool in WORKSPACE_TOOLS:
                 if not (config.hooks.workspace_git and config.hooks.workspace_git.enabled):
                     yield path, f"tool {tool!r} is disabled, so turns are rejected: enable hooks.workspace_git"
-            elif tool in ELSEWHERE:
-                yield path, f"no built-in tool {tool!r}: it is left out unless the program registers it"
             elif tool not in _BUILT and not _can_be_server_tool(config, tool):
                 yield path, f"no built-in tool {tool!r}: turns are rejected unless the program registers it"
 

@@ -88,14 +88,14 @@ class ArtifactTools:
         expect: Annotated[int, Meta(ge=-1, description="required newest version, -1: none")] | None = None,
     ) -> dict[str, Any]:
         """Save an artifact, and return a description of the new version for the model."""
-        _check_right(context, "write")
+        check_right(context, "write")
         if parse_result_name(name) is not None:
             raise InvalidRequest(f"{name!r} is the name of a tool result: choose another name", param="name")
         data = _decode(content) if encoding == "base64" else content.encode(get_charset(media_type), "replace")
         kind = detect_type(name, data, media_type or None)
         if kind == UNKNOWN and encoding == "text" and not media_type:
             kind = "text/plain"
-        masked = self._mask_secrets(data, kind, context)
+        masked = mask_secrets(self._guard, data, kind, context)
         saved = await context.artifacts.save(
             name,
             masked,
@@ -106,13 +106,6 @@ class ArtifactTools:
         )
         result = {**_describe(saved), "name": saved.name}
         return result if masked == data else {**result, "note": "secrets were removed before it was saved"}
-
-    def _mask_secrets(self, data: bytes, kind: str, context: ToolContext) -> bytes:
-        text = None if self._guard is None else decode_text(data, kind)
-        if self._guard is None or text is None:
-            return data
-        masked = self._guard.mask_model_text(text, "artifact", context.session_id)
-        return data if masked == text else masked.encode(get_charset(kind), "replace")
 
     # -- loading -----------------------------------------------------------
 
@@ -132,7 +125,7 @@ class ArtifactTools:
             _check_offset(name, offset, len(data))
             page = _make_page(data[offset : offset + room], offset)
             return _format_text(name, page.data.decode(), page, len(data))
-        _check_right(context, "read")
+        check_right(context, "read")
         artifact = await _get_artifact(context, name, version)
         if artifact.mime_type in IMAGES:
             return await _load_image(context, artifact)
@@ -165,7 +158,7 @@ class ArtifactTools:
         prefix: Annotated[str, Meta(description="only names with this prefix; user: for the shared ones")] = "",
     ) -> dict[str, Any]:
         """Return descriptions of the artifacts, as many as fit into a result, and the number of the others."""
-        _check_right(context, "read")
+        check_right(context, "read")
         found = [one for one in await context.artifacts.list() if one.name.startswith(prefix)]
         result: dict[str, Any] = {"artifacts": [_describe(one) for one in found[:LISTED_ARTIFACTS]]}
         while len(msgspec.json.encode(result)) > self._most and result["artifacts"]:
@@ -214,7 +207,16 @@ def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> l
     return [msgspec.structs.replace(tool, named=not everybody, reads_state=False) for tool in made]
 
 
-def _check_right(context: ToolContext, right: Literal["read", "write"]) -> None:
+def mask_secrets(guard: Guard | None, data: bytes, kind: str, context: ToolContext) -> bytes:
+    """Return a content that a model saves, with secrets in its text masked."""
+    text = None if guard is None else decode_text(data, kind)
+    if guard is None or text is None:
+        return data
+    masked = guard.mask_model_text(text, "artifact", context.session_id)
+    return data if masked == text else masked.encode(get_charset(kind), "replace")
+
+
+def check_right(context: ToolContext, right: Literal["read", "write"]) -> None:
     """Raise `InvalidRequest` if the call is made for a participant without this right."""
     if not (context.is_for_owner or getattr(PARTICIPANT_RIGHTS["artifacts"], right)):
         raise InvalidRequest("the files belong to the owner of this conversation: other users cannot read or save them")

@@ -14,6 +14,7 @@ from holdfast.tools.memory import add_memory_tool
 from holdfast.tools.python.settings import PythonSettings
 from holdfast.tools.python.tool import add_python_tool
 from holdfast.tools.search import add_search_tool
+from holdfast.tools.text_editor import add_text_editor
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 from holdfast.tools.workspace import add_workspace_tools
 from holdfast.workspace import Workspaces
@@ -60,6 +61,7 @@ class ToolRegistry:
             known = make_toolset(known.tools.values() if tools is None else tools, limits)
         self.kernels, known = add_python_tool(known, python, clock)
         known = add_artifact_tools(known, guard, everybody=artifact_tools)
+        known = add_text_editor(known, guard)
         known = add_workspace_tools(known, workspaces)
         known = add_search_tool(known)
         known = add_memory_tool(known)

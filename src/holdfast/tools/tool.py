@@ -22,8 +22,6 @@ _LEAST_RESULT: Final = 1024
 """Lowest allowed limit for a result, in bytes. A shortened result contains the marker and a few words."""
 PYTHON: Final = "python"
 """Name of a built-in tool that is off by default. Agents may name it even if it is off."""
-ELSEWHERE: Final = frozenset({"text_editor"})
-"""Names of tools that configurations of other systems contain, which Holdfast can load. If there is no such tool, the name is ignored."""
 
 
 def _check_minimum(value: Any, name: str, least: float) -> None:
@@ -79,7 +77,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     native: Mapping[str, Any] | None = None
     """Definition for Anthropic's models, which know the tool by its type; None: they get a function, like other models."""
     serves: frozenset[str] = frozenset()
-    """Types of Anthropic's own tools. If a request declares a tool of such a type and of this name, this tool runs its calls."""
+    """Types of Anthropic's own tools. If a request declares a tool of such a type, this tool runs its calls."""
+    aliases: frozenset[str] = frozenset()
+    """Other names by which models may call the tool."""
     in_order: bool = False
     """True: the tool's calls in one message run one after the other, as the model wrote them. False: all at the same time."""
     instruction: str = ""
@@ -143,9 +143,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         each = [one for name in names for one in self.groups.get(name, (name,))]
         each += [name for name in also if name in self.tools]
         found = {name: self.tools[name] for name in each if name in self.tools and self.limits.rounds}
-        missing = tuple(
-            name for name in each if name not in {*self.tools, *ELSEWHERE, PYTHON} and not self._is_expected(name)
-        )
+        missing = tuple(name for name in each if name not in {*self.tools, PYTHON} and not self._is_expected(name))
         return Toolset(tools=found, limits=self.limits, groups=self.groups, missing=missing)
 
     def add(self, tool: Tool) -> Toolset:
@@ -181,7 +179,7 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tools:
             return
         for at, tool in enumerate(body.get("tools") or ()):
-            if (name := get_tool_name(tool)) in self.tools and not self.is_served(tool):
+            if self.find(name := get_tool_name(tool)) is not None and not self.is_served(tool):
                 message = f"tools[{at}] has the name {name!r} of a tool that runs here: rename it"
                 raise InvalidRequest(message, param=f"tools[{at}]")
         if (body.get("n") or 1) != 1:
@@ -189,8 +187,20 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_served(self, declared: Mapping[str, Any]) -> bool:
         """Return True if a request's tool is one of Anthropic's own, and one of these tools runs its calls."""
-        tool = self.tools.get(get_tool_name(declared) or "")
+        tool = self.find(get_tool_name(declared))
         return tool is not None and declared.get("type") in tool.serves
+
+    def drop_served(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the request without Anthropic's own tools whose calls one of these tools runs."""
+        given = body.get("tools") or ()
+        left = [tool for tool in given if not self.is_served(tool)]
+        return body if len(left) == len(given) else {**body, "tools": left}
+
+    def find(self, name: str | None) -> Tool | None:
+        """Return the tool that a model calls by a name; None if there is none."""
+        if name is None or name in self.tools:
+            return self.tools.get(name or "")
+        return next((tool for tool in self.tools.values() if name in tool.aliases), None)
 
     def add_to_request(self, body: Mapping[str, Any], *, native: bool = False) -> Mapping[str, Any]:
         """Return the request with these tools added before its own tools. A tool of the request that has the name of one of these tools is dropped.
@@ -203,8 +213,9 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         if not self.tools:
             return body
         given = body.get("tools") or ()
-        own = [tool for tool in given if get_tool_name(tool) not in self.tools]
-        declared = {get_tool_name(tool): tool for tool in given if native and self.is_served(tool)}
+        own = [tool for tool in given if get_tool_name(tool) not in self.tools and not self.is_served(tool)]
+        served = [tool for tool in given if native and self.is_served(tool)]
+        declared = {found.name: tool for tool in served if (found := self.find(get_tool_name(tool)))}
         added = [declared.get(name) or (native and tool.native) or tool.definition for name, tool in self.tools.items()]
         return {**body, "tools": [*added, *own]}
 
@@ -280,7 +291,7 @@ async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> CallOutco
     Raises:
         BaseException: the tool raised an exception that is not an `Exception`.
     """
-    tool = tools.tools.get(call.name)
+    tool = tools.find(call.name)
     if tool is None:
         return make_failure(call, f"there is no tool {call.name!r:.80}; there are: {', '.join(tools.tools)}")
     try:

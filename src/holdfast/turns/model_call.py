@@ -142,7 +142,7 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
     llm = turn.request.responder.llm
     fields = turn.request.body
     if llm.dialect != "anthropic":
-        fields = replace_typed_tools(fields)
+        fields = replace_typed_tools(turn.request.responder.tools.drop_served(fields))
     if turn.request.api != llm.dialect == "openai":
         fields = convert_fields(fields, llm.model)
     body = {**llm.params, **add_tools(turn.request.responder, fields)}

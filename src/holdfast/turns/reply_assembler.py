@@ -250,7 +250,7 @@ class ReplyAssembler:
 
         Yield nothing if the tool does not exist, because the model may have made up the name.
         """
-        if call.name in self._tools.tools:
+        if self._tools.find(call.name) is not None:
             fields = {"tool": call.name, "call_id": call.id, "status": status}
             yield Progress({**self._head, "choices": [], "holdfast": fields})
 

@@ -77,7 +77,7 @@ class _RunningCalls:
 
     async def _run(self, call: ToolCall, context: ToolContext) -> CallOutcome:
         tools = self._turn.request.responder.tools
-        tool = tools.tools.get(call.name)
+        tool = tools.find(call.name)
         if tool is not None and tool.reads_state:
             await self._load_state()
         if tool is not None and tool.in_order:

@@ -14,6 +14,10 @@ MEMORY_NAME: Final = "memory"
 _MEMORY_BETA: Final = "context-management-2025-06-27"
 _EDITORS: Final = ("text_editor_20250124", "text_editor_20250429", "text_editor_20250728")
 EDITOR_TYPES: Final[frozenset[str]] = frozenset(_EDITORS)
+EDITOR_NATIVE: Final[Tool] = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
+"""Definition of the newest text editor, for Anthropic's models."""
+UNDOING_NAME: Final = "str_replace_editor"
+"""Name of the text editor of the types in `UNDOING_TYPES`."""
 UNDOING_TYPES: Final = frozenset({"text_editor_20250124"})
 """Types of the text editor with the command `undo_edit`."""
 MEMORY_INSTRUCTION: Final = """\

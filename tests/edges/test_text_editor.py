@@ -1,0 +1,184 @@
+"""The text editor over the artifacts of a session, for every model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.limits import EDITED_ARTIFACT_BYTES
+from holdfast.testing import Reply, ScriptedUpstream
+from tests.edges.server import Served, gateway
+from tests.edges.test_anthropic_upstream import claude as claude_gateway
+from tests.edges.test_memory_files import ask as ask_anthropic
+
+Json = dict[str, Any]
+WRITER = "agents: {writer: {tools: [text_editor]}}"
+NATIVE: Any = {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
+CREATE: Json = {"command": "create", "path": "/report.md", "file_text": "# Lisbon\nThree days.\n"}
+REPLACE: Json = {"command": "str_replace", "path": "/report.md", "old_str": "Three", "new_str": "Four"}
+EDITED = "has been edited. Here is the snippet showing the change (with line numbers):"
+NUMBERED = "with line numbers:"
+UNDO: Json = {"command": "undo_edit", "path": "/report.md"}
+
+
+def edit(*commands: Json, name: str = "text_editor") -> Reply:
+    """Return a reply that calls the editor."""
+    return Reply(tool_calls=[(name, command) for command in commands])
+
+
+async def ask(served: Served, **more: Any) -> Any:
+    body = {"model": "writer", "session_id": "s", "user": "ada", **more}
+    body.setdefault("messages", [{"role": "user", "content": "Write the report."}])
+    answer = await served.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def results(upstream: ScriptedUpstream) -> list[str]:
+    return [one["content"] for one in upstream.requests[-1].body["messages"] if one["role"] == "tool"]
+
+
+async def load(served: Served, name: str = "report.md") -> list[str]:
+    """Return the content of each version of an artifact."""
+    artifacts = (await served.hf.session("s", user_id="ada")).artifacts
+    versions = await artifacts.versions(name)
+    return [(await artifacts.load(name, one.version)).data.decode() for one in versions]
+
+
+async def test_the_commands_make_versions_of_an_artifact() -> None:
+    """Create, edit, insert, view, and undo twice, in the order of the calls."""
+    insert = {"command": "insert", "path": "report.md", "insert_line": 2, "insert_text": "Take the tram."}
+    view = {"command": "view", "path": "./report.md"}
+    async with gateway([edit(CREATE, REPLACE, insert, view, UNDO, UNDO, UNDO), "Done."], WRITER) as (served, upstream):
+        reply = await ask(served)
+        assert reply["choices"][0]["message"] == {"role": "assistant", "content": "Done."}
+        assert reply["session"]["artifacts"] == [{"name": "report.md", "version": 4}]
+        assert results(upstream) == [
+            "File created successfully at: /report.md",
+            f"The file /report.md {EDITED}\n     1\t# Lisbon\n     2\tFour days.\n     3\t",
+            "The file report.md has been edited.",
+            f"Here's the content of ./report.md {NUMBERED}\n     1\t# Lisbon\n     2\tFour days.\n     3\tTake the tram.\n     4\t",
+            "Last edit to /report.md undone successfully.",
+            "Last edit to /report.md undone successfully.",
+            "No edit history found for /report.md.",
+        ]
+        first, second = "# Lisbon\nThree days.\n", "# Lisbon\nFour days.\n"
+        assert await load(served) == [first, second, f"{second}Take the tram.\n", second, first]
+
+
+async def test_a_created_file_that_exists_gets_a_new_version() -> None:
+    again = {**CREATE, "file_text": "New."}
+    async with gateway([edit(CREATE, again, UNDO), "Done."], WRITER) as (served, _):
+        await ask(served)
+        assert await load(served) == ["# Lisbon\nThree days.\n", "New.", "# Lisbon\nThree days.\n"]
+
+
+async def test_the_directory_lists_the_artifacts() -> None:
+    async with gateway([edit(CREATE, {"command": "view", "path": "/"}), "Done."], WRITER) as (served, upstream):
+        await ask(served)
+        head = "Here're the files and directories up to 2 levels deep in ., excluding hidden items:"
+        assert results(upstream)[1] == f"{head}\n4K\t.\n21B\t./report.md"
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ({"command": "view", "path": "/none.md"}, "The path /none.md does not exist. Please provide a valid path."),
+        ({"command": "view", "path": "/etc/passwd"}, "There are no folders here"),
+        ({"command": "view", "path": "../../x"}, "There are no folders here"),
+        ({"command": "create", "path": "..", "file_text": ""}, "name"),
+        ({"command": "create", "path": "a\\b", "file_text": ""}, "There are no folders here"),
+        ({"command": "create", "path": "/result-12", "file_text": "x"}, "the name of a tool result"),
+        ({"command": "delete", "path": "/report.md"}, "Unknown command: 'delete'"),
+        ({"command": "str_replace", "path": "/report.md", "old_str": "days"}, None),
+        ({"command": "str_replace", "path": "/report.md", "old_str": "none", "new_str": ""}, "did not appear verbatim"),
+        ({"command": "insert", "path": "/report.md", "insert_line": 9, "insert_text": ""}, "within the range [0, 2]"),
+        ({"command": "view", "path": "/map.bin"}, "is not text"),
+        ({"command": "create", "path": "/a", "file_text": "x" * (EDITED_ARTIFACT_BYTES + 1)}, "split it"),
+    ],
+)
+async def test_what_is_refused_is_said(command: Json, words: str | None) -> None:
+    async with gateway([edit(CREATE), "Done.", edit(command), "Done."], WRITER) as (served, upstream):
+        await ask(served)
+        await (await served.hf.session("s", user_id="ada")).artifacts.save("map.bin", bytes(9))
+        await ask(served, messages=[{"role": "user", "content": "And now?"}])
+        assert (words or "has been edited") in results(upstream)[-1]
+        assert len(await load(served)) == (1 if words else 2)
+
+
+async def test_a_concurrent_save_is_not_overwritten() -> None:
+    """An edit between two saves of another program keeps both."""
+    async with gateway([edit(CREATE), "Done.", edit(REPLACE), "Done."], WRITER) as (served, _):
+        await ask(served)
+        artifacts = (await served.hf.session("s", user_id="ada")).artifacts
+        await artifacts.save("report.md", "# Porto\nThree days.\n")
+        await ask(served, messages=[{"role": "user", "content": "Four."}])
+        assert (await load(served))[-1] == "# Porto\nFour days.\n"
+
+
+# -- declarations ------------------------------------------------------------------
+
+
+async def test_other_models_get_one_function() -> None:
+    """If the request declares the tool by its type, the gateway runs it all the same."""
+    async with gateway([edit(CREATE), "Done.", "Hi."], WRITER) as (served, upstream):
+        message = await ask_anthropic(served, False, model="writer", tools=[NATIVE])
+        assert message.content[0].text == "Done."
+        (tool,) = upstream.requests[0].body["tools"]
+        assert tool["function"]["name"] == "text_editor"
+        assert "undo_edit" in tool["function"]["parameters"]["properties"]["command"]["enum"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_anthropics_model_gets_the_tool_that_it_knows(streamed: bool) -> None:
+    """By type, with the client's own fields if it declares it. Refusals have `is_error`."""
+    script = [edit(CREATE, UNDO, name=NATIVE["name"]), "Done."]
+    async with claude_gateway(script, WRITER) as (served, upstream):
+        declared = {**NATIVE, "max_characters": 10_000}
+        message = await ask_anthropic(served, streamed, model="writer", tools=[declared])
+        assert message.content[0].text == "Done."
+        assert [tool["name"] for tool in upstream.requests[0].body["tools"]] == [NATIVE["name"]]
+        assert upstream.requests[0].body["tools"][0]["max_characters"] == 10_000
+        answers = upstream.requests[1].body["messages"][-1]["content"]
+        assert [one.get("is_error", False) for one in answers] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "undoes"),
+    [
+        ("text_editor_20250124", "str_replace_editor", True),
+        ("text_editor_20250429", "str_replace_based_edit_tool", False),
+        ("text_editor_20250728", "str_replace_based_edit_tool", False),
+    ],
+)
+async def test_a_client_that_runs_the_editor_gets_its_calls(kind: str, name: str, undoes: bool) -> None:
+    """Without an agent that has the tool. Only the first type has `undo_edit`."""
+    async with gateway([edit(CREATE, name=name)]) as (served, upstream):
+        message = await ask_anthropic(served, False, tools=[{"type": kind, "name": name}])
+        assert (message.content[0].name, message.content[0].input) == (name, CREATE)
+        (tool,) = upstream.requests[0].body["tools"]
+        commands = tool["function"]["parameters"]["properties"]["command"]["enum"]
+        assert (tool["function"]["name"], "undo_edit" in commands) == (name, undoes)
+
+
+async def test_a_function_with_the_name_of_the_editor_is_refused() -> None:
+    """Under each of its names, because a model could not tell them apart."""
+    async with gateway(["Hi."], WRITER) as (served, upstream):
+        for name in ("text_editor", "str_replace_editor", "str_replace_based_edit_tool"):
+            body = {"model": "writer", "messages": [{"role": "user", "content": "Hi"}]}
+            tool = {"type": "function", "function": {"name": name}}
+            answer = await served.http.post("/v1/chat/completions", json={**body, "tools": [tool]})
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0]")
+        assert not upstream.requests
+
+
+async def test_participants_cannot_read_or_write_files() -> None:
+    async with gateway([edit({"command": "view", "path": "/a.md"}, CREATE), "Done."], WRITER) as (served, upstream):
+        session = await served.hf.session("s", user_id="ada", agent="writer")
+        await session.artifacts.save("a.md", "secret")
+        await session.update(metadata={"participants": ["bob"]})
+        await ask(served, user="bob", session_user="ada")
+        assert all("belong to the owner" in one for one in results(upstream))
+        assert len(results(upstream)) == 2
+        assert [one.name for one in await session.artifacts.list()] == ["a.md"]
