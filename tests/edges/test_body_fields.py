@@ -12,9 +12,8 @@ import pytest
 from holdfast import config
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES, ContextSettings, RequestSettings
 from holdfast.errors import ConfigError
-from holdfast.server.requester import make_field_warnings
 from holdfast.wire.request_fields import find_misspelt_name
-from tests.edges.doors import doors
+from tests.edges.doors import CLAUDE, doors
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
 
@@ -90,14 +89,19 @@ async def test_field_that_names_a_session_elsewhere_suggests_session_id(name: st
         assert "did you mean" not in warning["message"]
 
 
-async def test_messages_api_warns_about_fields_that_are_not_sent() -> None:
-    """A model with another API only gets fields that mean the same there."""
-    async with doors(["ok"], []) as both:
-        answer = await post(both.served, PATHS[1], model="gpt-4o", frobnicate=3, thinking={"type": "disabled"})
-        (warning,) = answer["session"]["warnings"]
-        assert (warning["code"], "was not sent" in warning["message"]) == ("unknown_field", True)
-    (warned,) = make_field_warnings(["frobnicate"], "anthropic", "anthropic")
-    assert "was passed to the provider" in warned.message
+async def test_messages_api_refuses_unknown_fields_for_models_of_another_api() -> None:
+    """A model with another API cannot get the field, so it is refused by name. `pass_fields` allows to leave it out."""
+    async with doors(["ok"], ["ok"]) as both:
+        answer = await post(both.served, PATHS[1], model="gpt-4o", context_hint="x")
+        assert answer["error"]["param"] == "context_hint"
+        answer = await post(both.served, PATHS[1], model="gpt-4o", conversation_id="x")
+        assert "did you mean 'session_id'?" in answer["error"]["message"]
+        assert not (await both.served.hf.sessions()).sessions
+        await post(both.served, PATHS[1], model=CLAUDE, context_hint="x")
+        assert both.claude.requests[0].body["context_hint"] == "x"
+    async with doors(["ok"], [], "gateway: {pass_fields: [context_hint]}") as both:
+        answer = await post(both.served, PATHS[1], model="gpt-4o", context_hint="x")
+        assert "warnings" not in answer["session"]
 
 
 async def test_pass_fields_suppresses_warnings() -> None:

@@ -356,6 +356,17 @@ def test_tool_choice_is_dropped_without_tools() -> None:
     assert convert_fields(fields, "gpt-4o") == {}
 
 
+def test_both_names_of_the_answer_format_are_converted() -> None:
+    """`output_format` is the name of an earlier beta; `output_config.format` takes precedence."""
+    old = {"type": "json_schema", "schema": {"type": "object"}}
+    new = {"type": "json_schema", "schema": {"type": "array"}}
+    converted = [
+        convert_fields(one, "gpt-4o")
+        for one in ({"output_format": old}, {"output_format": old, "output_config": {"format": new}})
+    ]
+    assert [one["response_format"]["json_schema"]["schema"]["type"] for one in converted] == ["object", "array"]
+
+
 def test_other_providers_get_null_content_only_with_calls() -> None:
     """They reject replies and results without content, so a reasoning-only reply gets a note."""
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}

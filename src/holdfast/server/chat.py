@@ -56,8 +56,9 @@ from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
-from holdfast.wire.anthropic_requests import NATIVE_FIELDS
+from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.openai import split_system
+from holdfast.wire.request_fields import is_session_name
 
 MAX_CHOICES = 128
 _SEVERAL = TurnWarning(
@@ -183,7 +184,7 @@ async def open_turn(
     session = placement.session
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     locator_input.check(responder)
-    warnings = make_field_warnings(unknown, parsed.api, responder.llm.dialect, names_session=session_id is not None)
+    warnings = make_field_warnings(unknown, names_session=session_id is not None)
     guest = call.get_user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
@@ -260,11 +261,26 @@ def _check_responder(
     if settings.memory == "server" and has_fact_tool(responder.tools):
         message = "memory: server is not possible here, because the agent already has another tool of the name `memory`"
         raise errors.InvalidRequest(message, param="memory")
-    if parsed.api == "anthropic" and responder.llm.dialect != "anthropic":
-        for name in NATIVE_FIELDS & parsed.body.keys():
-            if parsed.body[name]:
-                message = f"{name} is not supported for the model {responder.llm.name!r}, which is not Anthropic's; leave it out"
-                raise errors.InvalidRequest(message, param=name)
+    if parsed.api == "anthropic":
+        _check_native_fields(rules, parsed, responder)
+
+
+def _check_native_fields(rules: RequestRules, parsed: ParsedRequest, responder: Responder) -> None:
+    """Raise `InvalidRequest` if a request of Anthropic's API has fields that would be dropped, because the model has another API."""
+    for step in responder.steps:
+        _check_native_fields(rules, parsed, step)
+    llm = responder.llm
+    if responder.steps or llm.dialect == "anthropic":
+        return
+    check_native_fields(parsed.body, llm.name)
+    for name in find_unknown_fields(parsed.body, rules):
+        reason = f"unknown field {name[:80]!r}: the model {llm.name!r} is not Anthropic's, and cannot get it"
+        hint = (
+            "did you mean 'session_id'?"
+            if is_session_name(name)
+            else "leave it out, or list it in gateway.pass_fields of the server"
+        )
+        raise errors.InvalidRequest(f"{reason}; {hint}", param=name[:80])
 
 
 async def _place(

@@ -299,22 +299,13 @@ def find_unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[st
     return unknown
 
 
-def make_field_warnings(
-    names: list[str], api: Dialect, upstream: Dialect, *, names_session: bool = True
-) -> tuple[TurnWarning, ...]:
+def make_field_warnings(names: list[str], *, names_session: bool = True) -> tuple[TurnWarning, ...]:
     """Return a warning for each unknown field.
 
     Args:
         names: names of the unknown fields.
-        api: API format of the request.
-        upstream: API format of the model. Unknown fields of Anthropic's format are not sent to models with another format.
         names_session: True if the request names a session. If False, a field such as `conversation_id` is probably meant to name one.
     """
-    done = (
-        "was not sent to the model, which has another API format"
-        if api != upstream == "openai"
-        else "was passed to the provider"
-    )
 
     def explain(name: str) -> str:
         if not names_session and is_session_name(name):
@@ -322,6 +313,10 @@ def make_field_warnings(
         return "list it in gateway.pass_fields of the server to end this warning"
 
     return tuple(
-        TurnWarning("unknown_field", f"unknown field {name[:_SHOWN]!r} {done}; {explain(name)}", param=name[:_SHOWN])
+        TurnWarning(
+            "unknown_field",
+            f"unknown field {name[:_SHOWN]!r} was passed to the provider; {explain(name)}",
+            param=name[:_SHOWN],
+        )
         for name in names
     )

@@ -51,6 +51,7 @@ from holdfast.turns.interruptions import address_model
 from holdfast.turns.prompt import add_tools, build_prompt, check_body, to_sendable
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import map_blocks
+from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.anthropic_requests import convert_fields
 from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.openai import FROM_RESULT
@@ -408,6 +409,8 @@ async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
     await _speak_as(turn, responder)
     try:
         check_body(responder, turn.request.body, turn.learned)
+        if turn.request.api == "anthropic" != responder.llm.dialect:
+            check_native_fields(turn.request.body, responder.llm.name)
         await build_prompt(turn)
     except (BudgetTooSmall, InvalidRequest) as exc:
         return exc

@@ -7,7 +7,9 @@ docs/anthropic.md has the same table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+from holdfast.errors import InvalidRequest
 
 HEADER: Final = "anthropic-beta"
 Handling = Literal["served", "per edit", "forwarded", "refused"]
@@ -33,20 +35,59 @@ BETAS: Final[Mapping[str, Beta]] = {
     "compact-2026-01-12": Beta("per edit", ("context_management",)),
     "compact-2026-09-04": Beta("forwarded", ("compaction",)),
     "model-context-window-exceeded-2025-08-26": Beta("forwarded", ()),
+    "task-budgets-2026-03-13": Beta("forwarded", ("output_config.task_budget",)),
+    "fast-mode-2026-02-01": Beta("forwarded", ("speed",)),
+    "mcp-client-2025-11-20": Beta("forwarded", ("mcp_servers",)),
+    "server-side-fallback-2026-07-01": Beta("forwarded", ("fallbacks",)),
     "agent-memory-2026-07-22": Beta("forwarded", ()),
     "dreaming-2026-04-21": Beta("forwarded", ()),
     "managed-agents-2026-04-01": Beta("forwarded", ()),
     "mid-conversation-system-clear-at-2026-08-21": Beta("refused", ("messages[].clear_at",)),
     "mid-conversation-output-config-2026-07-01": Beta("refused", ("messages[].output_config",)),
 }
-"""Known betas by name. Others are forwarded, like their fields."""
+"""Known betas by name. Others are handled like `forwarded`."""
 
 
-def parse_betas(header: str) -> list[str]:
-    """Return the names in a header `anthropic-beta` that an Anthropic model gets."""
-    names = (name.strip() for name in header.split(","))
-    return list(_drop_served(name for name in names if name))
+NATIVE_FIELDS: Final = frozenset(
+    {
+        *("billing_policy", "compaction", "container", "context_management", "fallback_credit_token", "fallbacks"),
+        *("inference_geo", "mcp_servers"),
+    }
+)
+"""Fields of Anthropic's API that change the answer or its handling, and that no other upstream has. Edits that Holdfast serves are not in the
+field any more."""
+_CONVERTED: Final = frozenset({"effort", "format"})
+"""Keys of `output_config` that other upstreams have, too."""
+
+
+def parse_betas(header: str, given: Any = None) -> list[str]:
+    """Return the names of beta features that an Anthropic model gets, from a header `anthropic-beta` and a list in the body."""
+    listed = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+    names = (name.strip() for text in (header, *listed) for name in text.split(","))
+    return list(dict.fromkeys(_drop_served(name for name in names if name)))
 
 
 def _drop_served(names: Iterable[str]) -> Iterable[str]:
     return (name for name in names if name not in BETAS or BETAS[name].handling != "served")
+
+
+def check_native_fields(fields: Mapping[str, Any], llm: str) -> None:
+    """Check that a request of Anthropic's API has no fields that only an Anthropic model can serve.
+
+    Args:
+        fields: Fields of the request, without those that Holdfast serves.
+        llm: Name of the model, which is not Anthropic's.
+
+    Raises:
+        InvalidRequest: The request has such a field. The error names it.
+    """
+    config = fields.get("output_config")
+    keys = config.keys() - _CONVERTED if isinstance(config, Mapping) else ()
+    names = [name for name in sorted(NATIVE_FIELDS & fields.keys()) if fields[name]]
+    names += ["speed"] if fields.get("speed") not in (None, "standard") else []
+    names += [
+        f"output_config.{key!s:.80}" for key in sorted(keys) if isinstance(config, Mapping) and config[key] is not None
+    ]
+    if names:
+        message = f"{names[0]} is not supported for the model {llm!r}, which is not Anthropic's; leave it out"
+        raise InvalidRequest(message, param=names[0])

@@ -48,9 +48,6 @@ REWRITTEN: Final = frozenset(
     | {"betas", "cache_control", "tools"}
 )
 """Fields that have another name or position in Anthropic's API."""
-NATIVE_FIELDS: Final = frozenset({"compaction", "container", "context_management", "mcp_servers"})
-"""Fields of Anthropic's API that change the answer, and that no other upstream has. Edits that Holdfast serves are not in the field any
-more."""
 USER_BYTES: Final = 16
 MAX_TEMPERATURE: Final = 1.0
 """Maximum temperature of Anthropic's API. OpenAI's maximum is 2."""
@@ -542,7 +539,7 @@ def convert_fields(fields: Mapping[str, Any], model: str) -> dict[str, Any]:
             converted.pop("parallel_tool_calls", None)
     config = fields.get("output_config")
     config = config if isinstance(config, Mapping) else {}
-    if (form := _convert_format(config.get("format"))) is not None:
+    if (form := _convert_format(config.get("format") or fields.get("output_format"))) is not None:
         converted["response_format"] = form
     if _REASONS.match(model.lower()):
         if "max_tokens" in converted:

@@ -83,7 +83,7 @@ class Messages:
         _check_messages(given or (), name)
         own = _parse_record_fields(given or (), name, groups)
         fields = parse_fields(body)
-        if betas := parse_betas(headers.get(HEADER, "")):
+        if betas := parse_betas(headers.get(HEADER, ""), fields.pop("betas", None)):
             fields["betas"] = betas
         fields.pop(THREAD, None)
         context = MessagesContext(thread, setup, changes, *parse_diagnostics(fields.pop(DIAGNOSTICS, None)))

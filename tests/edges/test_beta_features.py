@@ -1,0 +1,129 @@
+"""Beta features of Anthropic's API: each field is served, passed on with its header, or refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import AnthropicUpstream, Reply, ScriptedUpstream
+from holdfast.wire.anthropic_betas import BETAS, NATIVE_FIELDS, parse_betas
+from tests.edges.doors import CLAUDE, Doors, doors
+from tests.edges.server import serving
+
+TOOL = {"name": "read", "input_schema": {"type": "object"}}
+REMOVAL = {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "read"}}
+ASK: dict[str, Any] = {"role": "user", "content": "Hello."}
+FUTURE = {"edits": [{"type": "clear_everything_20990101"}]}
+FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "message-threads-2026-08-12": ("thread", {"thread": {"type": "create"}}),
+    "cache-diagnosis-2026-04-07": ("diagnostics", {"diagnostics": {"previous_message_id": None}}),
+    "mid-conversation-tool-changes-2026-07-01": (
+        "messages",
+        {"tools": [TOOL], "messages": [ASK, {"role": "system", "content": [REMOVAL]}]},
+    ),
+    "context-management-2025-06-27": ("context_management", {"context_management": FUTURE}),
+    "compact-2026-09-04": ("compaction", {"compaction": {"type": "summarize"}}),
+    "task-budgets-2026-03-13": ("output_config", {"output_config": {"task_budget": {"type": "tokens", "total": 9}}}),
+    "fast-mode-2026-02-01": ("speed", {"speed": "fast"}),
+    "mcp-client-2025-11-20": (
+        "mcp_servers",
+        {"mcp_servers": [{"type": "url", "url": "https://x.example", "name": "x"}]},
+    ),
+    "server-side-fallback-2026-07-01": ("fallbacks", {"fallbacks": "default"}),
+    "mid-conversation-system-clear-at-2026-08-21": (
+        "messages",
+        {"messages": [ASK, {"role": "system", "content": "x", "clear_at": "next_user_message"}]},
+    ),
+    "mid-conversation-output-config-2026-07-01": (
+        "messages",
+        {"messages": [ASK, {"role": "system", "content": "x", "output_config": {"effort": "low"}}]},
+    ),
+}
+"""For betas with fields: the name of the field, and a request that has it."""
+MODELS = {"openai": "gpt-4o", "anthropic": CLAUDE}
+
+
+async def post(both: Doors, model: str, fields: dict[str, Any], beta: str | None) -> Any:
+    """Send a request with fields and a header; return the response."""
+    headers = {"anthropic-version": "2023-06-01", **({"anthropic-beta": beta} if beta else {})}
+    body = {"model": MODELS[model], "max_tokens": 50, "messages": [ASK], **fields}
+    return await both.served.http.post("/v1/messages", json=body, headers=headers)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("with_header", [True, False], ids=["with header", "without header"])
+@pytest.mark.parametrize("beta", FIELDS)
+async def test_field_is_served_or_passed_on_or_refused(beta: str, model: str, with_header: bool) -> None:
+    """No field is dropped: what is neither served nor passed on is refused by its name, before anything is stored."""
+    name, fields = FIELDS[beta]
+    handling = BETAS[beta].handling
+    async with doors(["ok"], ["ok"]) as both:
+        response = await post(both, model, fields, beta if with_header else None)
+        upstream = both.gpt if model == "openai" else both.claude
+        if handling == "refused" or (model == "openai" and handling != "served"):
+            assert response.status_code == 400
+            assert name in response.json()["error"]["param"]
+            assert not upstream.requests
+            assert not (await both.served.hf.sessions()).sessions
+            return
+        (request,) = upstream.requests
+        if handling == "served":
+            assert response.status_code == 200
+            assert name == "messages" or name not in request.body
+            assert not request.body.get("tools")
+            assert "anthropic-beta" not in request.headers
+        else:  # the scripted upstream refuses what the API reference of 2025 does not have, as the provider would
+            assert request.body[name] == fields[name]
+            assert request.headers.get("anthropic-beta") == (beta if with_header else None)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("beta", [*BETAS, "files-api-2025-04-14"])
+async def test_header_without_field_changes_nothing(beta: str, model: str) -> None:
+    """Every header is accepted. An Anthropic model gets it, unless Holdfast serves the feature."""
+    async with doors(["ok"], ["ok"]) as both:
+        response = await post(both, model, {}, beta)
+        assert response.status_code == 200
+        (request,) = (both.gpt if model == "openai" else both.claude).requests
+        is_served = beta in BETAS and BETAS[beta].handling == "served"
+        assert request.headers.get("anthropic-beta") == (None if is_served or model == "openai" else beta)
+
+
+@pytest.mark.parametrize("field", sorted(NATIVE_FIELDS - {"context_management"}))
+async def test_native_field_is_refused_for_a_fallback(field: str) -> None:
+    """A request that only an Anthropic model can serve does not go to a fallback of another API without its field."""
+    async with ScriptedUpstream(["never"]) as gpt, AnthropicUpstream(lambda _: Reply(status=500, error="down")) as one:
+        first = {"provider": "anthropic", "model": "claude-sonnet-4-5", "base_url": one.url, "fallbacks": ["other"]}
+        llms = {"default": first, "other": {"model": "gpt-4o", "base_url": gpt.url}}
+        async with serving(f"llms: {json.dumps(llms)}") as served:
+            for fields, reached in (({field: {"type": "x"}}, 0), ({}, 1)):
+                body = {"model": "default", "max_tokens": 50, "messages": [ASK], **fields}
+                response = await served.http.post("/v1/messages", json=body)
+                assert response.is_success is bool(reached)
+                assert len(gpt.requests) == reached
+
+
+def test_lists_of_betas_are_merged() -> None:
+    """Names in headers and in the body are sent once, without those that Holdfast serves."""
+    header = " pdfs-2024-09-25, message-threads-2026-08-12 ,,compact-2026-09-04"
+    assert parse_betas(header, ["compact-2026-09-04", "x,y", 7]) == ["pdfs-2024-09-25", "compact-2026-09-04", "x", "y"]
+    assert parse_betas("", "pdfs-2024-09-25") == []
+
+
+def test_page_lists_the_same_betas_as_the_code() -> None:
+    """docs/anthropic.md has a row for each beta, with its handling."""
+    page = (Path(__file__).parents[2] / "docs" / "anthropic.md").read_text()
+    rows = [line for line in page.partition("## Beta features")[2].splitlines() if line.startswith("| `")]
+    found = {beta: row for row in rows for beta in re.findall(r"`([a-z-]+-20\d\d-\d\d-\d\d)`", row.split("|")[1])}
+    words = {
+        "served": "| served",
+        "per edit": "served or passed on",
+        "forwarded": "| passed on",
+        "refused": "| refused",
+    }
+    assert found.keys() == BETAS.keys()
+    assert all(words[beta.handling] in found[name] for name, beta in BETAS.items())
