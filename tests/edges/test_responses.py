@@ -218,6 +218,30 @@ async def test_newest_item_is_deleted() -> None:
         assert sent_messages(upstream) == [("user", "One"), ("user", "Two")]
 
 
+async def test_one_of_several_items_of_a_message_is_deleted() -> None:
+    """The other items stay. The calls of an older message are only deleted together."""
+    text = {"type": "message", "role": "assistant", "content": "Wait."}
+    calls = [
+        {"type": "function_call", "call_id": name, "name": "get_weather", "arguments": "{}"} for name in ("a", "b")
+    ]
+    async with gateway() as (served, _):
+        items = served.client.conversations.items
+        newest = await served.client.conversations.create(items=[text, *calls])
+        listed = [item async for item in items.list(newest.id, order="asc")]
+        await items.delete(listed[1].id, conversation_id=newest.id)
+        left = [item async for item in items.list(newest.id, order="asc")]
+        assert [getattr(item, "call_id", item.type) for item in left] == ["message", "b"]
+
+        later = {"role": "user", "content": "Never mind."}
+        older = await served.client.conversations.create(items=[text, *calls, later])
+        listed = [item async for item in items.list(older.id, order="asc")]
+        with pytest.raises(openai.BadRequestError, match="several calls of an older message"):
+            await items.delete(listed[1].id, conversation_id=older.id)
+        await items.delete(listed[0].id, conversation_id=older.id)
+        left = [item async for item in items.list(older.id, order="asc")]
+        assert [getattr(item, "call_id", item.type) for item in left] == ["a", "b", "message"]
+
+
 async def test_deleted_conversation_is_gone() -> None:
     """Its id is not found any more, and its session is deleted."""
     async with gateway(["Hello."]) as (served, _):

@@ -49,6 +49,10 @@ def test_ids_of_made_sessions_are_short() -> None:
     """An id fits into the 64 characters that some clients allow."""
     session_id = "sess_" + "0123456789abcdef" * 2
     assert make_conversation_id(session_id) == "conv_" + "0123456789abcdef" * 2
+    made = "conv_" + "0123456789abcdef" * 2
+    assert make_conversation_id(made) == "conv_c" + "0123456789abcdef" * 2
+    assert parse_conversation_id(make_conversation_id(made)) == made
+    assert len(Place(made, 10_000, "0123456789ab").make_id("resp")) <= 64
     assert len(Place(session_id, 10_000, "0123456789ab").make_id("resp")) <= 64
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from sys import getsizeof
 from typing import Any, Final, Literal
 
@@ -62,6 +63,7 @@ PARENT: Final = "parent"
 """Key in the `metadata` of the session in which a called agent works: the position of the call, as `session_id`, `seq`
 of the calling message, and `call_id`."""
 _CHILD_MARK: Final = "~call"
+_CONVERSATION: Final = re.compile("conv_[0-9a-f]{32}")
 TRANSFER: Final = "transfer_to_agent"
 """Name of the tool with which a model transfers the conversation to another agent."""
 TRANSFERRED: Final = "transfer"
@@ -88,11 +90,17 @@ def make_child_id(name: str) -> str:
 
 
 def is_child(ref: SessionRef) -> bool:
-    """Return True if the id shows that the session belongs to an agent that is called like a tool.
-
-    Requests without a session id are never matched with such a session.
-    """
+    """Return True if the id shows that the session belongs to an agent that is called like a tool."""
     return ref.id.endswith(_CHILD_MARK)
+
+
+def is_always_named(ref: SessionRef) -> bool:
+    """Return True if only requests that name the session belong to it: its messages are not compared with those of other requests.
+
+    This applies to sessions of agents that are called like tools, and to conversations of OpenAI's Conversations API. A client that sends
+    the items of its conversation without naming it writes the reply to the conversation itself.
+    """
+    return is_child(ref) or _CONVERSATION.fullmatch(ref.id) is not None
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):

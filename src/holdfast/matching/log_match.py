@@ -36,7 +36,7 @@ from holdfast.domain.messages import (
     has_unspoken_parts,
 )
 from holdfast.domain.reconcile import LogRemainder, is_same_message, is_seen_prefix
-from holdfast.domain.session import Entry, Session, SessionRef, is_child
+from holdfast.domain.session import Entry, Session, SessionRef, is_always_named
 from holdfast.limits import INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
@@ -115,13 +115,13 @@ class Trail:
     ) -> Sequence[Sighting]:
         """Return the positions of the last digest that occurs in a log. `marks` has at most `MARKS` digests.
 
-        Sessions of called agents are left out, unless the search is restricted to one session.
+        Sessions that requests always name are left out, unless the search is restricted to one session.
         """
         while marks:
             found = await self.store.sightings(
                 self.user_id, marks, alias=alias, session=self.session, limit=limit, ends=ends
             )
-            own = found if self.session is not None else [one for one in found if not is_child(one.ref)]
+            own = found if self.session is not None else [one for one in found if not is_always_named(one.ref)]
             if own or not found:
                 return own
             marks = marks[: found[0].mark]

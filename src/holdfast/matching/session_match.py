@@ -29,7 +29,7 @@ from holdfast.domain.messages import (
     encode_canonical,
 )
 from holdfast.domain.reconcile import has_same_tools
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import Session, SessionRef, is_always_named
 from holdfast.errors import SessionNotFound
 from holdfast.limits import COMPARED_MESSAGES, COMPARED_SESSIONS, SIGHTINGS
 from holdfast.matching.log_match import Landing, Trail, find_omitting, find_shared_places, read_remainder
@@ -103,7 +103,8 @@ async def has_different_material(
     others: dict[SessionRef, Sighting] = {}
     for digest in digests:
         found = await material.store.sightings(session.user_id, [digest], limit=COMPARED_SESSIONS + 1)
-        others |= {one.ref: one for one in found if one.ref != session.ref and (one.live or one.ref not in others)}
+        matched = [one for one in found if one.ref != session.ref and not is_always_named(one.ref)]
+        others |= {one.ref: one for one in matched if one.live or one.ref not in others}
     if not others:
         return False
     own = await material.collect(session, end)

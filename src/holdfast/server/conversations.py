@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from typing import Annotated, Any, Literal
+from uuid import uuid4
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
+from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
@@ -17,6 +19,7 @@ from holdfast.server.http import Call
 from holdfast.server.responses import ItemLimit, ItemList, ItemsQuery, ResponseQuery
 from holdfast.server.routes import BODY, JSON, KEY, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
+    LogItem,
     describe_conversation,
     find_item,
     get_conversation,
@@ -24,7 +27,7 @@ from holdfast.server.stored_responses import (
     make_log_items,
 )
 from holdfast.sessions.erasure import erase_everywhere
-from holdfast.sessions.log_writes import append_to_log
+from holdfast.sessions.log_writes import append_to_log, replace_entry
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Page, Request, json_schema
@@ -127,7 +130,8 @@ async def create(call: Call, body: NewConversation) -> ConversationObject:
     """Create a conversation."""
     check_metadata(body.metadata)
     _check_items(body.items or [])
-    session = await call.hf.create(user_id=call.get_owner_or_default(body.user_id), metadata=body.metadata or {})
+    owner = call.get_owner_or_default(body.user_id)
+    session = await call.hf.create(f"conv_{uuid4().hex}", user_id=owner, metadata=body.metadata or {})
     if body.items:
         await _append(call, session, body.items)
     return ConversationObject.from_session(session)
@@ -208,17 +212,37 @@ async def get_item(call: Call, query: ResponseQuery) -> Any:
 async def delete_item(call: Call, query: SessionQuery) -> ConversationObject:
     """Delete an item from a conversation.
 
-    The newest message is taken out of the conversation, and stays in the log as retired. An older one is erased.
+    The newest message is taken out of the conversation, and stays in the log as retired. An older one is erased. If the item is one of several
+    of its message, such as one of parallel calls, the message is replaced by one with the other items. The calls of an older message stay
+    together.
     """
-    session = await _get(call, query)
+    session, engine = await _get(call, query), call.hf.engine
     found = await find_item(call.hf, session, call.path["item_id"])
     last = await call.hf.store.entries(session.ref, limit=1, descending=True)
+    rest = await _parse_other_items(call, session, found)
     if last and last[0].seq == found.seq:
-        write = Append(timestamp=call.hf.clock(), retire_from=found.seq, expect=session.version)
-        session = (await append_to_log(call.hf.engine, session.ref, write)).session
+        now = call.hf.clock()
+        entries = await make_entries(rest, [{}] * len(rest), timestamp=now)
+        write = Append(entries=entries, timestamp=now, retire_from=found.seq, expect=session.version)
+        session = (await append_to_log(engine, session.ref, write)).session
+    elif rest and found.item["type"] in ("function_call", "custom_tool_call"):
+        message = (
+            "the item is one of several calls of an older message, which stay together: delete the newer items first"
+        )
+        raise InvalidRequest(message, param="item_id")
+    elif rest:
+        await replace_entry(engine, session.ref, found.seq, rest[0], {}, erase=True)
     else:
-        await erase_everywhere(call.hf.engine, session.ref, found.seq)
+        await erase_everywhere(engine, session.ref, found.seq)
     return ConversationObject.from_session(session)
+
+
+async def _parse_other_items(call: Call, session: Session, found: LogItem) -> list[Message]:
+    """Return a message with the other items of the message that an item is part of, in a list; empty if there are none."""
+    entries = await call.hf.store.entries(session.ref, start=found.seq, stop=found.seq + 1)
+    items = await make_log_items(call.hf, session, entries)
+    others = [{name: value for name, value in item.items() if name != "id"} for item in items if item != found.item]
+    return parse_items(others, "items")
 
 
 async def _get(call: Call, query: SessionQuery) -> Session:

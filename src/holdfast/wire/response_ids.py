@@ -7,7 +7,8 @@ soon as the log contains it, and a recreated session with the same name does not
     resp_SESSION_PLACE          a response; PLACE is the position of its note in the log, and a random part
     msg_SESSION_PLACE           an item; PLACE is the place of its response, or the position of its message in the log, and a number
 
-SESSION is the session's id: the hexadecimal part of an id that Holdfast made, or else `x` and the id in URL-safe base64.
+SESSION is the session's id: the hexadecimal part of an id that Holdfast made, `c` and that part if the session was made as a conversation, or
+else `x` and the id in URL-safe base64.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import binascii
 import re
 from typing import Final, NamedTuple
 
-_MADE: Final = re.compile(r"sess_([0-9a-f]{32})")
+_MADE: Final = re.compile(r"(sess|conv)_([0-9a-f]{32})")
 _HEX: Final = re.compile(r"[0-9a-f]{32}")
 _PLACE: Final = re.compile(r"([0-9a-f]{1,16})([ze])([0-9a-f]{0,16})(?:n([0-9]{1,9}))?")
 _ID_CHARS: Final = 1_024
@@ -50,13 +51,17 @@ class Place(NamedTuple):
 def encode_session(session_id: str) -> str:
     """Return a session id as a part of other ids."""
     found = _MADE.fullmatch(session_id)
-    return found[1] if found else "x" + base64.urlsafe_b64encode(session_id.encode()).decode().rstrip("=")
+    if found:
+        return found[2] if found[1] == "sess" else f"c{found[2]}"
+    return "x" + base64.urlsafe_b64encode(session_id.encode()).decode().rstrip("=")
 
 
 def decode_session(text: str) -> str | None:
     """Return the session id that `encode_session` encoded, or None if the text is not such an encoding."""
     if _HEX.fullmatch(text):
         return f"sess_{text}"
+    if text.startswith("c") and _HEX.fullmatch(text[1:]):
+        return f"conv_{text[1:]}"
     if not text.startswith("x"):
         return None
     try:
