@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,36 @@ async def test_a_held_change_that_cannot_be_made_stays_held() -> None:
         assert (await files.review(held.id, "accept")).startswith("The memory file has been edited.")
         with pytest.raises(RecordNotFound):
             await files.review(held.id, "accept")
+
+
+async def test_a_list_of_a_folder_reads_only_small_files_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the sizes of the others, the store's own sizes are close: there, a line break takes two bytes."""
+    async with holdfast.open(MEMORY) as hf:
+        files = open_files(hf)
+        await files.create("/memories/small.md", "é\n")
+        await files.create("/memories/a/large.md", "x\n" * 500)
+        await files.create("/memories/a/plain.md", "x" * 900)
+        await files.create("/memories/a/b/deep.md", "deep")
+        await files.create("/memories/.hidden", "hidden")
+        exact = await files.view("/memories")
+        assert "3B\t/memories/small.md" in exact
+        assert "1000B\t/memories/a/large.md" in exact
+        read: list[str] = []
+        get_many = holdfast.Records.get_many
+
+        async def note(self: holdfast.Records, keys: Sequence[str]) -> Any:
+            read.extend(keys)
+            return await get_many(self, keys)
+
+        monkeypatch.setattr(holdfast.Records, "get_many", note)
+        monkeypatch.setattr(module, "MEMORY_FILES_MEASURED", 100)
+        estimated = await files.view("/memories")
+        assert read == ["small.md"]
+        assert estimated == exact.replace("1000B\t", "1.5K\t")
+        read.clear()
+        assert "900B\t/memories/a/plain.md" in await files.view("/memories/a")
+        assert "deep.md" in await files.view("/memories/a")
+        assert "a/b/deep.md" in read
 
 
 # -- limits and wrong arguments ----------------------------------------------------

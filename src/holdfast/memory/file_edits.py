@@ -96,7 +96,7 @@ def list_directory(path: str, sizes: Mapping[str, int]) -> str:
         if not any(part.startswith(".") for part in parts[:2]):
             for depth in range(1, min(len(parts), 3)):
                 items["/".join(parts[:depth]) + "/"] = _FOLDER_SIZE
-            if len(parts) <= 2:
+            if is_listed(name):
                 items["/".join(parts)] = size
     ordered = sorted(items, key=lambda name: name.rstrip("/").split("/"))
     lines = [
@@ -105,6 +105,12 @@ def list_directory(path: str, sizes: Mapping[str, int]) -> str:
     ]
     head = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
     return "\n".join([head, *lines])
+
+
+def is_listed(name: str) -> bool:
+    """Return True if `list_directory` shows the size of a file with this path below the directory."""
+    parts = name.split("/")
+    return len(parts) <= 2 and not any(part.startswith(".") for part in parts)
 
 
 class Replaced(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
-from holdfast.domain.record import ChangedRecords, DeleteRecord, PutRecord, Record, RecordChange, RecordPage
+from holdfast.domain.record import ChangedRecords, DeleteRecord, PutRecord, Record, RecordChange, RecordInfo, RecordPage
 from holdfast.errors import Conflict, InvalidRequest, RecordNotFound, StaleRecord, TooLarge
 from holdfast.limits import (
     MEMORY_FILE_BYTES,
@@ -23,10 +23,19 @@ from holdfast.limits import (
     MEMORY_FILE_VERSIONS,
     MEMORY_FILES,
     MEMORY_FILES_HELD,
+    MEMORY_FILES_MEASURED,
     MEMORY_PATH_BYTES,
     RECORD_CHANGES,
 )
-from holdfast.memory.file_edits import MISSING, insert_lines, list_directory, parse_command, replace_once, show_file
+from holdfast.memory.file_edits import (
+    MISSING,
+    insert_lines,
+    is_listed,
+    list_directory,
+    parse_command,
+    replace_once,
+    show_file,
+)
 
 NAMESPACE: Final = "memory_files"
 """First label of the namespace of memory files. The second label, if there is one, is the name of the agent that the files belong to."""
@@ -369,14 +378,42 @@ class MemoryFiles:
         """Return the key of a file, or the keys of the first files in a folder."""
         if key and await self._records.get(key) is not None:
             return [key]
-        found: list[str] = []
+        return [one.name.key for one in await self._list_files(f"{key}/" if key else "", limit)]
+
+    async def _list_files(self, prefix: str, limit: int) -> list[RecordInfo]:
+        """Return the first files whose keys begin with `prefix`, without their contents."""
+        found: list[RecordInfo] = []
         while len(found) < limit:
-            after = found[-1] if found else None
-            page = await self._records.list(f"{key}/" if key else "", after=after, limit=limit, values=False)
-            found += [one.name.key for one in page.records]
+            after = found[-1].name.key if found else None
+            page = await self._records.list(prefix, after=after, limit=limit - len(found), values=False)
+            found += page.records
             if not page.has_more:
                 break
         return found
+
+    async def _measure(self, files: Sequence[RecordInfo], prefix: str) -> dict[str, int]:
+        """Return the size of each file in bytes, by its key.
+
+        The store knows only the size of a content as JSON, in which a line break takes two bytes. So the contents of the smallest files
+        that are listed are read, up to a limit. The size of each other file is estimated as its size in JSON without the quotation marks.
+
+        Args:
+            files: the files, without their contents.
+            prefix: beginning of the keys of the files in the folder that is listed.
+        """
+        sizes = {one.name.key: one.size - 2 for one in files}
+        wanted: list[str] = []
+        total = 0
+        listed = [one for one in files if is_listed(one.name.key.removeprefix(prefix))]
+        for one in sorted(listed, key=lambda one: one.size):
+            total += one.size
+            if total > MEMORY_FILES_MEASURED:
+                break
+            wanted.append(one.name.key)
+        for start in range(0, len(wanted), RECORD_CHANGES):
+            found = await self._records.get_many(wanted[start : start + RECORD_CHANGES])
+            sizes |= {key: len(str(record.value).encode()) for key, record in found.items()}
+        return sizes
 
     async def _has_files_below(self, key: str) -> bool:
         return bool((await self._records.list(f"{key}/", limit=1, values=False)).records)
@@ -388,14 +425,12 @@ class MemoryFiles:
         return next(iter(await self._records.get_many(above)), None) if above else None
 
     async def _view_folder(self, path: str, key: str) -> str:
-        prefix, sizes = f"{key}/" if key else "", dict[str, int]()
-        async for record in self._records.iterate(prefix):
-            sizes[record.key.removeprefix(prefix)] = len(str(record.value).encode())
-            if len(sizes) >= MEMORY_FILES:
-                break
-        if key and not sizes:
+        prefix = f"{key}/" if key else ""
+        found = await self._list_files(prefix, MEMORY_FILES)
+        if key and not found:
             raise InvalidRequest(MISSING.format(path=path))
-        return list_directory(path, sizes)
+        sizes = await self._measure(found, prefix)
+        return list_directory(path, {one.removeprefix(prefix): size for one, size in sizes.items()})
 
 
 class _Batch:
