@@ -445,6 +445,16 @@ After that, the whole text counts as a match.
 """
 LEARNED_BYTES: Final = 64 * 1024
 """Stored calibration of one model, per tenant."""
+SEALED_BYTES: Final = 256 * 1024
+"""Longest sealed item that is read."""
+SEALED_TEXT_CHARS: Final = 48 * 1024
+"""Longest text in a sealed item. Of a longer one, the middle is left out."""
+SEALED_ENTRIES: Final = 200
+"""Newest messages after the summary whose text a sealed item contains."""
+SEALING_KEYS: Final = 8
+"""Keys for sealed items that a tenant keeps. The oldest one is removed first, and its items are no longer valid."""
+RESUMED_ENTRIES: Final = 2000
+"""Messages after a sealed item that are compared with a request to find out what is new."""
 LEARNED_MODELS: Final = 1000
 """Models whose calibration a tenant stores. The one written longest ago is deleted first."""
 ARTIFACT_NAME_BYTES: Final = 255

@@ -33,6 +33,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/messages"): {**TURN, "session_id": "s"},
     ("POST", "/v1/messages/count_tokens"): TURN,
     ("POST", "/v1/responses"): {"input": "hi", "session_id": "s"},
+    ("POST", "/v1/responses/compact"): {"input": "hi", "session_id": "s"},
     ("POST", "/v1/responses/input_tokens"): {"input": "hi", "session_id": "s"},
     ("POST", "/v1/conversations"): {},
     ("POST", "/v1/conversations/{conversation_id}"): {"metadata": {"a": "1"}},
@@ -108,6 +109,7 @@ OWN: Final = {
     "POST /v1/chat/completions",
     "POST /v1/messages",
     "POST /v1/responses",
+    "POST /v1/responses/compact",
     "PUT /v1/sessions/{session_id}",
 }
 """Routes that make a session of that name where the caller has none: they never reach another one's."""

@@ -312,6 +312,7 @@ async def use_responses(walk: Walk) -> None:
     """Create responses, whole, streamed and in the background, and a conversation with items."""
     made = (await walk("POST", RESPONSES, body={"input": "hi", "background": True})).json()
     one = {"response": made["id"]}
+    await walk("POST", f"{RESPONSES}/compact", body={"input": [HI], "model": "gpt-4o"})
     await walk("POST", f"{RESPONSES}/input_tokens", body={"input": "more", "previous_response_id": made["id"]})
     await walk("GET", f"{RESPONSES}/{{response_id}}", "?stream=true", **one)
     await walk("GET", f"{RESPONSES}/{{response_id}}", **one)

@@ -128,8 +128,7 @@ async def test_anthropic_count_with_edits() -> None:
                     model="gpt-4o", messages=messages, tools=[TOOL], context_management={"edits": [edit]}
                 )
         assert plain.context_management is None
-        assert {one.to_dict()["context_management"]["original_input_tokens"] for one in counts.values()} == {
-            plain.input_tokens
-        }
+        edited: list[Any] = [one.context_management for one in counts.values()]
+        assert {one.original_input_tokens for one in edited} == {plain.input_tokens}
         assert counts[6].input_tokens == plain.input_tokens
         assert counts[3].input_tokens < plain.input_tokens - 4 * 350

@@ -21,6 +21,7 @@ from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
+from holdfast.engine.seal_keys import SealKeys
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound, WrongEventLoop
 from holdfast.hooks.registry import HookRegistry
@@ -138,6 +139,7 @@ class Engine:
             self.memories.on_changed.append(files.handle_change)
         self.learning = ModelCalibration(store, clock)
         self.markers = Markers(store)
+        self.seals = SealKeys(store)
         self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.indexing = IndexNotifier(indexer)

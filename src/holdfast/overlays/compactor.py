@@ -32,7 +32,7 @@ from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError,
 from holdfast.limits import COMPACTION_ERROR_BYTES
 from holdfast.liveness import make_holder
 from holdfast.overlays.session_cache import TenantCache
-from holdfast.overlays.summarizers import Draft, SummaryCost, SummaryError, write_summary
+from holdfast.overlays.summarizers import Draft, SummaryCost, SummaryError, Writer, write_summary
 from holdfast.overlays.summary_draft import Job, Source, Trigger, compose, find_source, make_attempt, read_source
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
@@ -175,6 +175,7 @@ class Compactor:
         options: Mapping[str, Any] | None = None,
         *,
         preview: bool = False,
+        writer: Writer | None = None,
     ) -> StoredCompaction | NewCompaction | None:
         """Make a summary at the request of a client, even if none is due.
 
@@ -185,6 +186,8 @@ class Compactor:
             options: Keys of the strategy `summary_buffer` that apply only to this summary: `budget`, `target`, `summarizer_llm`,
                 `prompt`.
             preview: True to store nothing, and to return the summary that would be stored.
+            writer: Writes the summary if the strategy of `responder` has no model for it; None: the model or function that `options`
+                name.
 
         Returns:
             The stored summary. If the attempt failed, the record of the attempt, with `error`. None if there is nothing to
@@ -195,7 +198,7 @@ class Compactor:
             Conflict: Another process is summarizing the session, or the log changed during every attempt.
             SessionNotFound: The session does not exist.
         """
-        job = self._prepare_requested_job(ref, responder, request, options or {}, preview=preview)
+        job = self._prepare_requested_job(ref, responder, request, options or {}, preview=preview, writer=writer)
         while not preview and (running := self._running.get(ref)) is not None:
             await asyncio.wait({running})
         outcome = await asyncio.shield(self._spawn(job, self._run(job)))
@@ -291,6 +294,7 @@ class Compactor:
         options: Mapping[str, Any],
         *,
         preview: bool,
+        writer: Writer | None = None,
     ) -> Job:
         if responder.history:
             raise InvalidRequest(_BUFFERED, param="max_history_turns")
@@ -300,7 +304,8 @@ class Compactor:
         if settings.strategy != STRATEGY:
             raise InvalidRequest(f"strategy must be {STRATEGY}: only this strategy makes summaries", param="strategy")
         how = msgspec.structs.replace(made := make_strategy(settings), facts=made.facts and not is_child(ref))
-        writer = self._roster.find_summarizer(how.summarizer, responder.llm)
+        if writer is None or responder.summarizer is not None:
+            writer = self._roster.find_summarizer(how.summarizer, responder.llm)
         if writer is None:
             raise InvalidRequest(_NO_SUMMARIZER, param="summarizer_llm")
         if not own and "budget" not in settings.options:

@@ -25,6 +25,7 @@ from holdfast.server import (
     messages,
     pages,
     records,
+    response_compaction,
     responses,
     search,
     sessions,
@@ -81,6 +82,7 @@ ROUTES: tuple[Route, ...] = (
         for subject in (
             token_counting.routes,
             responses.routes,
+            response_compaction.routes,
             conversations.routes,
             health.routes,
             sessions.routes,
@@ -183,6 +185,7 @@ def make_app(
         lifespan=_make_lifespan(hf) if close else None,
     )
     app.state.access, app.state.metrics = who, metrics
+    app.state.matching = matching
     app.state.rules, app.state.mcp_calls = rules, CallLimiter()
     app.state.recordings = Recordings()
     return app

@@ -217,6 +217,7 @@ def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnReque
         request,
         api=parsed.api,
         note=parsed.note,
+        compaction=parsed.compaction,
         follows=parsed.follows,
         comparison=parsed.comparison,
         cache_key=parsed.hint,

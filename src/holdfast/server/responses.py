@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import anyio
+import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.context.cache_diagnosis import Comparison, make_comparison
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.reconcile import is_same_message
+from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
@@ -25,6 +27,7 @@ from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.requester import RequestRules, identify_requester, name_session
+from holdfast.server.resumption import Resumed, find_resumed_place, insert_text, resume
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
     StoredResponse,
@@ -40,6 +43,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import copy_entries
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.log import Append
+from holdfast.turns.compaction import CompactionOrder
 from holdfast.wire.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.wire.openai import split_system
 from holdfast.wire.response_ids import parse_place
@@ -207,6 +211,10 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     if request.references:
         messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
     body = parsed.body
+    if request.sealed is not None:
+        resumed = await _resume_sealed(call, parsed, rules, session)
+        session, messages = resumed.session, [*resumed.messages]
+        parsed = parsed._replace(compaction=_add_summarized(parsed.compaction, resumed.summarized))
     if session is not None:
         if body.get("session_id") not in (None, session.id):
             raise InvalidRequest(
@@ -218,18 +226,7 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         body = {**body, "session_id": session.id, "session_mode": "delta"}
         if user_id is None:
             body["user_id"] = session.user_id
-    note = None
-    if request.store:
-        made = ResponseNote(
-            secret=make_secret(),
-            created_at=call.hf.clock() // 1000,
-            model=str(body.get("model") or ""),
-            echo=request.echo,
-            names=request.tools.names,
-            conversation=request.conversation,
-            is_compared=request.compared is not None,
-        )
-        note = make_note(made).to_origin()
+    note = _make_note(call, request, body)
     given = parsed.given if messages else []
     context: Any = request
     if request.background:
@@ -248,6 +245,57 @@ async def _find_comparison(call: Call, response_id: str, user_id: str | None) ->
         return Comparison("not found")
     calls = await read_calls(call.hf, stored.session, stored.entry, stored.end)
     return make_comparison(calls[0] if calls else None, stored.session.id)
+
+
+async def _open_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[SealedItem, int]:
+    """Verify the compaction item of a request. Return it, and the number of messages before it, without leading system messages."""
+    request: ResponsesRequest = parsed.context
+    assert request.sealed is not None, "the input has a compaction item"
+    item = await call.hf.engine.seals.open(request.sealed.token, owner, request.sealed.where)
+    return item, max(0, len(split_system(parsed.messages)[1]) - request.sealed.added)
+
+
+def _add_summarized(order: CompactionOrder | None, summarized: int) -> CompactionOrder | None:
+    """Return the order for a request with an item whose summary covers the messages up to `summarized`."""
+    return order if summarized < 0 else msgspec.structs.replace(order or CompactionOrder(), summarized=summarized)
+
+
+def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -> Any:
+    """Return the payload of the note that makes the response a stored one; None if it is not stored."""
+    if not request.store or (
+        request.compaction and request.compaction.at_once
+    ):  # a compaction alone is no reply in the log
+        return None
+    made = ResponseNote(
+        secret=make_secret(),
+        created_at=call.hf.clock() // 1000,
+        model=str(body.get("model") or ""),
+        echo=request.echo,
+        names=request.tools.names,
+        conversation=request.conversation,
+        is_compared=request.compared is not None,
+    )
+    return make_note(made).to_origin()
+
+
+async def _resume_sealed(call: Call, parsed: ParsedRequest, rules: RequestRules, session: Session | None) -> Resumed:
+    """Verify the compaction item of a request, and return the session that it stands for with the new messages.
+
+    Args:
+        call: the request.
+        parsed: the parsed request.
+        rules: rules for reading the user and session of the request.
+        session: the session that the request names by `conversation` or `previous_response_id`, which has the messages before the item;
+            None: the item names the session.
+    """
+    owner = identify_requester(call, parsed.body, rules, parsed.api).owner
+    item, covered = await _open_item(call, parsed, owner)
+    system, incoming = split_system(parsed.messages)
+    if session is not None:
+        return Resumed(session, parsed.messages)
+    named = name_session(call, parsed.body, rules)
+    found = await resume(call.hf, item, owner, incoming, covered, named=named)
+    return found._replace(messages=[*system, *found.messages])
 
 
 class RequestPlace(NamedTuple):
@@ -285,6 +333,17 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
             session = await get_session_by_id(call.hf, named, user_id)
     if request.references:
         messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
+    if request.sealed is not None:
+        item, covered = await _open_item(call, parsed, requester.owner)
+        system, incoming = split_system(messages)
+        if session is None:
+            named = name_session(call, parsed.body, rules)
+            place = await find_resumed_place(call.hf, item, requester.owner, incoming[covered:], named)
+            if place is None:
+                messages = [*system, *insert_text(item, incoming, covered)]
+            else:
+                messages = [*system, *incoming[covered + place.known :]]
+                return RequestPlace(place.session, requester.owner, place.stop, messages)
     if session is not None and stop is None:
         system, incoming = split_system(messages)
         messages = [*system, *incoming[await count_known(call, session, incoming) :]]

@@ -22,7 +22,8 @@ from holdfast.server.http import get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.stores.session_changes import compute_claim_end
 from holdfast.stores.walk import ENTRIES, read_entries_until
-from holdfast.turns.respond import FINISH_REASON
+from holdfast.turns.compaction import restore_item
+from holdfast.turns.respond import COMPACTION, FINISH_REASON
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY
 from holdfast.turns.turn_start import find_note
 from holdfast.wire.cache_reports import report_to_openai
@@ -36,6 +37,7 @@ from holdfast.wire.responses_replies import (
     ResponseHead,
     Status,
     find_status,
+    make_compaction_item,
     make_items,
     make_output,
     make_response,
@@ -265,7 +267,12 @@ def _sum_usage(calls: Sequence[ModelCall]) -> dict[str, Any]:
 async def _read_output(hf: Holdfast, stored: StoredResponse, reply: Entry) -> list[Item]:
     (entry,) = await restore_entries(hf.store, stored.session.ref, [reply])
     message = to_sent_message(entry.message, entry.metadata)
-    return make_output(to_chat_message(message), stored.place, stored.note.names)
+    output = make_output(to_chat_message(message), stored.place, stored.note.names)
+    compaction = (reply.metadata or {}).get(COMPACTION)
+    if isinstance(compaction, Mapping):
+        token = await restore_item(hf.engine, stored.session, compaction)
+        output = [*([] if token is None else [make_compaction_item(stored.place, token)]), *output]
+    return output
 
 
 async def read_input(hf: Holdfast, stored: StoredResponse) -> list[Item]:

@@ -35,6 +35,7 @@ from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
+from holdfast.turns.compaction import CompactionOrder, compact_session
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import is_for_owner, keep_recalled, prepare_recall, recall_other_sessions, recall_session
 from holdfast.turns.turn import Turn, TurnRequest
@@ -64,6 +65,8 @@ async def build_prompt(turn: Turn) -> WorkingSet:
     built = await _build(turn, session)
     if turn.stepped and await _add_summary(turn, built):
         built = await _build(turn, turn.session)
+    if turn.request.compaction is not None and await _compact(turn, turn.request.compaction, built):
+        built = await _build(turn, turn.session)
     if turn.request.responder.llm.count is not None:
         built = await _recount(turn, built)
     keep_recalled(turn, built)
@@ -78,6 +81,33 @@ async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
         return False
     turn.forget_step()
     return True
+
+
+async def _compact(turn: Turn, order: CompactionOrder, built: WorkingSet) -> bool:
+    """Compact the session if the request wants it. Return True if the prompt must be built again."""
+    if turn.has_compacted or turn.branched or turn.request.responder.history:
+        return False
+    wants_item = order.is_alone or (order.threshold is not None and built.total_tokens > order.threshold)
+    summary = built.window.summary
+    if not wants_item and not await _is_summary_missing(turn, order, -1 if summary is None else summary.last):
+        return False
+    turn.has_compacted = True
+    responder = turn.request.responder
+    done = await compact_session(turn.engine, turn.session, responder, built.request, prompt=order.prompt)
+    if wants_item and (order.is_alone or done.made is not None):
+        turn.compacted = done
+    if done.made is None:
+        return False
+    turn.forget_step()
+    return True
+
+
+async def _is_summary_missing(turn: Turn, order: CompactionOrder, last: int) -> bool:
+    """Return True if the client has a summary that is in use for another model, and the prompt has not. `last` ends the prompt's summary."""
+    if order.summarized <= last:
+        return False
+    live = await turn.engine.store.compactions(turn.request.ref, live=True)
+    return any(one.last >= order.summarized for one in live)
 
 
 async def _build(turn: Turn, session: Session) -> WorkingSet:

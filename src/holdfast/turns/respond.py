@@ -93,6 +93,10 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
     """
     while True:
         await turn.lock.run_interruptibly(lambda: build_call(turn))
+        if turn.is_answered_by_compaction:
+            turn.closed = True
+            yield _make_compaction_chunk(turn)
+            return
         async with ModelRound(turn, assembler) as model_round:
             async for chunk in model_round.chunks:
                 for sent in model_round.add(chunk):
@@ -110,6 +114,18 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
         if assembler.returned or turn.request.responder.steps:
             return
         turn.tool_choice = assembler.tool_choice
+
+
+def _make_compaction_chunk(turn: Turn) -> dict[str, Any]:
+    """Return the only chunk of a reply without text, before which the encoder sends the compaction."""
+    return {
+        "id": f"chatcmpl-{turn.session.id}-{turn.session.tail.last_seq}",
+        "object": "chat.completion.chunk",
+        "created": turn.engine.clock() // 1000,
+        "model": turn.request.responder.llm.model,
+        "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    }
 
 
 class ModelRound:
@@ -215,6 +231,8 @@ class ModelRound:
             metadata = await with_named_artifacts(turn, reply.text, metadata)
         if turn.note is not None and (reason := get_finish_reason(completion)) in CUT_SHORT:
             metadata = {**(metadata or {}), FINISH_REASON: reason}
+        if turn.compacted is not None:
+            metadata = {**(metadata or {}), COMPACTION: turn.compacted.to_metadata()}
         messages, noted = ([reply], [metadata]) if reply.tool_calls else hand_over_reply(turn, reply, metadata)
         await append_reply(turn, messages, text, metadata=noted, calls=[call], last=not assembler.calls)
         if assembler.calls and not self.is_whole:
@@ -237,6 +255,8 @@ class ModelRound:
 
 FINISH_REASON: Final = "finish_reason"
 """Key in the `metadata` of a reply that the model did not finish, in a turn that began with a note: one of `CUT_SHORT`."""
+COMPACTION: Final = "compaction"
+"""Key in the `metadata` of a reply that begins with a compaction; see `Compacted.to_metadata`."""
 CUT_SHORT: Final = frozenset({"length", "content_filter"})
 
 

@@ -42,6 +42,7 @@ from holdfast.overlays.session_cache import choose_view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.context import TurnState
 from holdfast.tools.tool import get_tool_name
+from holdfast.turns.compaction import Compacted, CompactionOrder
 from holdfast.turns.placement import Placement
 
 T = TypeVar("T")
@@ -119,6 +120,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The API for which `body` was written. The fields are converted for a model with another API."""
     note: Any = None
     """Payload of a note that is written after the request's messages, in the same write; None: no note."""
+    compaction: CompactionOrder | None = None
+    """When the request wants its session to be compacted; None: never."""
     follows: int | None = None
     """`seq` of the message that the request continues after. Only one request can do so; see `holdfast.turns.continuation`.
     None: the request continues after the newest message."""
@@ -180,6 +183,10 @@ class Turn:
     """Hashes of the last request to the model, if the turn has a note or a comparison."""
     diagnosis: Diagnosis | None = None
     """The result of `TurnRequest.comparison`; None until the first prompt is built."""
+    compacted: Compacted | None = None
+    """The compaction that the reply begins with; None: there is none."""
+    has_compacted = False
+    """True if the turn has tried to compact the session. It does so at most once."""
     _admitted = False
     on_open: Callable[[], None] | None = None
     """Function that is called when the turn has begun and the request's messages are in the log; None: no function."""
@@ -274,6 +281,12 @@ class Turn:
         """Let another agent answer, beginning with the next call, with its own model and fallbacks."""
         self.speak_as(responder, learned)
         vars(self).pop("responders", None)
+
+    @property
+    def is_answered_by_compaction(self) -> bool:
+        """True if the reply is only the compaction that the request asked for."""
+        order = self.request.compaction
+        return order is not None and (order.is_alone or (order.pauses and self.compacted is not None))
 
     @property
     def agent(self) -> str | None:

@@ -24,6 +24,7 @@ from holdfast.wire.responses_replies import (
     find_status,
     find_tool,
     make_call,
+    make_compaction_item,
     make_message_item,
     make_reasoning,
     make_response,
@@ -74,9 +75,18 @@ class ResponseEvents:
         get_head: Returns the fields that do not change. It is called with the first chunk, when the request is in the log.
         clock: Returns the time in seconds since the epoch.
         model: Name of the model that was asked for. It is reported until the model's own name is known.
+        get_compaction: Returns the sealed item of a compaction that the reply begins with, or None. It is called with each chunk, until
+            it returns an item.
     """
 
-    def __init__(self, get_head: Callable[[], ResponseHead], clock: Callable[[], int], model: str = "") -> None:
+    def __init__(
+        self,
+        get_head: Callable[[], ResponseHead],
+        clock: Callable[[], int],
+        model: str = "",
+        get_compaction: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._get_compaction: Callable[[], str | None] | None = get_compaction
         self._get_head = get_head
         self._clock = clock
         self._head: ResponseHead | None = None
@@ -102,6 +112,7 @@ class ResponseEvents:
         """Return the events for a chunk."""
         self._model = str(chunk.get("model") or "") or self._model
         events = self.begin()
+        self._add_compaction(events)
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]
         for choice in chunk.get("choices") or ():
@@ -123,6 +134,19 @@ class ResponseEvents:
         self._head = self._get_head()
         self.started = make_response(self._head, model=self._model, status="in_progress")
         return [self._make(name, response=self.started) for name in ("response.created", "response.in_progress")]
+
+    def _add_compaction(self, events: list[Event]) -> None:
+        """Add the events of the compaction item, once, as soon as the item is known."""
+        token = None if self._get_compaction is None else self._get_compaction()
+        if token is None:
+            return
+        assert self._head is not None, "the stream has begun"
+        self._get_compaction = None
+        item, index = make_compaction_item(self._head.place, token), self._count
+        self._count += 1
+        events.append(self._add_item(index, {**item, "encrypted_content": ""}))
+        events.append(self._make("response.compaction.compacting", _OpenItem(index, item["id"])))
+        self._finish_item(index, item, events)
 
     def _add_delta(self, delta: Mapping[str, Any], logprobs: Any, events: list[Event]) -> None:
         if text := _read_reasoning(delta):
@@ -356,7 +380,8 @@ def repeat_events(response: Mapping[str, Any], start: int = 0) -> list[Event]:
 def _repeat_item(item: Item, index: int) -> list[Event]:
     """Return the events of one item, with each text as one delta."""
     place = {"item_id": item["id"], "output_index": index}
-    empty = {**item, "status": "in_progress", **{name: _EMPTY[name] for name in _EMPTY if name in item}}
+    status = {"status": "in_progress"} if "status" in item else {}
+    empty = {**item, **status, **{name: _EMPTY[name] for name in _EMPTY if name in item}}
     events: list[Event] = [{"type": "response.output_item.added", "output_index": index, "item": empty}]
     for at, part in enumerate(item.get("content") or ()):
         events += _repeat_part(part, {**place, "content_index": at})
@@ -368,7 +393,7 @@ def _repeat_item(item: Item, index: int) -> list[Event]:
     return [*events, {"type": "response.output_item.done", "output_index": index, "item": item}]
 
 
-_EMPTY: Final[Mapping[str, Any]] = {"content": [], "arguments": "", "input": ""}
+_EMPTY: Final[Mapping[str, Any]] = {"content": [], "arguments": "", "input": "", "encrypted_content": ""}
 
 
 def _repeat_part(part: Mapping[str, Any], place: Mapping[str, Any]) -> list[Event]:

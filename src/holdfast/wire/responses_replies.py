@@ -189,6 +189,16 @@ def make_output(message: Mapping[str, Any], place: Place, names: ToolNames) -> l
     return items
 
 
+def make_compaction_item(place: Place, token: str) -> Item:
+    """Return the item that stands for the compacted part of a conversation.
+
+    Args:
+        place: Place of the response.
+        token: The sealed item.
+    """
+    return {"id": place.make_id("cmp"), "type": "compaction", "encrypted_content": token}
+
+
 CALL_PREFIXES: Final = {False: "fc", True: "ctc"}
 """Prefix of the ids of calls: of functions, and of custom tools."""
 

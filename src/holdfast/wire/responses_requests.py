@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from holdfast.domain.messages import Message
+from holdfast.domain.sealed_items import is_sealed
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
 from holdfast.wire.cache_reports import OPTIONS, parse_comparison
@@ -21,7 +22,6 @@ _MAX_TOKENS: Final = 2**31
 _METADATA: Final = (16, 64, 512)
 """Maximum number of pairs of `metadata`, of characters of a key, and of characters of a value, as in OpenAI's API."""
 _REFUSED: Final = {
-    "context_management": "it is not supported yet; each request already gets a prompt that fits the budget",
     "prompt": "prompt templates are stored at OpenAI; send instructions and input",
     "background_options": "it is not supported; leave it out",
     "moderation": "it is not supported; leave it out",
@@ -113,6 +113,29 @@ class ResponsesRequest(NamedTuple):
     """The items of the input, if one of them refers to a stored item: they are not in `messages`. Otherwise empty."""
     compared: str | None = None
     """Id of the response with whose prompt the prompt is compared, or None."""
+    compaction: CompactionWish | None = None
+    """When the conversation is to be compacted; None: never."""
+    sealed: SealedInput | None = None
+    """The newest compaction item of the input that Holdfast made; None if there is none."""
+
+
+class CompactionWish(NamedTuple):
+    """When a request wants its conversation to be compacted."""
+
+    threshold: int | None
+    """Number of tokens of the prompt above which it is compacted; None: only at once."""
+    at_once: bool
+    """True: it is compacted, and no model answers."""
+
+
+class SealedInput(NamedTuple):
+    """A compaction item in the input of a request. It is not in the request's messages."""
+
+    token: str
+    where: str
+    """Place of the item in the request, for errors."""
+    added: int
+    """Number of the request's messages that follow the item."""
 
 
 def parse_request(body: Fields) -> ResponsesRequest:
@@ -141,9 +164,12 @@ def parse_request(body: Fields) -> ResponsesRequest:
     if conversation is not None and previous is not None:
         message = "previous_response_id and conversation cannot be sent together: send one of them"
         raise InvalidRequest(message, param="previous_response_id")
-    given = body.get("input") or []
+    given, is_triggered = _take_trigger(body.get("input") or [])
+    threshold = _parse_threshold(body.get("context_management"))
+    wish = CompactionWish(threshold, is_triggered) if is_triggered or threshold is not None else None
     references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
-    messages = [*_parse_instructions(body.get("instructions")), *([] if references else parse_items(given))]
+    parsed, sealed = ([], None) if references else _parse_input(given)
+    messages = [*_parse_instructions(body.get("instructions")), *parsed]
     check_metadata(body.get("metadata"))
     echo = {name: body[name] for name in _ECHOED if body.get(name) is not None}
     store = _parse_flag(body, "store", default=True)
@@ -156,8 +182,71 @@ def parse_request(body: Fields) -> ResponsesRequest:
     hint = _parse_text(body, "prompt_cache_key")
     compared = parse_comparison(body.get(OPTIONS))
     return ResponsesRequest(
-        fields, messages, tools, echo, conversation, previous, hint, store, background, references, compared
+        *(fields, messages, tools, echo, conversation, previous, hint, store, background, references),
+        compared,
+        wish,
+        sealed,
     )
+
+
+def _take_trigger(given: Any) -> tuple[Any, bool]:
+    """Return the input without its last item, and True, if this item asks to compact the conversation now."""
+    places = [at for at, item in enumerate(given) if _is_trigger(item)] if isinstance(given, list) else []
+    if not places:
+        return given, False
+    if places != [len(given) - 1]:
+        where = f"input[{places[0]}]"
+        raise InvalidRequest(f"{where}: {_TRIGGER} must be the last item of the input", param=where)
+    return given[:-1], True
+
+
+def _is_trigger(item: Any) -> bool:
+    return isinstance(item, Mapping) and item.get("type") == _TRIGGER
+
+
+def _parse_threshold(given: Any) -> int | None:
+    """Return the number of tokens above which the conversation is compacted, from the field `context_management`."""
+    if given is None or given == []:
+        return None
+    where = "context_management"
+    entry = given[0] if isinstance(given, list) and len(given) == 1 else None
+    if not isinstance(entry, Mapping) or entry.get("type") != "compaction":
+        message = f"{where} must be a list with one object {{type: compaction, compact_threshold}}"
+        raise InvalidRequest(message, param=where)
+    if unknown := sorted(entry.keys() - {"type", "compact_threshold"}):
+        raise InvalidRequest(f"{where}[0] has the unknown key {unknown[0]!r:.80}", param=f"{where}[0]")
+    if entry.get("compact_threshold") is None:
+        return _THRESHOLD
+    check_whole(entry["compact_threshold"], f"{where}[0].compact_threshold", 1, _MAX_TOKENS)
+    threshold: int = entry["compact_threshold"]
+    return threshold
+
+
+_TRIGGER: Final = "compaction_trigger"
+_THRESHOLD: Final = 150_000
+"""Tokens of the prompt above which a conversation is compacted, if the request asks for it without a number."""
+
+
+def _parse_input(given: Any) -> tuple[list[Message], SealedInput | None]:
+    """Return the messages of an input, and its newest compaction item that Holdfast made."""
+    at = find_compaction(given)
+    if at is None:
+        return parse_items(given), None
+    before = parse_items([item for item in given[:at] if not is_compaction(item)])
+    after = parse_items(given[at + 1 :])
+    return [*before, *after], SealedInput(given[at]["encrypted_content"], f"input[{at}].encrypted_content", len(after))
+
+
+def find_compaction(given: Any) -> int | None:
+    """Return the index of the newest compaction item that Holdfast made; None if there is none."""
+    found = (at for at in range(len(given) - 1, -1, -1) if is_compaction(given[at])) if isinstance(given, list) else ()
+    return next(iter(found), None)
+
+
+def is_compaction(item: Any) -> bool:
+    """Return True for a compaction item that Holdfast made, by the form of its content. The content is not verified."""
+    own = isinstance(item, Mapping) and item.get("type") == "compaction"
+    return own and is_sealed(item.get("encrypted_content"))
 
 
 def is_reference(item: Any) -> bool:

@@ -14,6 +14,7 @@ from holdfast.context.dialects import Dialect
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.server.replies import Reply
+from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
 
@@ -44,6 +45,8 @@ class ParsedRequest(NamedTuple):
     """Data of the request that the format needs to encode the reply."""
     clearing: Mapping[str, Any] | None = None
     """Options of `clear_tool_results` that apply to this request; None: those of the agent."""
+    compaction: CompactionOrder | None = None
+    """When the request wants its session to be compacted; None: never."""
     background: bool = False
     """True: the response is sent when the turn has begun, and the reply is made afterwards. The encoder is a `BackgroundEncoder`."""
     stores_system: bool = True

@@ -12,6 +12,7 @@ from holdfast.models.collect import to_chunks
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
+from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.cache_reports import report_to_openai
@@ -19,7 +20,7 @@ from holdfast.wire.response_ids import Place
 from holdfast.wire.response_notes import parse_note
 from holdfast.wire.responses_events import Event, ResponseEvents
 from holdfast.wire.responses_replies import ResponseHead
-from holdfast.wire.responses_requests import ResponsesRequest, parse_request
+from holdfast.wire.responses_requests import CompactionWish, ResponsesRequest, is_compaction, parse_request
 
 PATH: Final = "/v1/responses"
 _encoder = msgspec.json.Encoder()
@@ -45,9 +46,10 @@ class Responses:
             request.messages,
             given=given,
             context=request,
+            compaction=_make_order(request.compaction),
             stores_system=False,
             hint=request.hint,
-            warnings=tuple(map(_make_tool_warning, dict.fromkeys(request.tools.left_out))),
+            warnings=(*map(_make_tool_warning, dict.fromkeys(request.tools.left_out)), *_warn_of_foreign_items(given)),
         )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ResponseEncoder:
@@ -57,9 +59,26 @@ class Responses:
         return to_responses_error(reply)
 
 
+def _make_order(wish: CompactionWish | None) -> CompactionOrder | None:
+    return None if wish is None else CompactionOrder(threshold=wish.threshold, is_alone=wish.at_once)
+
+
 def _make_tool_warning(kind: str) -> TurnWarning:
     message = f"the tool {kind[:80]!r} runs only at OpenAI, so it was not sent to the model"
     return TurnWarning("tool_not_served", message, param="tools")
+
+
+def _warn_of_foreign_items(given: Any) -> tuple[TurnWarning, ...]:
+    """Return a warning if the input has a compaction item that another service made."""
+    items = given if isinstance(given, list) else ()
+    found = (one for one in items if isinstance(one, Mapping) and one.get("type") == "compaction")
+    if all(map(is_compaction, found)):
+        return ()
+    message = (
+        "a compaction item of another service was stored, but the model cannot read it: send the messages that it"
+        " stands for, or compact them with POST /v1/responses/compact"
+    )
+    return (TurnWarning("compaction_not_read", message, param="input"),)
 
 
 def make_secret() -> str:
@@ -107,7 +126,8 @@ class ResponseEncoder:
         self._request = context.request if isinstance(context, RecordedRequest) else context
         self._recording = None if self._recordings is None else self._recordings.open()
         self._turn = turn
-        self._events = ResponseEvents(self._make_head, self._now, str(self._request.fields.get("model") or ""))
+        model = str(self._request.fields.get("model") or "")
+        self._events = ResponseEvents(self._make_head, self._now, model, self._get_compaction)
         self._created_at = self._now()
         self._session: Mapping[str, Any] = {}
         self._failed = self._is_cut = False
@@ -130,6 +150,9 @@ class ResponseEncoder:
         if self._recordings is not None and self._recording is not None:
             self._recordings.keep(head.id, self._recording)
         return head
+
+    def _get_compaction(self) -> str | None:
+        return None if self._turn.compacted is None else self._turn.compacted.token
 
     def begin(self) -> dict[str, Any]:
         """Record the first events, and return the Response object in progress."""

@@ -1,0 +1,370 @@
+"""`/v1/responses/compact` and the items that it returns, with the official client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from holdfast.testing import Reply
+from tests.edges.server import Served, gateway
+
+PAGE = "Flight LH123 to Oslo costs 200 euros and leaves at 06:15. " * 12
+TOOL: Any = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
+
+
+def to_input(items: Any) -> list[Any]:
+    """Return output items as a client sends them back."""
+    return [item.model_dump(mode="json", exclude_unset=True, warnings=False) for item in items]
+
+
+def user(text: str) -> dict[str, Any]:
+    """Return a user message."""
+    return {"role": "user", "content": text}
+
+
+async def talk(served: Served, turns: int, **fields: Any) -> tuple[list[Any], Any]:
+    """Talk without stored responses, resending everything; return the items, and the last response."""
+    items: list[Any] = []
+    response = None
+    for at in range(turns):
+        items.append(user(f"Question {at}?"))
+        response = await served.client.responses.create(model="gpt-4o", input=items, store=False, **fields)
+        items += to_input(response.output)
+    return items, response
+
+
+async def list_compactions(served: Served, session_id: str) -> list[Any]:
+    """Return the compactions of a session."""
+    found: list[Any] = (await served.http.get(f"/v1/sessions/{session_id}/compactions")).json()["data"]
+    return found
+
+
+REPLIES = [f"Reply {at}. {PAGE}" for at in range(20)]
+
+
+async def test_compacted_conversation_continues_its_session() -> None:
+    """The output is every user message and one item; a request with it, and the ones after it, continue the session."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 8)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        assert done.object == "response.compaction"
+        assert [one.type for one in done.output] == ["message"] * 8 + ["compaction"]
+        texts = [one["content"][0]["text"] for one in to_input(done.output)[:-1]]
+        assert texts == [f"Question {at}?" for at in range(8)]
+        (made,) = await list_compactions(served, last.session_id)
+        assert made["status"] == "live"
+        assert done.compaction_id == made["id"]
+        assert done.usage.total_tokens == 0  # no model wrote it
+        items = to_input(done.output)
+        for at in range(3):
+            items.append(user(f"More {at}?"))
+            response = await served.client.responses.create(model="gpt-4o", input=items, store=False)
+            items += to_input(response.output)
+            assert response.session_id == last.session_id
+        assert len(await served.log(last.session_id)) == 2 * 11
+        sent = upstream.requests[-1].body["messages"]
+        assert len(sent) < 2 * 11
+        assert any("Summary of messages" in str(one["content"]) for one in sent)
+        assert sent[-1]["content"] == "More 2?"
+
+
+async def test_items_before_the_newest_item_may_be_left_out() -> None:
+    """A client may send the item alone, with what follows."""
+    async with gateway(list(REPLIES)) as (served, _):
+        items, last = await talk(served, 6)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        response = await served.client.responses.create(
+            model="gpt-4o", input=[*to_input(done.output)[-1:], user("More?")], store=False
+        )
+        assert response.session_id == last.session_id
+        assert [text for _, text in await served.log(last.session_id)][-2] == "More?"
+
+
+async def test_stored_conversation_is_compacted_by_its_response() -> None:
+    """`previous_response_id` needs no items; a request after the response keeps the whole log."""
+    async with gateway(list(REPLIES)) as (served, _):
+        last: Any = None
+        for at in range(6):
+            last = await served.client.responses.create(
+                model="gpt-4o", input=f"Question {at}?", previous_response_id=last and last.id
+            )
+        done = await served.client.responses.compact(model="gpt-4o", previous_response_id=last.id)
+        assert [one.type for one in done.output] == ["message"] * 6 + ["compaction"]
+        again = await served.client.responses.create(
+            model="gpt-4o", input=[*to_input(done.output)[-1:], user("More?")], previous_response_id=last.id
+        )
+        assert again.session_id == last.session_id
+        assert len(await served.log(last.session_id)) == 14
+
+
+async def test_compaction_is_undone_like_every_other() -> None:
+    """After the summary is dropped, the prompt has the whole conversation again."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 6)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        path = f"/v1/sessions/{last.session_id}/compactions/{done.compaction_id}"
+        assert (await served.http.delete(path)).status_code == 200
+        await served.client.responses.create(model="gpt-4o", input=[*to_input(done.output), user("More?")], store=False)
+        assert len(upstream.requests[-1].body["messages"]) == 13
+
+
+async def test_another_continuation_of_an_item_is_a_fork() -> None:
+    """Two clients that go on from the same item do not see each other's messages."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 4)
+        output = to_input((await served.client.responses.compact(model="gpt-4o", input=items)).output)
+        create = served.client.responses.create
+        one = await create(model="gpt-4o", input=[*output, user("One way?")], store=False)
+        two = await create(model="gpt-4o", input=[*output, user("Another way?")], store=False)
+        ids = [response.session_id for response in (one, two)]
+        assert ids[0] == last.session_id != ids[1]
+        assert "One way?" not in str(upstream.requests[-1].body["messages"])
+        assert [text for _, text in await served.log(ids[1])][-2] == "Another way?"
+
+
+async def test_item_carries_its_text_to_a_server_without_the_session() -> None:
+    """If the session was deleted, the model gets the user's messages and the text of the item."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 6)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        await served.http.delete(f"/v1/sessions/{last.session_id}")
+        response = await served.client.responses.create(
+            model="gpt-4o", input=[*to_input(done.output), user("More?")], store=False
+        )
+        assert response.session_id != last.session_id
+        sent = [one["content"] for one in upstream.requests[-1].body["messages"]]
+        assert sent[:6] == [f"Question {at}?" for at in range(6)]
+        assert "LH123" in sent[6]
+        assert sent[7:] == ["More?"]
+
+
+async def test_tampered_and_foreign_items() -> None:
+    """A changed item, and one of another user, are refused by name, and nothing is stored."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, _ = await talk(served, 4, user="ada")
+        done = await served.client.responses.compact(model="gpt-4o", input=items, extra_body={"user_id": "ada"})
+        output, before = to_input(done.output), len(upstream.requests)
+        token = output[-1]["encrypted_content"]
+        create, sessions = served.client.responses.create, (await served.http.get("/v1/sessions")).json()["data"]
+        for content, who in ((token[:-1] + ("A" if token[-1] != "A" else "B"), "ada"), (token, "eve")):
+            sent = [*output[:-1], {**output[-1], "encrypted_content": content}, user("More?")]
+            with pytest.raises(openai.BadRequestError) as refused:
+                await create(model="gpt-4o", input=sent, user=who)
+            assert refused.value.code == "invalid_encrypted_content"
+            assert refused.value.param == "input[4].encrypted_content"
+        assert len(upstream.requests) == before
+        assert (await served.http.get("/v1/sessions")).json()["data"] == sessions
+
+
+async def test_item_of_openai_is_reported_and_not_dropped_in_silence() -> None:
+    """An item that OpenAI made is kept in the log, and a warning says that the model cannot read it."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        foreign = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAAA"}
+        response = await served.client.responses.create(model="gpt-4o", input=[foreign, user("More?")])
+        (warning,) = response.to_dict()["session"]["warnings"]
+        assert warning["code"] == "compaction_not_read"
+        assert [one["content"] for one in upstream.requests[-1].body["messages"]] == ["More?"]
+        listed = [item async for item in served.client.responses.input_items.list(response.id, order="asc")]
+        assert "compaction" in [item.type for item in listed]
+
+
+async def test_tool_calls_after_an_item_are_matched() -> None:
+    """An agent's loop with tools continues the session after the conversation was compacted."""
+    async with gateway([*REPLIES[:4], Reply(tool_calls=[("read", {})]), "Done.", "End."]) as (served, _):
+        items, last = await talk(served, 4)
+        items = to_input((await served.client.responses.compact(model="gpt-4o", input=items)).output)
+        items.append(user("Read it."))
+        for _ in range(3):
+            response = await served.client.responses.create(model="gpt-4o", input=items, store=False, tools=[TOOL])
+            assert response.session_id == last.session_id
+            items += to_input(response.output)
+            calls = [one for one in response.output if one.type == "function_call"]
+            items += [{"type": "function_call_output", "call_id": one.call_id, "output": PAGE} for one in calls]
+            items += [] if calls else [user("And?")]
+        roles = [role for role, _ in await served.log(last.session_id)]
+        assert roles[8:] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+
+
+async def test_keys_rotate_and_are_shared() -> None:
+    """A second Holdfast on the same database opens the item, also after the key was replaced."""
+    async with gateway(list(REPLIES)) as (served, _):
+        items, last = await talk(served, 3)
+        output = to_input((await served.client.responses.compact(model="gpt-4o", input=items)).output)
+        await served.hf.engine.seals.rotate()
+        again = to_input((await served.client.responses.compact(model="gpt-4o", input=items)).output)
+        old, new = (one[-1]["encrypted_content"].split(".")[1] for one in (output, again))
+        assert old != new
+        other = type(served.hf.engine.seals)(served.hf.store)
+        for one in (output, again):
+            opened = await other.open(one[-1]["encrypted_content"], "default", "x")
+            assert opened.session == last.session_id
+
+
+# -- on create ---------------------------------------------------------------------
+
+
+def above(tokens: int) -> list[Any]:
+    """Return the field `context_management` that compacts a prompt of more tokens."""
+    return [{"type": "compaction", "compact_threshold": tokens}]
+
+
+async def stream_response(served: Served, **fields: Any) -> tuple[Any, list[Any]]:
+    """Create a response as a stream; return it with all events."""
+    events = []
+    async with served.client.responses.stream(model="gpt-4o", **fields) as stream:
+        async for event in stream:
+            events.append(event)
+        return await stream.get_final_response(), events
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_threshold_is_exact(streamed: bool) -> None:
+    """A prompt of as many tokens as the threshold is sent whole; with one token more it is compacted, and the item comes first."""
+    for less in (0, 1):
+        async with gateway(list(REPLIES)) as (served, upstream):
+            items, _ = await talk(served, 6)
+            items.append(user("More?"))
+            counted = await served.client.responses.input_tokens.count(model="gpt-4o", input=items)
+            fields: Any = {"input": items, "store": False, "context_management": above(counted.input_tokens - less)}
+            if streamed:
+                response, _ = await stream_response(served, **fields)
+            else:
+                response = await served.client.responses.create(model="gpt-4o", **fields)
+            kinds = [one.type for one in response.output]
+            assert kinds == ["compaction", "message"][1 - less :]
+            assert len(upstream.requests[-1].body["messages"]) < 13 if less else True
+            assert response.session["working_set"]["total_tokens"] <= counted.input_tokens
+
+
+async def test_events_of_a_compaction() -> None:
+    """The item is added, compacted and done before the text, and the numbers have no gap."""
+    async with gateway(list(REPLIES)) as (served, _):
+        items, _ = await talk(served, 6)
+        final, events = await stream_response(served, input=[*items, user("More?")], context_management=above(500))
+        kinds = [event.type for event in events]
+        assert kinds[:6] == [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.compaction.compacting",
+            "response.output_item.done",
+            "response.output_item.added",
+        ]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert events[3].item_id == events[2].item.id == events[4].item.id == final.output[0].id
+        stored = await served.client.responses.retrieve(final.id)
+        assert [one.type for one in stored.output] == ["compaction", "message"]
+        assert stored.output[0] == final.output[0]
+        again = [event.type async for event in await served.client.responses.retrieve(final.id, stream=True)]
+        assert again[2:5] == ["response.output_item.added", "response.output_item.done", "response.output_item.added"]
+
+
+async def test_compacted_stream_continues_its_session() -> None:
+    """A stateless client that keeps only what follows the item goes on for many turns in one session, with short prompts."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items: list[Any] = []
+        ids, compacted = set(), 0
+        for at in range(16):
+            items.append(user(f"Question {at}?"))
+            response = await served.client.responses.create(
+                model="gpt-4o", input=items, store=False, context_management=above(1200)
+            )
+            ids.add(response.session_id)
+            if response.output[0].type == "compaction":
+                compacted, items = compacted + 1, []
+            items += to_input(response.output)
+        assert len(ids) == 1
+        assert 2 <= compacted <= 8
+        assert len(await served.log(ids.pop())) == 32
+        assert upstream.requests[-1].body["messages"][-1]["content"] == "Question 15?"
+
+
+async def test_prefix_stays_the_same_between_compactions() -> None:
+    """After a compaction, each prompt begins with the previous one until the next compaction."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        fields: Any = {"extra_body": {"recall": "off"}}
+        items, _ = await talk(served, 6, **fields)
+        count = served.client.responses.input_tokens.count
+        limit = (await count(model="gpt-4o", input=[*items, user("More?")], **fields)).input_tokens - 1
+        breaks = []
+        for at in range(4):
+            items.append(user(f"More {at}?"))
+            response = await served.client.responses.create(
+                model="gpt-4o", input=items, store=False, context_management=above(limit), **fields
+            )
+            items += to_input(response.output)
+            before, after = (one.body["messages"] for one in upstream.requests[-2:])
+            breaks.append(after[: len(before)] != before)
+        assert breaks == [True, False, False, False]
+
+
+async def test_trigger_compacts_now_and_no_model_answers() -> None:
+    """With `compaction_trigger` as the last item, the response is the compaction alone."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 6)
+        before = len(upstream.requests)
+        trigger: Any = {"type": "compaction_trigger"}
+        final, _ = await stream_response(served, input=[*items, trigger], store=False)
+        assert [one.type for one in final.output] == ["compaction"]
+        assert final.status == "completed"
+        assert len(upstream.requests) == before
+        response = await served.client.responses.create(
+            model="gpt-4o", input=[*to_input(final.output), user("More?")], store=False
+        )
+        assert response.session_id == last.session_id
+        with pytest.raises(openai.BadRequestError) as refused:
+            await served.client.responses.create(model="gpt-4o", input=[trigger, user("More?")])
+        assert refused.value.param == "input[0]"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "compaction"},
+        [{"type": "truncation"}],
+        [{"type": "compaction", "compact_threshold": 0}],
+        [{"type": "compaction", "compact_threshold": "many"}],
+        [{"type": "compaction", "threshold": 5}],
+        [{"type": "compaction"}, {"type": "compaction"}],
+    ],
+)
+async def test_wrong_context_management_is_named(given: Any) -> None:
+    """The error names the field, and nothing is stored."""
+    async with gateway([]) as (served, _):
+        body = {"model": "gpt-4o", "input": "Hi", "context_management": given}
+        answer = await served.http.post("/v1/responses", json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith("context_management")
+        assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_model_writes_the_summary_of_a_session_that_has_one() -> None:
+    """With `summary_buffer`, the agent's model writes the summary, and `usage` counts its tokens."""
+    config = "context: {strategy: summary_buffer, budget: 100000}\n"
+    summary = Reply(
+        text="The user asked about flight LH123 to Oslo for 200 euros.",
+        usage={"prompt_tokens": 700, "completion_tokens": 20, "total_tokens": 720},
+    )
+    async with gateway([*REPLIES[:6], summary, "Fine."], config) as (served, _):
+        items, last = await talk(served, 6)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        assert (done.usage.input_tokens, done.usage.output_tokens) == (700, 20)
+        (made,) = await list_compactions(served, last.session_id)
+        assert "LH123" in made["text"]
+
+
+async def test_tokens_of_a_compacted_conversation_are_counted() -> None:
+    """`input_tokens` with an item counts the prompt of its session, and stores nothing."""
+    async with gateway(list(REPLIES)) as (served, _):
+        fields: Any = {"model": "gpt-4o", "extra_body": {"recall": "off"}}
+        items, last = await talk(served, 8, extra_body={"recall": "off"})
+        output = to_input((await served.client.responses.compact(**{**fields, "input": items})).output)
+        request = {**fields, "input": [*output, user("More?")]}
+        before = (await served.http.get("/v1/sessions")).json()["data"]
+        counted = await served.client.responses.input_tokens.count(**request)
+        assert (await served.http.get("/v1/sessions")).json()["data"] == before
+        response = await served.client.responses.create(**request)
+        assert response.session_id == last.session_id
+        assert counted.input_tokens == response.session["working_set"]["total_tokens"] < 1000
