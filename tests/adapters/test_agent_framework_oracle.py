@@ -15,7 +15,10 @@ pytest.importorskip("agent_framework", reason="the Agent Framework is not instal
 
 from agent_framework import (
     Agent,
+    AgentMiddleware,
+    AgentResponse,
     AgentSession,
+    ChatMiddleware,
     Content,
     ContextProvider,
     FunctionTool,
@@ -188,6 +191,7 @@ async def test_concurrent_saves_keep_all_messages(kit: Kit) -> None:
     assert {message.text for message in await kit.get()} == {f"Message {at}." for at in range(10)}
 
 
+@pytest.mark.differs
 async def test_exceptions_of_tools(kit: Kit) -> None:
     await kit.save(
         Message("assistant", [Content.from_function_call("c1", "find", arguments="{}")]),
@@ -197,17 +201,20 @@ async def test_exceptions_of_tools(kit: Kit) -> None:
     assert (await kit.get())[1].contents[0].exception == expected[kit.name]
 
 
+@pytest.mark.differs
 async def test_raw_objects_of_the_sdk(kit: Kit) -> None:
     await kit.save(Message("user", ["Where?"], raw_representation=object()))
     assert ((await kit.get())[0].raw_representation is None) == (kit.name == HOLDFAST)
 
 
+@pytest.mark.differs
 async def test_changes_of_a_returned_message(kit: Kit) -> None:
     await kit.save(Message("user", ["Where?"]))
     (await kit.get())[0].contents.append(Content.from_text("There."))
     assert len((await kit.get())[0].contents) == {IN_MEMORY: 2, HOLDFAST: 1}[kit.name]
 
 
+@pytest.mark.differs
 async def test_another_session_object_with_the_same_id(kit: Kit) -> None:
     await kit.save(Message("user", ["Where?"]))
     kit.sessions.clear()
@@ -280,6 +287,7 @@ async def test_messages_of_other_providers_are_stored_on_request(kit: Kit, optio
     assert [message.text for message in client.prompts[0]] == ["Fact from a.", "Fact from b.", "One?"]
 
 
+@pytest.mark.differs
 async def test_a_failed_run(kit: Kit) -> None:
     def fail(messages: Sequence[Message]) -> list[Content]:
         raise ConnectionError
@@ -289,6 +297,42 @@ async def test_a_failed_run(kit: Kit) -> None:
     assert list_roles(await kit.get()) == {IN_MEMORY: [], HOLDFAST: ["user"]}[kit.name]
 
 
+class DenyRun(AgentMiddleware):
+    """Answers in place of the agent."""
+
+    async def process(self, context: Any, call_next: Any) -> None:
+        context.result = AgentResponse(messages=[Message("assistant", ["Denied."])])
+
+
+class DenyCall(ChatMiddleware):
+    """Raises before the model is called."""
+
+    async def process(self, context: Any, call_next: Any) -> None:
+        raise PermissionError
+
+
+@pytest.mark.parametrize("per_call", [False, True])
+async def test_a_run_that_agent_middleware_denies(kit: Kit, per_call: bool) -> None:
+    options: Any = {"middleware": [DenyRun()], "require_per_service_call_history_persistence": per_call}
+    await kit.run(say_yes, "Hello.", **options)
+    assert await kit.get() == []
+
+
+async def test_a_run_that_chat_middleware_denies_before_each_call_is_stored(kit: Kit) -> None:
+    options: Any = {"middleware": [DenyCall()], "require_per_service_call_history_persistence": True}
+    with pytest.raises(PermissionError):
+        await kit.run(say_yes, "Hello.", **options)
+    assert await kit.get() == []
+
+
+@pytest.mark.differs
+async def test_a_run_that_chat_middleware_denies_after_its_input_is_stored(kit: Kit) -> None:
+    with pytest.raises(PermissionError):
+        await kit.run(say_yes, "Hello.", middleware=[DenyCall()])
+    assert list_roles(await kit.get()) == {IN_MEMORY: [], HOLDFAST: ["user"]}[kit.name]
+
+
+@pytest.mark.differs
 async def test_a_caller_that_repeats_the_history(kit: Kit) -> None:
     history = [Message("user", ["One?"])]
     client = await kit.run(say_yes, history, [*history, Message("assistant", ["Yes."]), Message("user", ["Two?"])])
@@ -331,6 +375,7 @@ async def test_approved_calls_run_and_are_sent_once(kit: Kit, per_call: bool) ->
     ]
 
 
+@pytest.mark.differs
 async def test_a_call_that_was_not_approved(kit: Kit) -> None:
     buy = FunctionTool(name="buy", description="Buy.", func=lambda: "Bought.", approval_mode="always_require")
     replies = iter([[Content.from_function_call("c1", "buy", arguments="{}")], say_yes([])])

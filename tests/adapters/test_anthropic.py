@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +19,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("anthropic.lib.tools", reason="the SDK of Anthropic is not installed here")
 
+import httpx2 as httpx
+from anthropic import AsyncAnthropic
 from anthropic.lib.tools import ToolError
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 
 import holdfast
 from holdfast.adapters.anthropic import HoldfastMemoryTool, HoldfastSyncMemoryTool
+from holdfast.errors import WrongEventLoop
+from tests.adapters.cases import KILLED, find_cause, run_in_thread
 
 MEMORY = "sqlite://:memory:"
 Command = dict[str, Any]
@@ -118,11 +128,11 @@ async def test_concurrent_edits_are_all_kept() -> None:
         await call(tool, command="create", path="/memories/a.md", file_text="")
         inserts = [
             call(tool, command="insert", path="/memories/a.md", insert_line=0, insert_text=f"line {number}")
-            for number in range(8)
+            for number in range(10)
         ]
         await asyncio.gather(*inserts)
         shown = await call(tool, command="view", path="/memories/a.md")
-        assert all(f"line {number}" in shown for number in range(8))
+        assert all(f"line {number}" in shown for number in range(10))
 
 
 async def test_a_file_that_is_too_large_is_refused() -> None:
@@ -149,6 +159,114 @@ async def test_secrets_are_masked() -> None:
         tool = HoldfastMemoryTool(hf)
         await call(tool, command="create", path="/memories/a.md", file_text="key AKIAIOSFODNN7EXAMPLE here")
         assert "AKIAIOSFODNN7EXAMPLE" not in await call(tool, command="view", path="/memories/a.md")
+
+
+async def test_another_event_loop_is_refused_and_does_not_hang() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        tool = HoldfastMemoryTool(hf)
+        await call(tool, command="create", path="/memories/a.md", file_text="one")
+        again = {"command": "create", "path": "/memories/b.md", "file_text": "two"}
+        raised = await asyncio.to_thread(run_in_thread, lambda: call(tool, **again))
+        assert find_cause(raised, WrongEventLoop) is not None, repr(raised)
+        await call(tool, **again)
+        assert "b.md" in await call(tool, command="view", path="/memories")
+
+
+async def test_a_cancelled_change_leaves_a_whole_file(tmp_path: Path) -> None:
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        tool = HoldfastMemoryTool(hf)
+        for waits in range(40):
+            path = f"/memories/{waits}.md"
+            create = {"command": "create", "path": path, "file_text": "one\n" * 50}
+            creating = asyncio.create_task(call(tool, **create))
+            for _ in range(waits):
+                await asyncio.sleep(0)
+            creating.cancel()
+            await asyncio.gather(creating, return_exceptions=True)
+            with suppress(ToolError):  # it may be there already
+                await call(tool, **create)
+            await call(tool, command="insert", path=path, insert_line=50, insert_text="two")
+            shown = await call(tool, command="view", path=path)
+            assert (shown.count("one"), shown.count("two")) == (50, 1)
+
+
+class ScriptedApi:
+    """Answers requests to Anthropic's API: for each question the model creates a file, reads the folder, and answers."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        self.requests.append(body["messages"])
+        check_prompt(body["messages"])
+        last = body["messages"][-1]["content"]
+        results = [] if isinstance(last, str) else [block for block in last if block["type"] == "tool_result"]
+        if not results:
+            number = str(last).split()[-1]
+            content = [self.call("create", number, path=f"/memories/{number}.md", file_text=f"Order {number}.")]
+        elif results[0]["tool_use_id"].startswith("create"):
+            content = [self.call("view", results[0]["tool_use_id"].split("_")[1], path="/memories")]
+        else:
+            content = [{"type": "text", "text": "Noted."}]
+        reason = "tool_use" if content[0]["type"] == "tool_use" else "end_turn"
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        reply = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": content}
+        return httpx.Response(200, json={**reply, "stop_reason": reason, "stop_sequence": None, "usage": usage})
+
+    def call(self, command: str, number: str, **fields: str) -> dict[str, Any]:
+        given = {"command": command, **fields}
+        return {"type": "tool_use", "id": f"{command}_{number}", "name": "memory", "input": given}
+
+
+def check_prompt(messages: list[Any]) -> None:
+    """Check that each call is followed by its result."""
+    waiting: list[str] = []
+    for message in messages:
+        blocks = [] if isinstance(message["content"], str) else message["content"]
+        assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == waiting, messages
+        waiting = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    assert not waiting, messages
+
+
+async def run_agent(hf: holdfast.Holdfast, numbers: range) -> ScriptedApi:
+    """Ask one question after the other, each in a conversation of its own, and return the scripted API."""
+    api = ScriptedApi()
+    async with AsyncAnthropic(
+        api_key="none", http_client=httpx.AsyncClient(transport=httpx.MockTransport(api))
+    ) as client:
+        for number in numbers:
+            if str(number) == os.environ.get(KILLED):
+                os.kill(os.getpid(), signal.SIGKILL)
+            runner = client.beta.messages.tool_runner(
+                model="claude",
+                max_tokens=100,
+                messages=[{"role": "user", "content": f"Remember order {number}"}],
+                tools=[HoldfastMemoryTool(hf)],
+                thread=False,
+            )
+            async for _ in runner:
+                pass
+    return api
+
+
+async def test_forty_turns_of_an_agent_go_on_after_the_process_was_killed(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    program = (
+        "import asyncio, sys, holdfast\nfrom tests.adapters.test_anthropic import run_agent\n"
+        "async def main():\n    async with holdfast.open(sys.argv[1]) as hf:\n        await run_agent(hf, range(40))\n"
+        "asyncio.run(main())"
+    )
+    command = [sys.executable, "-c", program, url]
+    ended = await asyncio.to_thread(subprocess.run, command, env={**os.environ, KILLED: "25"}, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    async with holdfast.open(url) as hf:
+        tool = HoldfastMemoryTool(hf)
+        assert (await call(tool, command="view", path="/memories")).count(".md") == 25
+        api = await run_agent(hf, range(25, 40))
+        listed = str(api.requests[-1][-1]["content"])
+        assert [number for number in range(40) if f"/memories/{number}.md" not in listed] == []
+        assert "Order 7." in await call(tool, command="view", path="/memories/7.md")
 
 
 def test_it_is_the_memory_tool_for_the_api() -> None:

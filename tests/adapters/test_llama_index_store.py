@@ -146,6 +146,7 @@ async def test_setting_nothing_empties_the_key(kit: Kit) -> None:
     assert await kit.store.get_keys() == []
 
 
+@pytest.mark.differs
 async def test_a_message_in_the_middle_is_deleted(kit: Kit) -> None:
     await kit.add("a", "b", "c")
     middle = {SQL: 2, HOLDFAST: 1}  # the number of the row, or the index
@@ -215,6 +216,7 @@ async def test_a_key_can_be_used_again_after_everything_was_deleted(kit: Kit) ->
     assert (await kit.get(), await kit.get(ARCHIVED)) == ("c", "")
 
 
+@pytest.mark.differs
 async def test_numbers_below_one(kit: Kit) -> None:
     await kit.add("a", "b")
     assert await kit.store.archive_oldest_messages("k", 0) == []
@@ -222,6 +224,7 @@ async def test_numbers_below_one(kit: Kit) -> None:
     assert deleted == {SQL: "a b", HOLDFAST: ""}[kit.name]  # in SQLite, a negative limit is no limit
 
 
+@pytest.mark.differs
 async def test_adding_nothing(kit: Kit) -> None:
     if kit.name == SQL:
         with pytest.raises(Exception, match="NOT NULL"):
@@ -231,6 +234,7 @@ async def test_adding_nothing(kit: Kit) -> None:
     assert await kit.store.get_keys() == []
 
 
+@pytest.mark.differs
 async def test_images_as_streams(kit: Kit) -> None:
     png = b"\x89PNG\r\n\x1a\n" + b"x" * 100
     message = ChatMessage(role="user", blocks=[ImageBlock(image=BytesIO(png))])

@@ -287,6 +287,24 @@ async def test_a_failed_add_writes_nothing_and_the_session_goes_on() -> None:
         assert await session.get_items() == REPLY
 
 
+@pytest.mark.parametrize(
+    ("item", "field"),
+    [
+        ({"role": "user", "content": "a\ud83d"}, "content"),
+        ({"type": "function_call", "call_id": "c1", "name": "find", "arguments": "a\ud83d"}, "arguments"),
+        ({"type": "function_call_output", "call_id": "c1", "output": "a\ud83d"}, "content"),
+        ({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "a\ud83d"}]}, "text"),
+    ],
+)
+async def test_half_a_surrogate_pair_is_refused_and_nothing_is_written(item: Any, field: str) -> None:
+    async with holdfast.open(MEMORY) as hf:
+        session = HoldfastSession(hf, "s")
+        await session.add_items(REPLY)
+        with pytest.raises(InvalidMessage, match=f"{field} contains half of a surrogate pair"):
+            await session.add_items([*OTHERS[:1], item])
+        assert await session.get_items() == REPLY
+
+
 async def test_users_do_not_share_sessions() -> None:
     async with holdfast.open(MEMORY) as hf:
         await HoldfastSession(hf, "s", user_id="ada").add_items([{"role": "user", "content": "secret"}])

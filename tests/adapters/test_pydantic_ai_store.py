@@ -20,6 +20,7 @@ from pydantic_ai.models.test import TestModel
 
 import holdfast
 from holdfast.adapters.pydantic_ai_store import HoldfastConversationStore
+from holdfast.errors import InvalidRequest
 
 MEMORY = "sqlite://:memory:"
 
@@ -97,6 +98,17 @@ async def test_deleting_keeps_what_a_fork_shares() -> None:
         assert read_texts(await store.load(fork.conversation_id)) == ["a", "b"]
         left = hf.records(("pydantic_ai", "entries"), user_id="ada")
         assert len([one async for one in left.iterate()]) == 2
+
+
+async def test_half_a_surrogate_pair_is_refused_and_nothing_is_written() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        store = HoldfastConversationStore(hf)
+        half = [ModelRequest([UserPromptPart(text)]) for text in ("Where?", "a\ud83d")]
+        with pytest.raises(InvalidRequest, match="half of a surrogate pair"):
+            await store.save(Conversation(messages=half, conversation_id="t"))
+        assert await store.load("t") is None
+        await store.save(Conversation(messages=half[:1], conversation_id="t"))
+        assert await store.load("t") is not None
 
 
 async def test_images_are_stored() -> None:

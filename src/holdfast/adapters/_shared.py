@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import holdfast
 
-__all__ = ["find_runner", "read_entries", "to_chat"]
+__all__ = ["find_runner", "finish_write", "read_entries", "to_chat"]
 
+T = TypeVar("T")
 GAP: Final = 16
 """Log entries between two wanted ones, up to which one query reads both."""
 
@@ -24,6 +26,24 @@ def find_runner(hf: Any) -> tuple[Callable[..., Awaitable[Any]], Any]:
         hf: an open `Holdfast`, or a portal.
     """
     return (hf.run, hf.hf) if isinstance(hf, holdfast.Portal) else (_run_here, hf)
+
+
+async def finish_write(write: Awaitable[T]) -> T:
+    """Await a write. If the caller is cancelled, wait until the write has ended, then raise the cancellation.
+
+    So nothing changes in the session after the cancelled call, and the next call sees what was written.
+    """
+    task = asyncio.ensure_future(write)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        task.exception()  # the caller gets the cancellation in its place
+        raise cancelled
+    return task.result()
 
 
 async def read_entries(

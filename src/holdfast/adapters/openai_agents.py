@@ -28,18 +28,18 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from agents.memory import SessionSettings
 from agents.run_config import CallModelData, ModelInputData
 
 import holdfast
+from holdfast.adapters._shared import finish_write
 from holdfast.errors import Conflict, StaleSession, StoreError
 
 __all__ = ["HoldfastSession", "working_set_filter"]
 
 Json = dict[str, Any]
-T = TypeVar("T")
 CALL_IDS: Final = ("call_id", "approval_request_id", "id")
 """Fields in which an output contains the id of its call, in the order in which they are tried."""
 TRIES: Final = 64
@@ -110,21 +110,21 @@ class HoldfastSession:
     async def add_items(self, items: Sequence[Any], wrapper: Any = None) -> None:
         """Append items to the session: all of them, or none if this fails. A cancelled call ends only after the items are stored."""
         if items:
-            await _finish(self.run("append", [message for message, _ in _to_messages(items)]))
+            await finish_write(self.run("append", [message for message, _ in _to_messages(items)]))
 
     async def pop_item(self, wrapper: Any = None) -> Any:
         """Remove and return the newest item, or return None if there are no items. Concurrent calls return different items.
 
         A cancelled call ends only after the item is removed.
         """
-        return await _finish(self._pop())
+        return await finish_write(self._pop())
 
     async def clear_session(self, wrapper: Any = None) -> None:
         """Remove all items. They stay in the session's log, but are no longer part of the conversation.
 
         A cancelled call ends only after the items are removed.
         """
-        await _finish(self.run("clear"))
+        await finish_write(self.run("clear"))
 
     async def run(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the session's `SessionHandle`, in the event loop of the `Holdfast`.
@@ -220,21 +220,6 @@ def working_set_filter(
 
 async def _run_here(function: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
     return await function(*args, **kwargs)
-
-
-async def _finish(write: Awaitable[T]) -> T:
-    """Await a write. If the caller is cancelled, wait until the write has ended, then raise the cancellation."""
-    task = asyncio.ensure_future(write)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    if cancelled is not None:
-        task.exception()  # the caller gets the cancellation in its place
-        raise cancelled
-    return task.result()
 
 
 # -- items -> messages -----------------------------------------------------------

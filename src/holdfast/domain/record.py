@@ -252,8 +252,10 @@ def encode_record_value(value: Any) -> tuple[bool, bytes]:
         try:
             raw, data = False, _encode(value)
         except UNWRITABLE as exc:
+            half = ": a text in it contains half of a surrogate pair, which is not a valid character"
             raise InvalidRequest(
-                f"a record's value must be bytes or JSON; {type(value).__name__} cannot be written as JSON",
+                f"a record's value must be bytes or JSON; {type(value).__name__} cannot be written as JSON"
+                + (half if isinstance(exc, UnicodeError) else ""),
                 param="value",
             ) from exc
         if data == b"null" and value is not None and not isinstance(value, msgspec.Raw):

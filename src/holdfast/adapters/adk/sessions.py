@@ -16,6 +16,7 @@ from google.adk.sessions.base_session_service import BaseSessionService, GetSess
 from google.adk.sessions.session import Session
 
 import holdfast
+from holdfast.adapters._shared import finish_write
 from holdfast.adapters.adk.contents import prepare_event, read_event
 from holdfast.adapters.adk.large_values import make_own_records, read_state, write_shared
 from holdfast.adapters.adk.state import ELSEWHERE, UPDATED, EncodedState, encode_state
@@ -42,14 +43,14 @@ class HoldfastSessionService(TenantService, BaseSessionService):
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
-        """Create a session. Raises `AlreadyExistsError` if the user has one with this id."""
+        """Create a session. Raises `AlreadyExistsError` if the user has one with this id. A cancelled call ends only after the write."""
         name = (session_id or "").strip() or None
 
         async def create(hf: holdfast.Holdfast) -> Session:
             created = await _create(hf, name, user_id, encode_state(state or {}), self._ttl)
             return await _read_session(app_name, hf, created, GetSessionConfig(num_recent_events=0))
 
-        return await self._run(app_name, create)
+        return await finish_write(self._run(app_name, create))
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
@@ -88,7 +89,7 @@ class HoldfastSessionService(TenantService, BaseSessionService):
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Delete a session with all its data, including its artifacts."""
         ref = holdfast.SessionRef(user_id, session_id.strip())
-        await self._run(app_name, lambda hf: hf.delete(ref))
+        await finish_write(self._run(app_name, lambda hf: hf.delete(ref)))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return the state that all sessions of a user share, without the prefix `user:`."""
@@ -102,6 +103,8 @@ class HoldfastSessionService(TenantService, BaseSessionService):
     async def append_event(self, session: Session, event: Event) -> Event:
         """Store an event and its changes of the state in one transaction. Storing an equal event again changes nothing.
 
+        A cancelled call ends only after the event is stored.
+
         Raises:
             StaleSessionError: the log has changed since `session` was read.
             SessionNotFoundError: the session does not exist.
@@ -110,7 +113,7 @@ class HoldfastSessionService(TenantService, BaseSessionService):
             return event
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
-        return await self._run(session.app_name, lambda hf: self._append(hf, session, event))
+        return await finish_write(self._run(session.app_name, lambda hf: self._append(hf, session, event)))
 
     async def _append(self, hf: holdfast.Holdfast, session: Session, event: Event) -> Event:
         key = session.app_name, session.user_id, session.id
