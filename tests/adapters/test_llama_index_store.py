@@ -56,6 +56,10 @@ def list_texts(messages: list[ChatMessage]) -> str:
     return " ".join(str(message.content) for message in messages)
 
 
+def read_files(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.glob("chat.db*"))
+
+
 @pytest.fixture(params=[SQL, HOLDFAST])
 async def kit(request: pytest.FixtureRequest) -> AsyncIterator[Kit]:
     engine = create_async_engine("sqlite+aiosqlite:///:memory:")
@@ -377,6 +381,23 @@ async def test_deleting_keeps_what_other_programs_wrote_with_the_messages() -> N
         assert (entry.pinned, entry.importance, entry.timestamp, entry.metadata) == (True, 0.5, 17, {"tag": 1})
         assert entry.message.name == "ada"
         assert note.message.origin == {"event": "handoff"}
+
+
+async def test_erasing_a_message_after_a_deleted_one_leaves_no_trace(tmp_path: Path) -> None:
+    """Deleting wrote the message again. Erasing it reaches what it was written from, and nothing else."""
+    async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
+        store = HoldfastChatStore(hf)
+        await store.add_messages("k", make("a", "b", "canary-4711", "d"))
+        await store.archive_oldest_messages("k", 1)
+        await store.delete_message("k", 1)
+        await store.delete_oldest_messages("k", 0)
+        await store.delete_message("k", 0)
+        assert list_texts(await store.get_messages("k", None)) == "canary-4711 d"
+        session = await hf.get("k")
+        await hf.erase(session.ref, (await session.entries())[0].seq)
+        assert [entry.message.text for entry in await session.entries(retired=True)].count("d") == 3
+        assert "canary-4711" not in str(await hf.export(session.ref, retired=True))
+    assert b"canary-4711" not in read_files(tmp_path)
 
 
 async def test_a_memory_and_a_store_can_share_a_session() -> None:

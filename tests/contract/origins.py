@@ -137,3 +137,14 @@ async def test_a_write_adds_origins_to_those_of_the_session(store: Store) -> Non
     assert _found(await store.sharing("ann", "parent"))["s1"] == (*OWN, *more, *again)
     with pytest.raises(InvalidRequest, match="origins"):
         await store.append(REF, evolve(write, origins=more[::-1]))
+
+
+async def test_added_origins_replace_the_last_range_if_they_begin_with_it(store: Store) -> None:
+    """The last range of a session is for entries that come later. A write may begin with copies again."""
+    await store.replace(session(REF, identity="parent"), [user("a"), user("b")])
+    first, second = (Origin(2, "parent", 0), Origin(3, "parent", 3)), (Origin(3, "parent", 0), Origin(4, "parent", 4))
+    for more in (first, second):
+        await store.append(REF, Append(entries=[user("a")], retire_from=1, timestamp=3, origins=more))
+    expected = (*OWN, first[0], *second)
+    assert _found(await store.origins("ann", ["s1"])) == {"s1": expected}
+    assert _found(await store.sharing("ann", "parent"))["s1"] == expected

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import EntryNotFound, InvalidMessage, InvalidRequest, SessionNotFound, TooLarge
+from holdfast.errors import EntryNotFound, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession, TooLarge
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.logic.store import LogicStore
 from tests.unit.media_kit import image_url, png
@@ -156,6 +156,38 @@ async def test_erasing_in_a_fork_erases_what_was_written_again() -> None:
         await hf.erase(fork.ref, 2)
         assert "secret" not in await read_texts(session, retired=True)
         assert await read_texts(session) == ["A", "b", "[erased]", "d"]
+
+
+async def test_a_copy_is_erased_with_its_original() -> None:
+    """An append names the message that it repeats. Also a copy of a copy, with other messages in between, and in a fork."""
+    async with holdfast.open(MEMORY) as hf:
+        session = await make_session(hf, "a", "b", "secret", "d")
+        fork = await session.fork()
+        version = (await session.info()).version
+        await session.append(["secret", "new", "d"], note=1, retire_from=1, expect=version, copy_of=[2, None, 3])
+        version = (await session.info()).version
+        await session.append(["secret", "new"], retire_from=4, expect=version, copy_of=[4, 5])
+        await session.append("secret of its own")
+        await hf.erase(session.ref, (await session.entries())[1].seq)
+        assert await read_texts(session) == ["a", "[erased]", "new", "secret of its own"]
+        assert (await read_texts(session, retired=True)).count("[erased]") == 3
+        assert await read_texts(fork) == ["a", "b", "[erased]", "d"]
+        assert "secret" not in await read_texts(session, retired=True)
+        await session.verify()
+
+
+async def test_a_copy_needs_a_version_and_a_message() -> None:
+    async with holdfast.open(MEMORY) as hf:
+        session = await make_session(hf, "a", "b")
+        version = (await session.info()).version
+        with pytest.raises(InvalidRequest, match="copy_of needs expect"):
+            await session.append("a", copy_of=[0])
+        for wrong in ([2], [-1], [0, 1]):
+            with pytest.raises(InvalidRequest, match="one seq below 2"):
+                await session.append("a", expect=version, copy_of=wrong)
+        with pytest.raises(StaleSession):
+            await session.append("a", expect=version - 1, copy_of=[0])
+        assert await read_texts(session) == ["a", "b"]
 
 
 async def test_only_messages_of_the_live_path_are_replaced() -> None:

@@ -438,7 +438,7 @@ class _Log:
         await self.run(self.session.append, messages, expect=self.version, **changes)
 
     async def remove(self, removed: Sequence[Any]) -> None:
-        """Take messages off the live path. Those after the first of them are written again.
+        """Take messages off the live path. Those after the first of them are written again, as copies, so that erasing one erases both.
 
         Raises:
             StaleSession: the session has another version now.
@@ -449,7 +449,7 @@ class _Log:
         for one in exported:
             if one["role"] != "note" and self.is_archived(kept[one["seq"]]):
                 one["metadata"] = {**(one.get("metadata") or {}), ARCHIVED: True}
-        await self.write(exported, retire_from=first)
+        await self.write(exported, retire_from=first, copy_of=[one["seq"] for one in exported])
 
 
 async def _read_log(run: Callable[..., Awaitable[Any]], session: holdfast.SessionHandle) -> _Log:

@@ -76,19 +76,23 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
     return _join_ranges([*(find_origin(origins, seq) for seq in seqs), EntryOrigin(identity, len(seqs))], 0)
 
 
-def repeat_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str, first: int) -> tuple[Origin, ...]:
+def repeat_origins(
+    origins: Sequence[Origin], seqs: Sequence[int | None], identity: str, first: int
+) -> tuple[Origin, ...]:
     """Return the ranges that a session gets when it appends copies of its own entries again.
 
     Args:
         origins: the ranges that the session has so far.
-        seqs: the `seq` of each entry that is appended again, in order.
+        seqs: the `seq` of each entry that is appended again, in order; None for an entry that is no copy.
         identity: the session's identity. All entries after the copies have it as their source.
         first: the `seq` of the first copy.
     """
     if not seqs:
         return ()
-    end = first + len(seqs)
-    return _join_ranges([*(find_origin(origins, seq) for seq in seqs), EntryOrigin(identity, end)], first)
+    found = [
+        EntryOrigin(identity, at) if seq is None else find_origin(origins, seq) for at, seq in enumerate(seqs, first)
+    ]
+    return _join_ranges([*found, EntryOrigin(identity, first + len(seqs))], first)
 
 
 def _join_ranges(found: Sequence[EntryOrigin], first: int) -> tuple[Origin, ...]:

@@ -204,28 +204,27 @@ class SessionHandle(ExplainedSession):
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
         records: Sequence[RecordChange] = (),
+        copy_of: Sequence[int | None] = (),
     ) -> Appended:
         """Append messages to the log, in one transaction with the other requested changes. If anything is invalid, nothing is written.
 
         Args:
-            messages: one message or several. A message given as a dict may have `pinned`, `importance` (0 to 1),
-                `timestamp` (milliseconds), `metadata` and `origin` in addition to Chat Completions' own fields. A dict with the role
-                `note` is a note with its payload in `origin`.
-            note: the payload of a note to write after the messages: any JSON value. The log keeps a note, but no model receives
-                it, and it changes no prompt. None: no note.
+            messages: one message or several. A dict may also have `pinned`, `importance` (0 to 1), `timestamp` (milliseconds),
+                `metadata` and `origin`. A dict with the role `note` is a note with its payload in `origin`.
+            note: the payload of a note to write after the messages: any JSON value, which no model receives. None: no note.
             expect: the version that the session must have; None: any.
-            expect_log: the `log_marker` that the session must have; None: any. Unlike the version, only changes of the log
-                change it.
+            expect_log: the `log_marker` that the session must have, which only changes of the log change; None: any.
             retire_from: before writing, take the message with this `seq` and all later ones off the live path; None: keep all.
             state: keys of the session's state to set, with their values; the value None deletes a key. Keys that begin with
                 `user:` or `app:` are shared.
             idempotency_key: if this key was used before, nothing is written, and the earlier result is returned.
             fingerprint: identifies the request that uses the key.
-            records: changes of the session's records, from `Records.make_put` and `make_delete`. They are written in the same
-                transaction: either the messages and all changes are stored, or nothing.
+            records: changes of the session's records, from `Records.make_put` and `make_delete`, in the same transaction.
+            copy_of: for each message the `seq` of the message of this session that it repeats, or None. Erasing a message erases its
+                copies too. Needs `expect`.
 
         Raises:
-            InvalidMessage: one of `messages` is not a valid message.
+            InvalidMessage, InvalidRequest: one of `messages`, or `copy_of`, is not valid.
             StaleSession: the session is not at version `expect`, or its log is not at `expect_log`.
             IdempotencyConflict: the key was already used with another fingerprint.
             StaleRecord: a record is not at the version that its change expects.
@@ -234,7 +233,7 @@ class SessionHandle(ExplainedSession):
         with self._engine.mask_errors():
             made, own = to_messages(messages), get_own_fields(messages)
         if note is not None:
-            made, own = [*made, make_note(note)], [*own, {}]
+            made, own, copy_of = [*made, make_note(note)], [*own, {}], [*copy_of, None] if copy_of else ()
         entries = await make_entries(made, own, timestamp=self._engine.clock())
         write = Append(
             entries=entries,
@@ -246,7 +245,7 @@ class SessionHandle(ExplainedSession):
             fingerprint=fingerprint,
             records=records,
         )
-        return await self._write(write, expect_log)
+        return await self._write(write, log_marker=expect_log, copy_of=copy_of)
 
     async def replace(self, seq: int, message: Sendable, *, erase: bool = False) -> Entry:
         """Replace a message of the live path, and return its new entry. Later messages stay in order, with new numbers.
@@ -294,10 +293,10 @@ class SessionHandle(ExplainedSession):
         )
         return await self._write(write)
 
-    async def _write(self, write: Append, log_marker: str | None = None) -> Appended:
+    async def _write(self, write: Append, **more: Any) -> Appended:
         check_entries(write.entries)
         await self._engine.ensure_present(self.ref)
-        return await append_to_log(self._engine, self.ref, write, log_marker=log_marker, identity=self._identity)
+        return await append_to_log(self._engine, self.ref, write, identity=self._identity, **more)
 
     async def annotate(
         self,

@@ -16,7 +16,7 @@ from holdfast.domain.origins import get_ranges, repeat_origins
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import count_tokens, is_long, make_entries
-from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, StaleSession, StoreError, TooLarge
+from holdfast.errors import Conflict, EntryNotFound, InvalidMessage, InvalidRequest, StaleSession, StoreError, TooLarge
 from holdfast.limits import MIB, REPLACED_BEHIND, REPLACED_BEHIND_BYTES
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append, Appended
@@ -29,7 +29,13 @@ _NEVER: Final = 2**53 - 1
 
 
 async def append_to_log(
-    engine: Engine, ref: SessionRef, write: Append, *, log_marker: str | None = None, identity: str | None = None
+    engine: Engine,
+    ref: SessionRef,
+    write: Append,
+    *,
+    log_marker: str | None = None,
+    identity: str | None = None,
+    copy_of: Sequence[int | None] = (),
 ) -> Appended:
     """Append to a session's log, and update the cached state from which prompts are built, so that the next prompt reads only new entries.
 
@@ -40,13 +46,17 @@ async def append_to_log(
         log_marker: the `Session.log_marker` that the session must have; None: any. A repeated write with the same idempotency
             key returns the earlier result, whatever the marker is now.
         identity: the identity that the session must have if the write changes records; None: any.
+        copy_of: for each entry of the write the `seq` of the entry that it copies, or None; empty: no entry is a copy.
 
     Raises:
+        InvalidRequest: `copy_of` is invalid, or the write does not expect a version.
         StaleSession: the log has changed since the marker was read, or the session is not at version `write.expect`.
         SessionNotFound: there is no such session.
     """
     if write.records and identity is not None:
         write = msgspec.structs.replace(write, identity=engine.get_current_identity(identity))
+    if copy_of:
+        write = await _link_copies(engine, ref, write, copy_of)
     if log_marker is None:
         return await _write(engine, ref, write)
     for _ in range(TRIES):
@@ -61,6 +71,20 @@ async def append_to_log(
             if not is_current:
                 raise StaleSession(ref.id, expected=None, version=session.version) from exc
     raise _make_conflict(ref)
+
+
+async def _link_copies(engine: Engine, ref: SessionRef, write: Append, copy_of: Sequence[int | None]) -> Append:
+    """Return a write that records the origins of its entries."""
+    if write.expect is None:
+        raise InvalidRequest("copy_of needs expect: the version at which the copied messages were read", param="expect")
+    session = await engine.store.get(ref)
+    if session.version != write.expect:
+        raise StaleSession(ref.id, expected=write.expect, version=session.version)
+    first = session.tail.next_seq
+    if len(copy_of) != len(write.entries) or any(seq is not None and not 0 <= seq < first for seq in copy_of):
+        raise InvalidRequest(f"copy_of must have one seq below {first}, or None, for each message", param="copy_of")
+    ranges = get_ranges((await engine.store.origins(ref.user_id, [ref.id])).get(ref.id, ()), session.identity)
+    return msgspec.structs.replace(write, origins=repeat_origins(ranges, copy_of, session.identity, first))
 
 
 async def pop_entry(engine: Engine, ref: SessionRef) -> Entry | None:

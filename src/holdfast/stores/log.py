@@ -142,7 +142,7 @@ class Append(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Changes of the session's records, see `holdfast.stores.records`. If one expects another version, nothing is written."""
     origins: Sequence[Origin] = ()
     """Ranges to add to the session's origins, because entries of this write are copies of other entries. The ranges begin after
-    those that the session already has."""
+    those that the session already has, or where the last of them begins, which they then replace."""
     claim: Claim | None = None
     """The claim of the turn that this write begins or renews."""
     release: str | None = None

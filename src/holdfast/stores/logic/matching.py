@@ -112,8 +112,13 @@ def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
 
 
 def add_origins(pk: int, tenant: str, ref: SessionRef, identity: str, more: Sequence[Origin]) -> Steps[None]:
-    """Add ranges to the origins of a session. If the session has no origins yet, first add one for its own entries."""
+    """Add ranges to the origins of a session. If the session has no origins yet, first add one for its own entries.
+
+    The last range that the session has, which contains no entry yet, may begin where the first new one begins. It is replaced.
+    """
     known = yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))
+    if known and more:
+        yield Query("origin_delete", (pk, more[0].first))
     yield from keep_origins(pk, (*(() if known else get_ranges((), identity)), *more))
 
 

@@ -243,7 +243,8 @@ async def load_origins(tx: Transaction, session: Session, more: Sequence[Origin]
     if not more:
         return ()
     (found,) = await tx.read((b"HGET", tx.keys.shared, tx.keys.field))
-    return (*(get_ranges((), session.identity) if found is None else _decode_origins(found)), *more)
+    known = get_ranges((), session.identity) if found is None else _decode_origins(found)
+    return (*(one for one in known if one.first < more[0].first), *more)
 
 
 def store_origins(tx: Transaction, origins: Sequence[Origin]) -> None:

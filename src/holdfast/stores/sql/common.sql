@@ -611,6 +611,10 @@ DELETE FROM media WHERE session = :session
 -- Record the origin of a session's entries, up to the next range.
 INSERT INTO entry_origins (session, first, source, source_first) VALUES (:session, :first, :source, :source_first)
 
+-- origin_delete(session, first) --
+-- Delete the range of a session that begins at an entry.
+DELETE FROM entry_origins WHERE session = :session AND first = :first
+
 -- origins_named(tenant, user_id, ids names) --
 -- Return the origins of some sessions of a user, by a JSON array of ids in hexadecimal.
 SELECT s.id, o.first, o.source, o.source_first FROM sessions AS s JOIN entry_origins AS o ON o.session = s.pk
