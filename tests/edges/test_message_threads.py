@@ -13,8 +13,8 @@ from anthropic import beta_async_tool
 
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
-from holdfast.testing import Gate, Reply
-from tests.edges.server import Process, Served, gateway
+from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.server import Process, Served, config_text, gateway
 from tests.edges.test_anthropic_upstream import claude
 from tests.stores.servers import place
 from tests.waiting import until
@@ -293,6 +293,66 @@ async def test_killed_server_loses_no_thread(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_server_that_is_killed_during_a_continuation_leaves_it_to_another(tmp_path: Path) -> None:
+    """The message is in the log without a reply. Another server accepts the same request, and stores the message once."""
+    gate, url, config = Gate(), f"sqlite:///{tmp_path}/s.db", tmp_path / "c.yaml"
+
+    def answer(body: dict[str, Any]) -> Any:
+        held = body["messages"][-1]["content"] == "b" and not gate_is_passed
+        return Reply(text="re", hold=gate) if held else "re"
+
+    gate_is_passed = False
+    async with ScriptedUpstream(answer) as upstream, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+        config.write_text(config_text(upstream.url))
+
+        async def post(server: Process, text: str, thread: dict[str, Any]) -> Any:
+            body = {"max_tokens": 9, "messages": [{"role": "user", "content": text}], "thread": thread}
+            return (await http.post(f"{server.url}/v1/messages", json=body)).json()
+
+        with Process(url, config=config) as one:
+            first = await post(one, "a", {"type": "create"})
+            cut = asyncio.create_task(post(one, "b", continue_after(first)))
+            await upstream.until(lambda: len(upstream.requests) == 2)
+            one.process.kill()
+            with pytest.raises(httpx2.TransportError):
+                await cut
+        gate_is_passed = True
+        with Process(url, config=config) as other:
+            second = await post(other, "b", continue_after(first))
+            assert second["content"][0]["text"] == "re"
+            third = await post(other, "c", continue_after(second))
+            assert third["content"][0]["text"] == "re"
+        contents = [content for _, content in sent(upstream)]
+        assert contents == ["a", "re", "b", "re", "c"]
+        gate.open()
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
+async def test_only_one_of_many_continuations_on_two_servers_is_stored(name: str, tmp_path: Path) -> None:
+    """Requests race on two servers. The log has one continuation, and every other request is refused or forks."""
+    with place(name, tmp_path) as url:
+        async with (
+            gateway(lambda body: "re", store=url) as (one, _),
+            gateway(lambda body: "re", store=url) as (other, _),
+        ):
+            last = await send(one, "a", {"type": "create"})
+            for round_ in range(3):
+                asked = [
+                    send((one, other)[at % 2], f"{round_}.{at}", continue_after(last, fork=at == 5)) for at in range(6)
+                ]
+                answers = await asyncio.gather(*asked)
+                forked = answers.pop()
+                assert forked["session_id"] != last["session_id"]
+                won = [one for one in answers if one["status"] == 200]
+                assert len(won) == 1
+                refused = {code(one) for one in answers if one["status"] != 200}
+                assert refused <= {(400, "thread_already_continued"), (400, "thread_continue_in_flight")}
+                last = won[0]
+            contents = [content for _, content in await one.log(last["session_id"])]
+            assert contents[:2] == ["a", "re"]
+            assert [content.partition(".")[0] for content in contents[2::2]] == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
 async def test_other_server_continues_at_once_on_each_store(name: str, tmp_path: Path) -> None:
     """A message that one server sent is continued by another one, and only by one of the two."""
@@ -324,6 +384,21 @@ async def test_tools_change_during_the_thread() -> None:
         names = [[tool["function"]["name"] for tool in request.body["tools"]] for request in upstream.requests]
         assert names == [["read"], ["read", "search"], ["search"], ["search"], ["search", "read"]]
         assert [content for _, content in sent(upstream)] == ["a", "re", "b", "re", "c", "re", "d", "re", "e"]
+
+
+async def test_system_messages_of_the_conversation_stay_in_their_place() -> None:
+    """A system message among the messages is neither moved to the system prompt nor forgotten, first or last, with a system prompt or without."""
+    for system, front in (("Be brief.", [("system", "Be brief.")]), (None, [])):
+        fields = {"system": system} if system else {}
+        async with gateway(lambda body: "re") as (served, upstream):
+            begin = [{"role": "system", "content": "zero"}, {"role": "user", "content": "a"}]
+            one = await send(served, "", {"type": "create"}, messages=begin, **fields)
+            ask = [{"role": "system", "content": "first"}, {"role": "user", "content": "b"}]
+            two = await send(served, "", continue_after(one), messages=[*ask, {"role": "system", "content": "last"}])
+            await send(served, "c", continue_after(two))
+            prompts = [("system", "zero"), ("user", "a"), ("assistant", "re"), ("system", "first"), ("user", "b")]
+            prompts += [("system", "last"), ("assistant", "re"), ("user", "c")]
+            assert sent(upstream) == [*front, *prompts]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
+from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.holdfast import Holdfast
@@ -163,7 +164,7 @@ async def open_turn(
     """
     hf, body, forwarded = call.hf, parsed.body, call.handed
     session_id, unknown, requester = _check_request(call, parsed, rules)
-    (system, incoming), key = split_system(parsed.messages), _get_idempotency_key(call)
+    (system, incoming), key = _split_messages(parsed), _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
@@ -231,6 +232,13 @@ def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tu
     session_id = name_session(call, parsed.body, rules)
     _check_messages(parsed, session_id)
     return session_id, unknown, identify_requester(call, parsed.body, rules, parsed.api)
+
+
+def _split_messages(parsed: ParsedRequest) -> tuple[tuple[Message, ...], list[Message]]:
+    """Return the system prompt of a request, and its other messages."""
+    if parsed.leading is None:
+        return split_system(parsed.messages)
+    return tuple(parsed.messages[: parsed.leading]), parsed.messages[parsed.leading :]
 
 
 def _release_messages(parsed: ParsedRequest, sent: dict[str, Any]) -> None:

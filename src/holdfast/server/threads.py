@@ -129,6 +129,7 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
         own=({},) * len(system) + parsed.own if parsed.own else (),
         note=note.to_origin(),
         follows=follows,
+        leading=len(system),
     )
 
 
@@ -137,7 +138,7 @@ def _begin_thread(call: Call, parsed: ParsedRequest, setup: ThreadSetup) -> Pars
     body, note = parsed.body, MessageNote(secret=make_secret(), is_thread=True, setup=_check_size(setup))
     if body.get("session_match") is None and call.get_header("x-session-match") is None:
         body = {**body, "session_match": "off"}
-    return parsed._replace(body=body, note=note.to_origin())
+    return parsed._replace(body=body, note=note.to_origin(), leading=len(parse_system(setup.system)))
 
 
 def _check_size(setup: ThreadSetup) -> ThreadSetup:

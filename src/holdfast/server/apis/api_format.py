@@ -62,6 +62,9 @@ class ParsedRequest(NamedTuple):
     """Payload of a note to write after the request's messages; None: no note."""
     follows: int | None = None
     """`seq` of the message that the request continues after; see `TurnRequest.follows`."""
+    leading: int | None = None
+    """Number of messages that are the request's system prompt. System messages after them are part of the conversation. None: all leading
+    system messages are the system prompt."""
     comparison: Comparison | None = None
     """The earlier call with which the prompt is compared; see `TurnRequest.comparison`."""
 
