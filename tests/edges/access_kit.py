@@ -17,6 +17,7 @@ from holdfast.domain.record import TenantRef
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.engine.entries import make_entries
 from holdfast.server.app import ROUTES as DECLARED
+from holdfast.sessions.memory_files import open_memory_files
 from holdfast.stores.log import Append
 from holdfast.turns.turn import INPUT_COUNT, MARK, OPENED_BY, make_mark
 from holdfast.wire.response_ids import Place, make_conversation_id
@@ -76,6 +77,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/memories/dream"): {"user_id": "ada"},
     ("PATCH", "/v1/memories/{memory_id}"): {"importance": 1},
     ("POST", "/v1/memories/{memory_id}/review"): {"decision": "accept"},
+    ("POST", "/v1/users/{user_id}/memory_files/held/{change_id}/review"): {"decision": "accept"},
     ("POST", "/mcp"): {
         "jsonrpc": "2.0",
         "id": 1,
@@ -92,6 +94,7 @@ QUERIES: Final = {
     ("POST", "/v1/memories/consolidate"): "",
     ("POST", "/v1/memories/dream"): "",
     ("GET", "/v1/memories/diary"): "?user_id=ada",
+    ("GET", "/v1/users/{user_id}/memory_files/versions"): "?path=/memories/a.md",
     ("DELETE", "/v1/memories"): "?source_session=s&user_id=ada",
     **{
         route: query
@@ -174,6 +177,10 @@ async def create_objects(served: Served, user: str = "ada") -> None:
     for owned in (hf.records("n", session=ref), hf.records("n", user_id=user), hf.records("n")):
         await owned.drop()
         await owned.put("k", "ada's record" if owned.owner != TenantRef() else "the tenant's")
+    files = open_memory_files(hf.engine, user)
+    await files.clear()
+    await files.create("/memories/a.md", "ada's file")
+    await files.hold({"command": "insert", "path": "/memories/a.md", "insert_line": 0, "insert_text": "ada's line"})
     await hf.store.drop_memories(Owner("user", user))
     held = Memory(
         id=MEMORY,
@@ -230,6 +237,7 @@ def url(path: str, **names: str) -> str:
         "user_id": "ada",
         "agent": "default",
         "memory_id": MEMORY,
+        "change_id": "1",
         **names,
     }
     return re.sub(r"{(\w+)}", lambda found: known[found[1]], path)
@@ -253,7 +261,7 @@ async def load_everything(served: Served) -> Any:
         await served.hf.store.compactions(ref),
         (await served.hf.artifacts.page(ref)).artifacts,
         await served.hf.user_state("ada").all(),
-        (await served.hf.records("n", user_id="ada").list()).records,
+        (await served.hf.records(user_id="ada").list(nested=True)).records,
     )
 
 

@@ -15,6 +15,7 @@ from tests.edges.openapi_kit import (
     APP_STATE,
     ARTIFACT,
     CHAT,
+    FILES,
     HI,
     LOG,
     MEMORIES,
@@ -193,6 +194,17 @@ async def send_bad_memory_requests(walk: Walk) -> None:
     ):
         await walk(method, path, body=body, memory="mem_1")
         await walk(method, path, body=body, memory="%FF")
+
+
+async def send_bad_memory_file_requests(walk: Walk) -> None:
+    """Send invalid requests for memory files: missing, not a number, outside of the directory."""
+    walk.good = False
+    for change in ("1", "0", "x"):
+        await walk("POST", f"{FILES}/held/{{change_id}}/review", body={"decision": "accept"}, change=change)
+    await walk("POST", f"{FILES}/held/{{change_id}}/review", body={"decision": "maybe"})
+    for query in ("", "?path=/etc/passwd", "?path=/memories/none.md"):
+        await walk("GET", f"{FILES}/versions", query)
+    await walk("GET", f"{FILES}/held", "?limit=0")
 
 
 async def send_bad_workspace_requests(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:

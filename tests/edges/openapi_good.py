@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import STRATEGIES
+from holdfast.memory.files import ChangeSource
+from holdfast.sessions.memory_files import open_memory_files
 from tests.edges.openapi_kit import (
     ANTHROPIC,
     APP_STATE,
@@ -11,6 +13,7 @@ from tests.edges.openapi_kit import (
     CHAT,
     COMPACTIONS,
     CONVERSATIONS,
+    FILES,
     HI,
     LOG,
     MEMORIES,
@@ -62,6 +65,7 @@ async def send_good_requests(walk: Walk) -> None:
     await store_artifacts(walk)
     await change_state(walk)
     await write_records(walk)
+    await review_memory_files(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await use_facts(walk)
     await walk("DELETE", ONE)
@@ -242,6 +246,26 @@ async def write_records(walk: Walk) -> None:
         now = await walk("GET", f"{base}/record", name)
         await walk("DELETE", f"{base}/record", name, If_Match=now.headers["etag"])
         await walk("DELETE", base)
+
+
+async def review_memory_files(walk: Walk) -> None:
+    """Call the routes of memory files: versions, held changes, and both decisions."""
+    walk.good = True
+    files = open_memory_files(walk.hf.engine, "ann", "planner").with_source(ChangeSource("s", 0, "planner", "tool"))
+    await files.create("/memories/a.md", "tea")
+    for number in range(2):
+        await files.hold({"command": "insert", "path": "/memories/a.md", "insert_line": number, "insert_text": "gin"})
+    own = "?agent=planner"
+    (version,) = (await walk("GET", f"{FILES}/versions", f"{own}&path=/memories/a.md", id="ann")).json()["data"]
+    assert (version["id"], version["text"], version["source"]["origin"]) == (1, "tea", "tool")
+    page = (await walk("GET", f"{FILES}/held", f"{own}&limit=1", id="ann")).json()
+    assert (page["data"][0]["command"]["insert_text"], page["has_more"]) == ("gin", True)
+    assert not (await walk("GET", f"{FILES}/held", f"{own}&after={page['last_id']}", id="ann")).json()["has_more"]
+    path = f"{FILES}/held/{{change_id}}/review"
+    done = await walk("POST", path, own, {"decision": "accept"}, id="ann", change="1")
+    assert done.json()["answer"] == "The file /memories/a.md has been edited."
+    assert (await walk("POST", path, own, {"decision": "reject"}, id="ann", change="2")).json()["answer"] is None
+    assert (await walk("GET", f"{FILES}/held", id="ann")).json()["data"] == []
 
 
 async def use_memories(walk: Walk) -> None:

@@ -17,6 +17,7 @@ from holdfast.server.openapi import describe_api
 from holdfast.testing import Reply
 from tests.edges.openapi_bad import (
     search_without_embedder,
+    send_bad_memory_file_requests,
     send_bad_memory_requests,
     send_bad_requests,
     send_bad_workspace_requests,
@@ -27,6 +28,7 @@ from tests.edges.openapi_kit import (
     ANTHROPIC,
     CHAT,
     CONVERSATIONS,
+    FILES,
     HI,
     MEMORIES,
     ONE,
@@ -62,6 +64,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
         await send_bad_requests(walk)
         await search_without_embedder(walk)
         await send_bad_memory_requests(walk)
+        await send_bad_memory_file_requests(walk)
         await send_bad_workspace_requests(walk, monkeypatch)
         await send_requests_to_broken_store(walk, monkeypatch)
         for status in (400, 401, 404, 418, 429, 500, 503, 504):
@@ -84,7 +87,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}
     elsewhere |= {(method, USER_STATE, 404) for method in ("GET", "PATCH", "POST", "DELETE")}
-    elsewhere |= {one for one in described if one[1].startswith(RECORDS[1]) and one[2] == 404}
+    elsewhere |= {one for one in described if one[1].startswith((RECORDS[1], FILES)) and one[2] == 404}
     elsewhere |= {("GET", SEARCH, 404)}
     elsewhere |= {(method, MEMORIES, 404) for method in ("GET", "DELETE")}
     elsewhere |= {("POST", f"{MEMORIES}/{name}", status) for name in ("consolidate", "dream") for status in (404, 412)}

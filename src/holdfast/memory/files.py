@@ -228,19 +228,21 @@ class MemoryFiles:
         """Return the versions of a file, newest first. The newest one is the content of the file.
 
         Raises:
-            InvalidRequest: there is no such file.
+            InvalidRequest: the path is not valid.
+            RecordNotFound: there is no such file.
         """
         key = _parse_path(path)
         page = await self._list_versions(key) if key else None
         if page is None or not page.records:
-            raise InvalidRequest(MISSING.format(path=path))
+            raise RecordNotFound(path)
         return [_decode(one, FileVersion) for one in page.records]
 
     async def restore(self, path: str, number: int) -> str:
         """Give a file the content of an earlier version again, as a new version.
 
         Raises:
-            InvalidRequest: there is no such file or version.
+            InvalidRequest: the path is not valid, or there is no such version.
+            RecordNotFound: there is no such file.
         """
         found = [one for one in await self.list_versions(path) if one.number == number]
         if not found:

@@ -198,6 +198,8 @@ class PathParameters(Request, kw_only=True):
     """Id of the session."""
     compaction_id: Annotated[int, json_schema(minimum=1)]
     """Id of the compaction."""
+    change_id: Annotated[int, json_schema(minimum=1)]
+    """Id of the held change of a memory file."""
     fact_id: str
     """Id of the fact, like `4.1`."""
     name: ArtifactName

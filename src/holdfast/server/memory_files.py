@@ -1,0 +1,148 @@
+"""REST API for the files of Anthropic's memory tool: read their versions, and review changes that are held."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from holdfast.limits import MEMORY_FILES_HELD
+from holdfast.memory.files import ChangeSource, FileVersion, HeldChange, MemoryFiles
+from holdfast.numbers import check_whole
+from holdfast.server.http import Call
+from holdfast.server.routes import BODY, STORE, Routes
+from holdfast.sessions.memory_files import open_memory_files
+from holdfast.wire.objects import Answer, JsonObject, NonEmpty, Page, Request, json_schema
+
+routes = Routes("memories")
+_FILES: Final = "/v1/users/{user_id}/memory_files"
+_OF_USER: Final = (*STORE, 404)
+_Number = Annotated[int, json_schema(minimum=1)]
+_Agent = Annotated[
+    str | None, json_schema(description="agent that has the files; unset: files of requests without an agent")
+]
+
+
+class FilesQuery(Request, kw_only=True):
+    """Query parameters that name the files of an agent."""
+
+    agent: _Agent = None
+
+
+class VersionsQuery(FilesQuery, kw_only=True):
+    """Query parameters that name a memory file."""
+
+    path: NonEmpty
+    """Path of the file, beginning with `/memories`."""
+
+
+class HeldQuery(FilesQuery, kw_only=True):
+    """Query parameters of a list of held changes."""
+
+    limit: Annotated[int, json_schema(minimum=1, maximum=MEMORY_FILES_HELD)] = 20
+    after: _Number | None = None
+    """`last_id` of the previous page, after which this page begins."""
+
+
+class ChangeReview(Request):
+    """A decision about a change of a memory file that is held."""
+
+    decision: Literal["accept", "reject"]
+    """`accept`: run the command now; `reject`: delete the change."""
+
+
+class SourceObject(Answer, kw_only=True):
+    """The source of a change of a memory file. Fields that are null are unknown."""
+
+    session_id: str | None
+    turn: int | None
+    """Number of the turn in the session."""
+    agent: str | None
+    origin: str | None
+    """Who said the words of the new text: `user`, `assistant`, `tool`, `web` or `import`."""
+
+    @classmethod
+    def from_source(cls, source: ChangeSource) -> SourceObject:
+        """Create the object for a source."""
+        return cls.from_fields(source)
+
+
+class FileVersionObject(Answer, kw_only=True):
+    """A version of a memory file."""
+
+    object: Literal["memory_file.version"] = "memory_file.version"
+    id: _Number
+    """Number of the version. It counts the changes of the file."""
+    path: str
+    operation: Literal["created", "edited", "renamed", "restored"]
+    text: str
+    source: SourceObject
+
+    @classmethod
+    def from_version(cls, version: FileVersion) -> FileVersionObject:
+        """Create the object for a version."""
+        made = SourceObject.from_source(version.source)
+        return cls(id=version.number, path=version.path, operation=version.operation, text=version.text, source=made)
+
+
+class HeldChangeObject(Answer, kw_only=True):
+    """A change of a memory file that waits for a review."""
+
+    object: Literal["memory_file.held_change"] = "memory_file.held_change"
+    id: _Number
+    command: JsonObject
+    """The command of the memory tool, with its arguments."""
+    source: SourceObject
+
+    @classmethod
+    def from_change(cls, change: HeldChange) -> HeldChangeObject:
+        """Create the object for a held change."""
+        return cls(id=change.id, command=change.command, source=SourceObject.from_source(change.source))
+
+
+class FileVersionList(Page[FileVersionObject, int]):
+    """The versions of a memory file, newest first. There is only one page."""
+
+
+class HeldChangeList(Page[HeldChangeObject, int]):
+    """A page of held changes, oldest first."""
+
+
+class ReviewedChange(Answer, kw_only=True):
+    """Result of a review of a held change."""
+
+    object: Literal["memory_file.review"] = "memory_file.review"
+    id: _Number
+    decision: Literal["accept", "reject"]
+    answer: str | None
+    """Answer of the accepted command; null if the change was rejected."""
+
+
+@routes.add("GET", f"{_FILES}/versions", "read", error_statuses=_OF_USER)
+async def list_versions(call: Call, query: VersionsQuery) -> FileVersionList:
+    """List the versions of a memory file, newest first. The newest one is the file's content."""
+    found = await _open(call, query).list_versions(query.path)
+    return FileVersionList.of([FileVersionObject.from_version(one) for one in found], has_more=False)
+
+
+@routes.add("GET", f"{_FILES}/held", "read", error_statuses=_OF_USER)
+async def list_held(call: Call, query: HeldQuery) -> HeldChangeList:
+    """List the changes of memory files that wait for a review, oldest first."""
+    check_whole(query.limit, "limit", 1, MEMORY_FILES_HELD)
+    left = [one for one in await _open(call, query).list_held() if one.id > (query.after or 0)]
+    page: list[Any] = [HeldChangeObject.from_change(one) for one in left[: query.limit]]
+    return HeldChangeList.of(page, has_more=len(left) > len(page))
+
+
+@routes.add("POST", f"{_FILES}/held/{{change_id}}/review", "write", error_statuses=(*BODY, *_OF_USER))
+async def review(call: Call, query: FilesQuery, body: ChangeReview) -> ReviewedChange:
+    """Accept or reject a held change of a memory file.
+
+    If an accepted command cannot be run any more, for example because its file was deleted, the answer is an error, and the change stays held.
+    """
+    number = call.get_path_number("change_id", "change")
+    answer = await _open(call, query).review(number, body.decision)
+    return ReviewedChange(id=number, decision=body.decision, answer=answer or None)
+
+
+def _open(call: Call, query: FilesQuery) -> MemoryFiles:
+    """Return the memory files of the user in the path. Raises `UserNotFound` if the key belongs to another user."""
+    return open_memory_files(call.hf.engine, call.get_owner_or_default(call.path["user_id"]), query.agent)
