@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.context.digest.facts import name_call, read_lines
 from holdfast.context.digest.page import SentContext
 from holdfast.context.digest.pool import EMPTY, fold, render
-from holdfast.context.digest.speech import is_courtesy, is_promise
+from holdfast.context.digest.speech import is_acknowledgement, is_courtesy, is_promise
 from holdfast.context.digest.texts import parse_listing
 from holdfast.context.salience import rate_units
 from holdfast.context.settings import ContextSettings
@@ -92,6 +92,69 @@ def test_courtesies_are_never_facts(sentence: str) -> None:
 )
 def test_requests_and_answers_are_not_courtesies(sentence: str) -> None:
     assert not is_courtesy(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Noted.",
+        "Got it!",
+        "Okay, understood.",
+        "I see.",
+        "Makes sense, thanks.",
+        "You’re welcome!",
+        "Verstanden.",
+        "Noté.",
+        "Entendido.",
+        "明白了。",
+        "了解しました。",
+    ],
+)
+def test_acknowledgements_are_no_facts_on_either_side(sentence: str) -> None:
+    pages = [
+        digest([said("user", "My order is K-4711."), said("assistant", sentence), said("user", "It weighs 12 kg.")]),
+        digest(
+            [said("user", "My order is K-4711."), said("assistant", "It leaves Oslo on May 3."), said("user", sentence)]
+        ),
+    ]
+    for page in pages:
+        assert "K-4711" in page
+        assert sentence.rstrip(".!。") not in page
+        assert "→" not in page
+
+
+@pytest.mark.parametrize("word", ["Next.", "Next question, please.", "Go on.", "Weiter.", "下一个"])
+def test_a_request_to_go_on_is_kept_only_as_an_answer(word: str) -> None:
+    order = said("user", "My order is K-4711.")
+    for reply in ("Noted.", "It leaves Oslo on May 3."):
+        page = digest([order, said("assistant", reply), said("user", word), said("assistant", "Good.")])
+        assert (word in page, "→" in page, "K-4711" in page) == (False, False, True)
+    asked = said("assistant", "It leaves Oslo on May 3. Shall I repeat it, or go on?")
+    assert f"→ user said: {word}" in digest([order, asked, said("user", word), said("assistant", "Good.")])
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Noted: seat 12A.",
+        "Next week I fly to Oslo.",
+        "Understood, so 12 kg.",
+        "I see two of them.",
+        "Go on the 3rd of May.",
+        "Understood Monday.",
+    ],
+)
+def test_sentences_that_only_begin_like_acknowledgements_are_facts(sentence: str) -> None:
+    assert not is_acknowledgement(sentence)
+
+
+def test_an_answer_yes_after_a_statement_is_kept() -> None:
+    page = digest([said("assistant", "The cheapest is SK4700."), said("user", "Yes."), said("assistant", "Good.")])
+    assert "SK4700. → user said: Yes." in page
+
+
+def test_a_form_field_is_no_acknowledgement() -> None:
+    assert "Understood" in digest([said("user", "Order: K-4711\nStatus: Understood")])
 
 
 @given(st.text(max_size=40))

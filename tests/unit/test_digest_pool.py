@@ -218,7 +218,10 @@ def test_a_call_without_a_result_is_only_a_handle() -> None:
 def test_a_late_result_is_labelled() -> None:
     """Its call is no longer available."""
     [_, result] = call("get", {"id": "A1"}, {"code": "KX77"})
-    assert lines(render_units(units(user("Go on."), [result]))) == ["user said: Go on.", "late result: code: KX77"]
+    assert lines(render_units(units(user("Go to Oslo."), [result]))) == [
+        "user said: Go to Oslo.",
+        "late result: code: KX77",
+    ]
 
 
 def test_the_stated_range_covers_all_folded_units() -> None:

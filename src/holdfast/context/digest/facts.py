@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.context.agent_view import is_hand_over
 from holdfast.context.analysis_cache import ANALYSES, STRING_BYTES, make_analysis_key
-from holdfast.context.digest.speech import is_idle, read_speech
+from holdfast.context.digest.speech import is_acknowledgement, is_idle, read_speech
 from holdfast.context.digest.texts import MAX_LEAVES, Fact, Line, deduplicate_facts, is_source, read_text_facts
 from holdfast.context.units import Unit
 from holdfast.context.values import (
@@ -174,8 +174,11 @@ def read_unit(unit: Unit) -> Reading:
         return Reading(_decoder.decode(kept.lines), kept.words, kept.idle)
     lines = _read_lines(unit)
     words = tuple(() if line.kind in ("call", "user") else list_words(line) for line in lines)
-    said = (fact.value for line in lines if line.kind == "user" for fact in line.facts)
-    kept = _CachedReading(_encoder.encode(lines), words, frozenset(filter(is_idle, said)))
+    said = (fact for line in lines if line.kind == "user" for fact in line.facts)
+    idle = frozenset(
+        fact.value for fact in said if is_idle(fact.value) and not (fact.key and is_acknowledgement(fact.value))
+    )
+    kept = _CachedReading(_encoder.encode(lines), words, idle)
     strings = chain(*words, kept.idle)
     ANALYSES.put(key, kept, len(kept.lines) + sum(STRING_BYTES + len(string) for string in strings))
     return Reading(lines, words, kept.idle)

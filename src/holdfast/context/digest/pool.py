@@ -17,7 +17,7 @@ import msgspec
 from holdfast.context.cut import Count
 from holdfast.context.digest.facts import TRIED, list_argument_names, list_words, read_unit
 from holdfast.context.digest.page import ANSWER, FactSelector, Frame, SentContext, write_longest
-from holdfast.context.digest.speech import LONGER, USUAL
+from holdfast.context.digest.speech import LONGER, USUAL, is_acknowledgement
 from holdfast.context.digest.texts import Fact, Line, update_cost
 from holdfast.context.digest.weights import select_likeliest
 from holdfast.context.escaping import END, format_tag
@@ -355,6 +355,8 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
     if asked is None or not asked.facts:
         return False
     question = next((fact for fact in reversed(asked.facts) if fact.value.endswith(QUESTION)), None)
+    if question is None and all(is_acknowledgement(fact.value) for fact in reply.facts):
+        return False  # "Next." after a statement
     whole = _is_bare(" ".join(map(_format_fact, reply.facts)))
     text, taken = _take_beginning(reply)
     if not whole and (question is None or taken < 2 or not _is_bare(_format_fact(reply.facts[0]))):

@@ -102,6 +102,17 @@ _PROCEED: Final = re.compile(
     re.IGNORECASE,
 )
 """Matches a request to do what was just discussed."""
+_ACKNOWLEDGEMENT: Final = re.compile(
+    r"^(?:(?:ok(?:ay)?|ah|oh)\b[,.! ]*)?(?:(?:duly )?noted|got it|gotcha|understood|i (?:see|understand)|(?:that )?makes sense|(?:that['’]s )?good to know"
+    r"|acknowledged|roger(?: that)?|copy that|you['’]re (?:very |most )?welcome|no worries|next(?: (?:one|question|point|item|step))?|go on|keep going"
+    r"|(?:ist )?(?:notiert|vermerkt)|(?:ich )?verstehe|verstanden|gut zu wissen|nächste(?:r|s)?(?: (?:frage|punkt))?|(?:mach )?weiter"
+    r"|(?:c['’]est )?noté|bien reçu|compris|je (?:vois|comprends)|(?:question |point )?suivante?"
+    r"|(?:lo )?(?:anotado|apuntado)|entendido|entiendo|(?:siguiente|próxim[ao])(?: pregunta| pergunta)?|ya veo|anotado|entendi|capito|ricevuto"
+    r"|(?:好的?[，, ]?)?(?:明白|知道|了解|记下|收到)了?|下一[个題题]|(?:了解|承知|かしこまり)(?:しました|ました|です)?|分かりました|わかりました|次|알겠습니다|다음)"
+    r"(?:[,;]? (?:thanks|thank you|please|so far|then|danke|merci|gracias|obrigad[ao]|bitte))?[\s.!。！…~～]*$",
+    re.IGNORECASE,
+)
+"""Matches a sentence with which a speaker confirms that they have read something, or asks for the next thing."""
 _GENERIC: Final = frozenset(
     "ahead case continu detail do get go help info know look let proceed request sorri start tell thing try way".split()
 )
@@ -120,10 +131,13 @@ def has_value(sentence: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def is_idle(sentence: str) -> bool:
-    """Return True if a sentence is not worth keeping after an answer: a question, request to proceed or promise without specific content.
+    """Return True if a sentence of the user is not worth keeping, unless it answers a question.
 
-    Later messages contain the outcome of such a sentence.
+    It is a question, request to proceed or promise without specific content, or an acknowledgement. Later messages contain the outcome of
+    such a sentence.
     """
+    if is_acknowledgement(sentence):
+        return True
     sentence = sentence.replace("’", "'")
     asks = sentence.endswith(QUESTION) or _PROCEED.match(sentence) is not None or is_promise(sentence)
     return asks and not has_value(sentence) and len(extract_terms(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
@@ -138,6 +152,11 @@ def is_courtesy(sentence: str) -> bool:
         return True
     words = _WORDS.findall(sentence.replace("’", "'"))
     return not words or (len(words) <= COURTESY_WORDS and _is_only_courtesy(sentence, words))
+
+
+def is_acknowledgement(sentence: str) -> bool:
+    """Return True if a sentence only says that the speaker has understood or wants to go on, so that it is a fact only as an answer."""
+    return len(sentence) <= LONGEST and _ACKNOWLEDGEMENT.match(sentence) is not None
 
 
 def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
@@ -202,6 +221,8 @@ def read_speech(message: Message, seq: int, by: str) -> list[Line]:
     """
     kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
     read = (fact for fact in read_text_facts(message.text, said=True) if not is_courtesy(fact.value))
+    if kind == "assistant":
+        read = (fact for fact in read if fact.key or not is_acknowledgement(fact.value))
     facts = deduplicate_facts(islice(read, MAX_LEAVES))
     role = clean(message.role)[:20]
     if kind != "user":
