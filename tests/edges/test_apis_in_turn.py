@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
+from holdfast.wire.response_ids import make_conversation_id
 from tests.edges.server import Served, gateway
 
 USER: Final = "ada"
@@ -42,11 +43,10 @@ class Client:
         self.session_id = ""
 
     async def begin(self) -> None:
-        """Create the session, as a conversation."""
-        answer = await self.served.http.post("/v1/conversations", json={"user_id": USER})
-        self.conversation = answer.json()["id"]
-        listed = (await self.served.http.get("/v1/sessions")).json()
-        self.session_id = listed["data"][0]["id"]
+        """Create the session. It is also a conversation, but unlike one that `POST /v1/conversations` creates, it is found by its messages."""
+        answer = await self.served.http.post("/v1/sessions", json={"user_id": USER})
+        self.session_id = answer.json()["id"]
+        self.conversation = make_conversation_id(self.session_id)
 
     # -- the conversation in each format ---------------------------------------------
 
