@@ -14,6 +14,8 @@ from anthropic import beta_async_tool
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.edges.gateway_kit import gateway_with_tools
+from tests.edges.keys import bearer, made
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.edges.test_anthropic_upstream import claude
 from tests.stores.servers import place
@@ -127,6 +129,45 @@ async def test_tool_runner_of_helper_runs_tools_over_thread() -> None:
         assert sent(upstream)[-2:] == [("assistant", "Done."), ("user", "Thanks.")]
 
 
+async def test_tools_of_the_server_run_once_although_continuations_fail() -> None:
+    """Calls of the server's own tools are part of a message. After a failure, they are not run again."""
+    numbers = []
+
+    async def find_order(number: int) -> str:
+        """Find an order.
+
+        Args:
+            number: its number
+        """
+        numbers.append(number)
+        return f"order {number}"
+
+    mixed = Reply(tool_calls=[("find_order", {"number": 8}), ("read", {"page": 1})])
+    down = Reply(status=500, error="down")
+    found = Reply(tool_calls=[("find_order", {"number": 9})])
+    script = [Reply(tool_calls=[("find_order", {"number": 7})]), "Sent.", mixed, down, "Read.", found, down, "Found."]
+    async with gateway_with_tools(script, find_order) as (served, upstream):
+        one = await send(served, "a", {"type": "create"}, tools=[TOOL])
+        assert one["content"][0]["text"] == "Sent."
+        two = await send(served, "b", continue_after(one))
+        (use,) = [block for block in two["content"] if block["type"] == "tool_use"]
+        assert use["name"] == "read"
+        result = {"type": "tool_result", "tool_use_id": use["id"], "content": "page 1"}
+        answers = [
+            await send(served, "", continue_after(two), messages=[{"role": "user", "content": [result]}])
+            for _ in range(2)
+        ]
+        assert answers[0]["status"] >= 500
+        assert answers[1]["content"][0]["text"] == "Read."
+        assert code(await send(served, "x", continue_after(two))) == (400, "thread_already_continued")
+        three = [await send(served, "c", continue_after(answers[1])) for _ in range(2)]
+        assert three[1]["content"][0]["text"] == "Found."
+        assert numbers == [7, 8, 9]
+        roles = [role for role, _ in sent(upstream)]
+        begin = ["user", "assistant", "tool", "assistant"]
+        assert roles == [*begin, "user", "assistant", "tool", "tool", "assistant", "user", "assistant", "tool"]
+
+
 async def test_message_is_continued_once_and_forks_share_its_beginning() -> None:
     """A second continuation is refused; with `fork: true` it goes on in a copy, which is a thread too."""
     async with gateway(["One.", "Two.", "Three.", "Four."]) as (served, upstream):
@@ -197,6 +238,26 @@ async def test_other_user_does_not_find_the_thread() -> None:
         assert len(upstream.requests) == 1
         await served.hf.store.remove(SessionRef("ada", first["session_id"]))
         assert code(await send(served, "b", continue_after(first), user_id="ada")) == (404, "thread_not_found")
+
+
+async def test_key_of_another_tenant_does_not_find_the_thread() -> None:
+    """Neither another tenant nor another user of the same tenant continues, forks or compares by an id."""
+    async with gateway(lambda body: "re", "auth: {required: true}") as (served, upstream):
+        ada, bob = [{"headers": bearer(await made(served.hf, role="write", user_id=user))} for user in ("ada", "bob")]
+        other = {"headers": bearer(await made(served.hf, role="write", user_id="ada", tenant="t2"))}
+        first = await send(served, "a", {"type": "create"}, **ada)
+        for caller in (bob, other):
+            for more in ({}, {"fork": True}):
+                assert code(await send(served, "b", continue_after(first, **more), **caller)) == (
+                    404,
+                    "thread_not_found",
+                )
+            compared = await send(
+                served, "a", {"type": "create"}, diagnostics={"previous_message_id": first["id"]}, **caller
+            )
+            assert compared["diagnostics"] == {"cache_miss_reason": {"type": "previous_message_not_found"}}
+        assert (await send(served, "b", continue_after(first), **ada))["status"] == 200
+        assert len(upstream.requests) == 4
 
 
 async def test_message_without_thread_cannot_be_continued() -> None:
