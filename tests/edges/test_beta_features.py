@@ -64,11 +64,14 @@ async def test_field_is_served_or_passed_on_or_refused(beta: str, model: str, wi
     async with doors(["ok"], ["ok"]) as both:
         response = await post(both, model, fields, beta if with_header else None)
         upstream = both.gpt if model == "openai" else both.claude
-        if handling == "refused" or (model == "openai" and handling != "served"):
+        if handling == "refused" or (model == "openai" and handling not in ("served", "for others")):
             assert response.status_code == 400
             assert name in response.json()["error"]["param"]
             assert not upstream.requests
             assert not (await both.served.hf.sessions()).sessions
+            return
+        if model == "openai" and handling == "for others":
+            assert response.json()["stop_reason"] == "compaction"
             return
         (request,) = upstream.requests
         if handling == "served":
@@ -121,6 +124,7 @@ def test_page_lists_the_same_betas_as_the_code() -> None:
     found = {beta: row for row in rows for beta in re.findall(r"`([a-z-]+-20\d\d-\d\d-\d\d)`", row.split("|")[1])}
     words = {
         "served": "| served",
+        "for others": "| passed on, served for other models",
         "per edit": "served or passed on",
         "forwarded": "| passed on",
         "refused": "| refused",

@@ -117,7 +117,7 @@ async def test_token_trigger_is_exact() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("context_management", {"edits": [{"type": "compact_20260112"}]}),
+        ("context_management", {"edits": [{"type": "summon_20300101"}]}),
         ("mcp_servers", [{"type": "url", "url": "https://example.com", "name": "x"}]),
     ],
 )

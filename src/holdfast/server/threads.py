@@ -21,6 +21,7 @@ from holdfast.server.apis.anthropic import MessagesContext
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.apis.responses import make_secret
 from holdfast.server.http import Call, get_session_by_id
+from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.permissions import Refused
 from holdfast.server.requester import RequestRules, identify_requester
 from holdfast.server.stored_responses import get_last_message, read_calls, read_note_entry, read_replies
@@ -75,7 +76,7 @@ async def resolve_messages(call: Call, parsed: ParsedRequest, rules: RequestRule
         InvalidRequest: the request also names another session.
     """
     context: MessagesContext = parsed.context
-    found = await _resolve_thread(call, parsed, rules)
+    found = await _resolve_thread(call, await resolve_compaction(call, parsed, rules), rules)
     if not context.is_diagnosed:
         return found
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id

@@ -24,6 +24,7 @@ from holdfast.errors import Conflict
 from holdfast.limits import SEALED_ENTRIES, SEALED_TEXT_CHARS
 from holdfast.overlays.compactor import STRATEGY
 from holdfast.overlays.digest_writer import DIGEST
+from holdfast.wire.anthropic_compaction import hash_text
 
 _TARGET: Final = 0.4
 """Share of the conversation's tokens that is still used after a compaction, if the strategy does not say it."""
@@ -51,7 +52,9 @@ class Compacted(NamedTuple):
     text: str
     """What the client's item says about the messages that it stands for."""
     token: str
-    """The sealed item."""
+    """The sealed item, with the text."""
+    signature: str
+    """The sealed item, with a hash of the text in its place, for clients that get the text apart."""
     through: int
     """`seq` of the last message that the item stands for."""
     made: StoredCompaction | None
@@ -100,7 +103,9 @@ async def _seal(engine: Engine, session: Session, responder: Responder, made: St
         live = found[-1] if found else None
     through = session.tail.last_seq
     text = await make_item_text(engine, session, live, through)
-    return Compacted(text, await seal_item(engine, session, live, through, text), through, made)
+    token = await seal_item(engine, session, live, through, text)
+    signature = await seal_item(engine, session, live, through, hash_text(text))
+    return Compacted(text, token, signature, through, made)
 
 
 async def seal_item(engine: Engine, session: Session, live: StoredCompaction | None, through: int, text: str) -> str:

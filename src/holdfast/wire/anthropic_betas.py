@@ -12,8 +12,9 @@ from typing import Any, Final, Literal, NamedTuple
 from holdfast.errors import InvalidRequest
 
 HEADER: Final = "anthropic-beta"
-Handling = Literal["served", "per edit", "forwarded", "refused"]
-"""`served`: Holdfast serves the fields for every model, and sends neither header nor fields. `per edit`: it serves some values, and passes on
+Handling = Literal["served", "for others", "per edit", "forwarded", "refused"]
+"""`served`: Holdfast serves the fields for every model, and sends neither header nor fields. `for others`: an Anthropic model gets header and
+fields, and Holdfast serves them for other models. `per edit`: it serves some values, and passes on
 others with the header. `forwarded`: an Anthropic model gets header and fields, and for other models the fields are refused. `refused`: the
 fields are refused for every model."""
 
@@ -33,7 +34,7 @@ BETAS: Final[Mapping[str, Beta]] = {
     "inline-tools-2026-09-15": Beta("served", ("messages[].content[].tool_addition",)),
     "context-management-2025-06-27": Beta("per edit", ("context_management",)),
     "compact-2026-01-12": Beta("per edit", ("context_management",)),
-    "compact-2026-09-04": Beta("forwarded", ("compaction",)),
+    "compact-2026-09-04": Beta("for others", ("compaction",)),
     "model-context-window-exceeded-2025-08-26": Beta("forwarded", ()),
     "task-budgets-2026-03-13": Beta("forwarded", ("output_config.task_budget",)),
     "fast-mode-2026-02-01": Beta("forwarded", ("speed",)),

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.context.window import Window
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
+from holdfast.wire.anthropic_compaction import COMPACT, CompactionWish, parse_compact_edit
 
 FIELD: Final = "context_management"
 CLEAR_TOOL_USES: Final = "clear_tool_uses_20250919"
@@ -29,7 +30,9 @@ class Edits(NamedTuple):
     clearing: dict[str, Any] | None
     """Options of `clear_tool_results`; None: the request does not clear tool uses."""
     others: list[Any]
-    """Edits that Holdfast does not serve."""
+    """Edits that an Anthropic model gets. Of these, Holdfast serves the one in `compaction` for other models."""
+    compaction: CompactionWish | None = None
+    """When the conversation is to be compacted; None: never."""
 
 
 def parse_edits(given: Any) -> Edits:
@@ -44,18 +47,26 @@ def parse_edits(given: Any) -> Edits:
     if not isinstance(edits, list):
         raise InvalidRequest(f"{FIELD} must be an object with a list of edits", param=FIELD)
     clearing: dict[str, Any] | None = None
+    compaction: CompactionWish | None = None
     others = []
     for at, edit in enumerate(edits):
         where = f"{FIELD}.edits[{at}]"
         if not isinstance(edit, Mapping) or not isinstance(edit.get("type"), str):
             raise InvalidRequest(f"{where} must be an object with a type", param=where)
+        if edit["type"] == COMPACT:
+            _refuse_second(compaction, edit, where)
+            compaction = parse_compact_edit(edit, where)
         if edit["type"] != CLEAR_TOOL_USES:
             others.append(edit)
             continue
-        if clearing is not None:
-            raise InvalidRequest(f"{where}: {CLEAR_TOOL_USES} may appear only once", param=where)
+        _refuse_second(clearing, edit, where)
         clearing = _parse_clearing(edit, where)
-    return Edits(clearing, others)
+    return Edits(clearing, others, compaction)
+
+
+def _refuse_second(first: Any, edit: Mapping[str, Any], where: str) -> None:
+    if first is not None:
+        raise InvalidRequest(f"{where}: {edit['type']} may appear only once", param=where)
 
 
 def _parse_clearing(edit: Mapping[str, Any], where: str) -> dict[str, Any]:

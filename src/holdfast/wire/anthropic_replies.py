@@ -8,7 +8,7 @@ of an Anthropic model has additional fields in it, which `holdfast.models.anthro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -219,9 +219,16 @@ class ReplyEvents:
         """True if the first event was returned."""
         return self._begun
 
-    def add(self, chunk: Mapping[str, Any]) -> list[Event]:
-        """Return the events for a chunk."""
+    def add(self, chunk: Mapping[str, Any], compaction: Block | None = None) -> list[Event]:
+        """Return the events for a chunk.
+
+        Args:
+            chunk: The chunk.
+            compaction: With the first chunk: the compaction block that the reply begins with, or None.
+        """
         events: list[Event] = [] if self._begun else [self._make_start(chunk)]
+        if compaction is not None:
+            events += self._make_compaction(compaction)
         if (usage := chunk.get("usage")) is not None:
             self._usage = usage
         self._container = chunk.get("container") or self._container
@@ -234,6 +241,20 @@ class ReplyEvents:
             if choice.get("finish_reason") is not None:
                 self._choice = choice
         return events
+
+    def _make_compaction(self, block: Block) -> list[Event]:
+        """Return the events of a compaction block. Its text is sent in one piece, as in Anthropic's API."""
+        self._index += 1
+        delta = {
+            "type": "compaction_delta",
+            "content": block["content"],
+            "encrypted_content": block["encrypted_content"],
+        }
+        return [
+            {"type": "content_block_start", "index": self._index, "content_block": {**block, "content": None}},
+            {"type": "content_block_delta", "index": self._index, "delta": delta},
+            {"type": "content_block_stop", "index": self._index},
+        ]
 
     def get_appended_text(self, chunk: Mapping[str, Any]) -> str | None:
         """Return the text that a chunk appends to the open text block; None if the chunk does anything else.
@@ -255,20 +276,29 @@ class ReplyEvents:
         """Index of the last block that was started; -1 if there is none."""
         return self._index
 
-    def end(self, more: Mapping[str, Any] | None = None) -> list[Event]:
+    def end(
+        self,
+        more: Mapping[str, Any] | None = None,
+        stop: Mapping[str, Any] | None = None,
+        add_usage: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {},
+    ) -> list[Event]:
         """Return the last events of the stream.
 
         Args:
             more: Additional fields of the `message_delta` event.
+            stop: Fields of its `delta` that differ from those of the reply.
+            add_usage: Returns additional fields of `usage`, for the usage of the reply.
         """
         events = [] if self._begun else [self._make_start({})]
         while self._queued:
             self._release_queued(events)
         self._close_block(events)
-        delta = _make_stop(self._choice, called=bool(self._calls) and not self._cut)
+        delta = {**_make_stop(self._choice, called=bool(self._calls) and not self._cut), **(stop or {})}
         if self._container:
             delta["container"] = self._container
-        events.append({"type": "message_delta", "delta": delta, "usage": format_usage(self._usage), **(more or {})})
+        usage = format_usage(self._usage)
+        usage |= add_usage(usage)
+        events.append({"type": "message_delta", "delta": delta, "usage": usage, **(more or {})})
         events.append({"type": "message_stop"})
         return events
 

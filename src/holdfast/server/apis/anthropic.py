@@ -16,8 +16,9 @@ from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.turn import Turn
 from holdfast.wire.anthropic import parse_message_groups, parse_system
 from holdfast.wire.anthropic_betas import HEADER, parse_betas
-from holdfast.wire.anthropic_edits import FIELD, parse_edits, report_edits
-from holdfast.wire.anthropic_replies import Event, ReplyEvents, make_message
+from holdfast.wire.anthropic_compaction import COMPACTION, CompactionWish, make_block, make_iterations, parse_summarize
+from holdfast.wire.anthropic_edits import FIELD, Edits, parse_edits, report_edits
+from holdfast.wire.anthropic_replies import Event, ReplyEvents, format_usage, make_message
 from holdfast.wire.anthropic_requests import parse_fields
 from holdfast.wire.anthropic_threads import THREAD, ThreadRequest, parse_thread
 from holdfast.wire.anthropic_tool_changes import ToolChange, apply_tool_changes, separate_tool_changes
@@ -61,6 +62,10 @@ class MessagesContext(NamedTuple):
     """True if the reply reports the use of the provider's cache."""
     compared: str | None = None
     """Id of the message with whose prompt the report compares; None: there is none yet."""
+    compaction: CompactionWish | None = None
+    """When the conversation is to be compacted; None: never."""
+    has_edits: bool = False
+    """True if the request has `context_management`."""
 
 
 class Messages:
@@ -87,7 +92,8 @@ class Messages:
             fields["betas"] = betas
         fields.pop(THREAD, None)
         context = MessagesContext(thread, setup, changes, *parse_diagnostics(fields.pop(DIAGNOSTICS, None)))
-        edits = parse_edits(fields.pop(FIELD, None))
+        edits = parse_edits(managed := fields.pop(FIELD, None))
+        context = context._replace(compaction=_get_compaction(fields, edits), has_edits=managed is not None)
         if edits.others:
             fields[FIELD] = {"edits": edits.others}
         messages = [message for group in groups for message in group]
@@ -97,10 +103,19 @@ class Messages:
         )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> MessageEvents:
-        return MessageEvents(turn, clears=parsed.clearing is not None)
+        return MessageEvents(turn, clears=parsed.context.has_edits and not parsed.body.get(FIELD))
 
     def to_error(self, reply: Reply) -> Reply:
         return to_anthropic_error(reply)
+
+
+def _get_compaction(fields: Mapping[str, Any], edits: Edits) -> CompactionWish | None:
+    """Return when a request wants its conversation to be compacted, by its field `compaction` or by an edit."""
+    summarize = parse_summarize(fields.get(COMPACTION))
+    if summarize is not None and (edits.compaction is not None or edits.clearing is not None or edits.others):
+        message = f"{COMPACTION} and {FIELD} cannot be sent together: send one of them"
+        raise InvalidRequest(message, param=COMPACTION)
+    return summarize or edits.compaction
 
 
 def _parse_record_fields(
@@ -145,7 +160,23 @@ class MessageEvents:
         self._failed = False
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
-        return {**make_message(self._set_id(completion)), **self._diagnose(), **self._report_edits(), **session}
+        message = make_message(self._set_id(completion))
+        done = self._turn.compacted
+        if done is not None:
+            message["content"] = [make_block(done.text, done.signature), *message["content"]]
+            message["usage"] = {**message["usage"], **self._report_iterations(message["usage"])}
+        return {**message, **self._report_stop(), **self._diagnose(), **self._report_edits(), **session}
+
+    def _report_stop(self) -> dict[str, Any]:
+        return {"stop_reason": COMPACTION} if self._turn.is_answered_by_compaction else {}
+
+    def _report_iterations(self, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the part of `usage` that lists the compaction, if there was one."""
+        done = self._turn.compacted
+        if done is None:
+            return {}
+        own = None if self._turn.is_answered_by_compaction else usage
+        return {"iterations": make_iterations(format_usage(done.usage), own)}
 
     def _diagnose(self) -> dict[str, Any]:
         """Return the report on the use of the provider's cache, if the request asks for it."""
@@ -172,7 +203,9 @@ class MessageEvents:
         self._session = session or self._session
         if self._events.has_begun:
             return _encode_events(self._events.add(chunk))
-        start, *events = self._events.add(self._set_id(chunk))
+        done = self._turn.compacted
+        block = None if done is None else make_block(done.text, done.signature)
+        start, *events = self._events.add(self._set_id(chunk), block)
         return _encode_events([{**start, "message": {**start["message"], **self._diagnose()}}, *events])
 
     def encode_progress(self, progress: Progress) -> bytes:
@@ -196,7 +229,10 @@ class MessageEvents:
 
     def encode_end(self) -> bytes:
         """Encode the last events, with usage, stop reason and session fields. After an error, return no bytes."""
-        return b"" if self._failed else _encode_events(self._events.end({**self._report_edits(), **self._session}))
+        if self._failed:
+            return b""
+        more = {**self._report_edits(), **self._session}
+        return _encode_events(self._events.end(more, self._report_stop(), self._report_iterations))
 
     def close(self) -> None:
         """Do nothing: the encoder holds nothing."""

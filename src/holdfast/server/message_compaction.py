@@ -1,0 +1,102 @@
+"""Compaction in requests of Anthropic's API, for models that are not Anthropic's: what was asked for, and blocks that were sent back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.context.escaping import END, escape_lines
+from holdfast.domain.messages import Message
+from holdfast.domain.sealed_items import SealedItem, is_sealed
+from holdfast.errors import InvalidSealedItem
+from holdfast.server.apis.anthropic import MessagesContext
+from holdfast.server.apis.api_format import ParsedRequest
+from holdfast.server.http import Call
+from holdfast.server.requester import RequestRules, identify_requester, name_session
+from holdfast.server.resumption import LABEL, resume
+from holdfast.turns.compaction import CompactionOrder
+from holdfast.wire.anthropic_compaction import (
+    COMPACT,
+    COMPACTION,
+    CompactionWish,
+    FoundBlock,
+    drop_blocks,
+    find_block,
+    has_blocks,
+    hash_text,
+)
+from holdfast.wire.anthropic_edits import FIELD
+from holdfast.wire.openai import split_system
+
+
+async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
+    """Return the request with its compaction served by Holdfast. A request to an Anthropic model is returned unchanged.
+
+    A block that Holdfast made names the session that the request continues; the messages before it are left out. Of any other block, the
+    model gets the text in place of the messages before it.
+    """
+    context: MessagesContext = parsed.context
+    if context.compaction is None and not has_blocks(parsed.messages):
+        return parsed
+    body = parsed.body
+    if call.hf.roster.find_responder(agent=body.get("agent"), model=body.get("model")).llm.dialect == "anthropic":
+        return parsed
+    if context.compaction is not None:
+        parsed = parsed._replace(body=_drop_served(body), compaction=_make_order(context.compaction))
+    system, incoming = split_system(parsed.messages)
+    block = find_block(incoming)
+    continues = context.thread is not None and context.thread.previous is not None
+    if block is None or continues:
+        return _with_messages(parsed, system, drop_blocks(incoming))
+    return await _resume(call, parsed, rules, system, block)
+
+
+async def _resume(
+    call: Call, parsed: ParsedRequest, rules: RequestRules, system: Sequence[Message], block: FoundBlock
+) -> ParsedRequest:
+    requester = identify_requester(call, parsed.body, rules, parsed.api)
+    item = await _verify(call, block, requester.owner)
+    if item is not None:
+        named = name_session(call, parsed.body, rules)
+        found = await resume(call.hf, item, requester.owner, block.after, 0, named=named)
+        if found.session is not None:
+            body = {**parsed.body, "session_id": found.session.id, "session_mode": "delta"}
+            order = parsed.compaction or CompactionOrder()
+            parsed = parsed._replace(body=body, compaction=msgspec.structs.replace(order, summarized=found.summarized))
+            return _with_messages(parsed, system, found.messages)
+    text = Message(role="user", content=f"{LABEL}\n{escape_lines(block.text)}\n{END}")
+    return _with_messages(parsed, system, [text, *block.after])
+
+
+async def _verify(call: Call, block: FoundBlock, owner: str) -> SealedItem | None:
+    """Return the sealed item of a block; None if the block is not one that Holdfast made for this user, or was changed."""
+    if block.signature is None or not is_sealed(block.signature):
+        return None
+    try:
+        item = await call.hf.engine.seals.open(block.signature, owner, "signature")
+    except InvalidSealedItem:
+        return None
+    return item if item.text == hash_text(block.text) else None
+
+
+def _drop_served(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request without its wishes for a compaction."""
+    edits = [edit for edit in (body.get(FIELD) or {}).get("edits", ()) if edit["type"] != COMPACT]
+    kept = {name: value for name, value in body.items() if name not in (FIELD, COMPACTION)}
+    return {**kept, FIELD: {"edits": edits}} if edits else kept
+
+
+def _make_order(wish: CompactionWish) -> CompactionOrder:
+    alone = wish.trigger is None
+    return CompactionOrder(threshold=wish.trigger, prompt=wish.instructions, is_alone=alone, pauses=wish.pauses)
+
+
+def _with_messages(parsed: ParsedRequest, system: Sequence[Message], incoming: Sequence[Message]) -> ParsedRequest:
+    """Return the request with other messages. They have no voice record fields, whose places have changed."""
+    messages = [*system, *incoming]
+    unchanged = messages == parsed.messages
+    return parsed._replace(
+        messages=messages, own=parsed.own if unchanged else (), given=parsed.given if incoming else []
+    )
