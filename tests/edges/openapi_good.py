@@ -221,7 +221,9 @@ async def replace_messages(walk: Walk) -> None:
         {"op": "put", "namespace": ["a"], "key": "x", "value": 1},
         {"op": "delete", "namespace": ["a"], "key": "y"},
     ]
-    await walk("POST", MESSAGES, body={"records": changes}, id="replaced")
+    done = await walk("POST", MESSAGES, body={"records": changes}, id="replaced")
+    version = done.headers["etag"]
+    await walk("POST", MESSAGES, body={"messages": [HI], "copy_of": [None]}, id="replaced", If_Match=version)
 
 
 async def write_records(walk: Walk) -> None:

@@ -23,6 +23,7 @@ from holdfast.errors import (
     SessionExists,
     SessionNotFound,
     StaleRecord,
+    StaleSession,
     TooLarge,
     UserNotFound,
 )
@@ -115,6 +116,24 @@ async def test_messages_and_records_are_written_once_when_the_answer_is_lost() -
             await session.append(HELLO, records=[steps.make_put("1", 2, expect=0)])
         await session.append(records=[steps.make_put("2", {"a": 1})])
         assert (await read_texts(session), [one.key async for one in steps.iterate()]) == (["hi"], ["1", "2"])
+
+
+async def test_messages_that_are_repeated_are_linked_once_when_the_answer_is_lost() -> None:
+    async with open_with_proxy(lose("POST", "/messages", 2)) as hf:
+        first = (await hf.import_({"messages": [HI, HELLO]}, session_id="s")).session
+        session = hf.handle(first)
+        again = await session.append(
+            [HELLO], retire_from=0, expect=first.version, copy_of=[1], note={"why": "the first one was removed"}
+        )
+        assert (await read_texts(session), again.replayed) == (["Hello."], True)
+        await hf.erase(session.ref, again.start)
+        assert [one.erased for one in await session.entries(retired=True)] == [False, True, True, False]
+        with pytest.raises(StaleSession):
+            await session.append([HELLO], expect=first.version, copy_of=[1])
+        with pytest.raises(InvalidRequest, match="copy_of"):
+            await session.append([HELLO], expect=(await session.info()).version, copy_of=[1, 2])
+        with pytest.raises(InvalidRequest, match="needs expect"):
+            await session.append([HELLO], copy_of=[1])
 
 
 async def test_a_lost_answer_of_a_record_is_reported() -> None:

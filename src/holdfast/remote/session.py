@@ -232,6 +232,7 @@ class RemoteSession:
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
         records: Sequence[RecordChange] = (),
+        copy_of: Sequence[int | None] = (),
     ) -> Appended:
         """Write messages to the end of the log, in one transaction with what else is given.
 
@@ -242,6 +243,7 @@ class RemoteSession:
         made = to_wire(messages)
         if note is not None:
             made.append(to_log_json(make_note(note)))
+            copy_of = [*copy_of, None] if copy_of else ()
         written = await self._append(
             made,
             delta=to_state_delta(state),
@@ -250,6 +252,7 @@ class RemoteSession:
             retire_from=retire_from,
             key=idempotency_key,
             records=records,
+            copy_of=copy_of,
         )
         return to_appended(written)
 
@@ -532,10 +535,11 @@ class RemoteSession:
         usage: Any = None,
         return_session: bool = True,
         records: Sequence[RecordChange] = (),
+        copy_of: Sequence[int | None] = (),
     ) -> Written:
         given: dict[str, Any] = {"messages": messages, "expect_log": expect_log, "retire_from": retire_from}
         given |= {"changes": to_operations(delta or {}) or None, "return_session": return_session, "usage": usage}
-        given["records"] = to_record_operations(records) or None
+        given |= {"records": to_record_operations(records) or None, "copy_of": [*copy_of] or None}
         body = {name: value for name, value in given.items() if value is not None}
         headers = {**(make_key() if key is None else {KEY: key}), **_match(expect)}
         return await self._call("POST", "messages", body=body, headers=headers, parse=parse_written)

@@ -81,6 +81,9 @@ class NewMessages(Request, kw_only=True):
         json_schema(minItems=1, description=f"at most {RECORD_CHANGES} changes of different records"),
     ] = None
     """Changes to records of the session, as in `POST …/records`. `messages` may then be empty."""
+    copy_of: list[Count | None] | None = None
+    """For each message the `seq` of the message of this session that it repeats, or null. Erasing a message erases its copies too. Needs
+    `If-Match`."""
     usage: JsonObject | None = None
     """Usage that the provider reported for the model call of a reply, in Chat Completions format. It is added to the session's usage."""
     expect_log: str | None = None
@@ -157,7 +160,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     """Append messages to the log of a session, and change the session's state and its records, in one write."""
     changes = None if body.changes is None else read_changes(body.changes)
     is_optional = changes is not None or body.retire_from is not None or bool(body.records)
-    has_more = is_optional or body.usage is not None
+    has_more = is_optional or body.usage is not None or bool(body.copy_of)
     given, name = ([], "messages") if is_optional and not body.messages and not body.contents else _find_messages(body)
     large = call.held.size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(partial(_read_messages, given, name, is_optional=is_optional), long=large)
@@ -171,7 +174,8 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
     clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     if has_more:
         clean |= {"retire_from": body.retire_from, "changes": body.changes, "usage": body.usage}
-        clean |= {"records": body.records} if body.records else {}  # keys of older requests keep their fingerprints
+    for name in ("records", "copy_of"):  # left out if empty, so that keys of older requests keep their fingerprints
+        clean |= {name: value} if (value := getattr(body, name)) else {}
     delta = {} if changes is None else check_state(call, changes.delta)
     owned = Records(call.hf.engine, session.ref, (), identity=session.identity)
     records = await run_cpu(make_changes, owned, body.records or (), "records", long=large)
@@ -189,9 +193,8 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> Appended
         if key
         else b"",
     )
-    written = await append_to_log(
-        call.hf.engine, session.ref, write, log_marker=body.expect_log, identity=session.identity
-    )
+    more: Any = {"log_marker": body.expect_log, "identity": session.identity, "copy_of": body.copy_of or ()}
+    written = await append_to_log(call.hf.engine, session.ref, write, **more)
     items = await _to_json(call, session, written.entries)
     version = written.session.version
     call.set_etag(version)
@@ -254,7 +257,8 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]],
     """Raise `InvalidRequest` if the request has a message or field that a participant may not write into another user's session."""
     if has_more:
         raise errors.InvalidRequest(
-            "retire_from, changes, records and usage can only be set by the owner of the session", param="changes"
+            "retire_from, changes, records, copy_of and usage can only be set by the owner of the session",
+            param="changes",
         )
     for at, (message, own) in enumerate(zip(messages, fields, strict=True)):
         if message.role != "user":

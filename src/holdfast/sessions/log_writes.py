@@ -78,6 +78,8 @@ async def _link_copies(engine: Engine, ref: SessionRef, write: Append, copy_of: 
     if write.expect is None:
         raise InvalidRequest("copy_of needs expect: the version at which the copied messages were read", param="expect")
     session = await engine.store.get(ref)
+    if session.version > write.expect and write.idempotency_key is not None:
+        return write  # the store returns the result of the first attempt, or raises StaleSession
     if session.version != write.expect:
         raise StaleSession(ref.id, expected=write.expect, version=session.version)
     first = session.tail.next_seq
