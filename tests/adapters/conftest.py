@@ -37,11 +37,14 @@ def _note(item: pytest.Function, report: pytest.TestReport) -> None:
     file = item.path.name
     if file.endswith("_cases.py"):
         _cases[file].append("does not apply" if report.skipped else report.outcome)
-        _figures.extend(f"{file}: {value}" for name, value in report.user_properties if name == "figures")
-    subject = next(iter(SUBJECTS & set(getattr(item, "fixturenames", ()))), None)
-    if subject is None or not hasattr(item, "callspec") or subject not in item.callspec.params:
+    _figures.extend(f"{file}: {value}" for name, value in report.user_properties if name == "figures")
+    params: dict[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    if (run := params.get("run", params.get("scenario"))) is not None:
+        _equal[file, f"{item.originalname}, {params.get('kind', 'holdfast')}"][run.__name__] = report.passed
+    subject = next((name for name in SUBJECTS if isinstance(params.get(name), str)), None)
+    if subject is None:
         return
-    kind = str(item.callspec.params[subject])
+    kind = params[subject]
     differs = item.get_closest_marker("differs") and "holdfast" in kind.lower()
     same = report.passed and not differs
     known = _equal[file, f"{subject} {kind}"]

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ async def ask(graph: Any, text: str, config: Any = CONFIG) -> list[str]:
     return [message.content for message in state["messages"]]
 
 
-def test_the_conformance_suite_passes() -> None:
+def test_the_conformance_suite_passes(record_property: Callable[[str, object], None]) -> None:
     @checkpointer_test(name="HoldfastSaver")
     async def open_saver() -> AsyncIterator[HoldfastSaver]:
         async with holdfast.open(MEMORY) as hf:
@@ -49,6 +49,10 @@ def test_the_conformance_suite_passes() -> None:
     report = asyncio.run(validate(open_saver))
     results = report.to_dict()
     assert "FULL" in str(results), results
+    groups = results["results"].values()
+    failed = sum(one["tests_failed"] + one["tests_skipped"] for one in groups)
+    passed = sum(one["tests_passed"] for one in groups)
+    record_property("figures", f"{passed} of {passed + failed} checks of langgraph-checkpoint-conformance")
 
 
 async def test_a_thread_goes_on_after_a_restart(tmp_path: Path) -> None:
