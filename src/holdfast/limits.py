@@ -51,12 +51,14 @@ NAMESPACE_BYTES: Final = 512
 """All labels of a record's namespace in UTF-8."""
 RECORD_KEY_BYTES: Final = 512
 """Longest key of a record in UTF-8."""
+RECORD_TEXT_BYTES: Final = 64 * 1024
+"""Longest searchable text of a record in UTF-8."""
 RECORD_CHANGES: Final = 100
 """Records that one write changes, or one call reads by name."""
 RECORDS_BYTES: Final = 64 * MIB
-"""Values of the records that one write changes, that one call reads by name, or that an export contains."""
+"""Values and searchable texts of the records that one write changes, that one call reads by name, or that an export contains."""
 RECORD_PAGE_BYTES: Final = 4 * MIB
-"""Values of records on one page of a list, or deleted in one transaction. The first record is always included."""
+"""Values and searchable texts of records on one page of a list, or deleted in one transaction. The first record is always included."""
 RECORD_INLINE_BYTES: Final = 64 * 1024
 """Value of a record that is encoded or decoded on the event loop; larger ones are processed in a thread."""
 MEMORY_FILE_BYTES: Final = 100 * 1024

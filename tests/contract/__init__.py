@@ -47,6 +47,7 @@ MODULES = (
     "memories",
     "memories_limits",
     "records",
+    "record_texts",
     "races",
     "cancellation",
     "state_reference",

@@ -54,7 +54,7 @@ async def test_channels_are_separate(index: Index) -> None:
 
 async def test_each_filter_works(index: Index) -> None:
     """Lets pass what it says, with terms and without, alone and together."""
-    first = [document(at, "x", role=role, agent=agent) for at, (role, agent) in enumerate(_WHO)]
+    first = [document(at, "x", role=role, agent=agent, name=_NAMES[at]) for at, (role, agent) in enumerate(_WHO)]
     await index.write(SPACE, batch(*first))
     await index.write(SPACE, batch(*(document(at, "x", at=5000 + at) for at in range(2)), source=SECOND))
     for filters, wanted in _FILTERS:
@@ -64,6 +64,7 @@ async def test_each_filter_works(index: Index) -> None:
 
 
 _WHO = (("user", None), ("assistant", "a"), ("user", "b"), ("assistant", "b"))
+_NAMES = ("a\x1f\0b", "a\x1f\0ü", None, "a\x1fb\x1f\0" + "x" * 1000)
 _ALL = [("s1", 0), ("s1", 1), ("s1", 2), ("s1", 3), ("s2", 0), ("s2", 1)]
 _FILTERS: tuple[tuple[Filters, list[tuple[str, int]]], ...] = (
     (Filters(), _ALL),
@@ -78,6 +79,12 @@ _FILTERS: tuple[tuple[Filters, list[tuple[str, int]]], ...] = (
     (Filters(agents=("none",)), []),
     (Filters(roles=("assistant",)), [("s1", 1), ("s1", 3)]),
     (Filters(roles=("user", "assistant")), _ALL),
+    (Filters(names=(b"", b"\xff")), [("s1", 0), ("s1", 1), ("s1", 3)]),
+    (Filters(names=(b"a\x1f\0", b"a\x1f\1")), [("s1", 0), ("s1", 1)]),
+    (Filters(names=(b"a\x1f\0\xc3", b"a\x1f\0\xc4")), [("s1", 1)]),
+    (Filters(names=(b"a\x1fb\x1f", b"a\x1fb ")), [("s1", 3)]),
+    (Filters(sessions=("s1",), names=(b"a\x1f\0\xc3\xbc", b"b"), until=2000), [("s1", 1)]),
+    (Filters(names=(b"b", b"c")), []),
     (Filters(since=2000), [("s1", 2), ("s1", 3), ("s2", 0), ("s2", 1)]),
     (Filters(until=2000), [("s1", 0), ("s1", 1)]),
     (Filters(since=1000, until=3000), [("s1", 1), ("s1", 2)]),

@@ -80,6 +80,11 @@ def passes(source_id: str, one: Document, filters: Filters) -> bool:
         and source_id not in filters.not_sessions
         and (not filters.agents or one.agent in filters.agents)
         and (not filters.roles or one.role in filters.roles)
+        and (filters.names is None or (one.name is not None and _is_between(one.name, *filters.names)))
         and (filters.since is None or one.at >= filters.since)
         and (filters.until is None or one.at < filters.until)
     )
+
+
+def _is_between(name: str, first: bytes, end: bytes) -> bool:
+    return first <= name.encode() < end

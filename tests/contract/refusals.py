@@ -46,6 +46,7 @@ OF_SESSIONS: dict[str, Call] = {
     "records": lambda store: store.records(NOBODY, [], now=1),
     "list_records": lambda store: store.list_records(NOBODY, ("a",), now=1),
     "record_namespaces": lambda store: store.record_namespaces(NOBODY, now=1),
+    "searchable_records": lambda store: store.searchable_records(NOBODY, now=1),
     "change_records": lambda store: store.change_records(NOBODY, [], timestamp=1),
     "drop_records": lambda store: store.drop_records(NOBODY),
 }
@@ -99,6 +100,8 @@ OF_PAGES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
     "blobs": lambda store, limit: store.blobs(before=1, limit=limit),
     "list_records": lambda store, limit: store.list_records(UserRef("ada"), ("a",), now=1, limit=limit),
     "record_namespaces": lambda store, limit: store.record_namespaces(UserRef("ada"), now=1, limit=limit),
+    "searchable_records": lambda store, limit: store.searchable_records(UserRef("ada"), now=1, limit=limit),
+    "record_users": lambda store, limit: store.record_users(limit=limit),
     "sweep_records": lambda store, limit: store.sweep_records(now=1, limit=limit),
 }
 

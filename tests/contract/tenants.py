@@ -46,7 +46,7 @@ LEARNED = memory()
 
 WHOSE = ("ann", None)
 """Scopes of state that sessions share."""
-RECORD = put("k", "stored", expires_at=10**11)
+RECORD = put("k", "stored", expires_at=10**11, text="k")
 RECORD_OWNERS = (UserRef("ann"), TenantRef())
 """Owners of records, besides the session."""
 
@@ -97,6 +97,7 @@ OF_A_SESSION: dict[str, Call] = {
     "records": lambda store, ref: store.records(ref, [RECORD.name], now=1),
     "list_records": lambda store, ref: store.list_records(ref, (), nested=True, now=1),
     "record_namespaces": lambda store, ref: store.record_namespaces(ref, now=1),
+    "searchable_records": lambda store, ref: store.searchable_records(ref, now=1),
     "change_records": lambda store, ref: store.change_records(ref, [RECORD], timestamp=50),
 }
 """Methods that are told a session."""
@@ -132,6 +133,7 @@ OF_A_TENANT: dict[str, Call] = {
     "diary": lambda store, ref: store.diary(ANN),
     "memory_owners": lambda store, ref: store.memory_owners(),
     "drop_memories": lambda store, ref: store.drop_memories(ANN),
+    "record_users": lambda store, ref: store.record_users(),
     "drop_records": lambda store, ref: _values(*(store.drop_records(one) for one in RECORD_OWNERS)),
     "sweep_records": lambda store, ref: store.sweep_records(now=10**12),
 }

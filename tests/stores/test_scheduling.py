@@ -220,6 +220,8 @@ READS: dict[str, Call] = {
     "records": lambda store: store.records(REF, [put_record("k").name], now=1),
     "list_records": lambda store: store.list_records(UserRef("ann"), ("agents",), now=1),
     "record_namespaces": lambda store: store.record_namespaces(UserRef("ann"), now=1),
+    "searchable_records": lambda store: store.searchable_records(UserRef("ann"), now=1),
+    "record_users": lambda store: store.record_users(),
 }
 
 

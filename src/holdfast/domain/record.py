@@ -12,7 +12,14 @@ from holdfast.domain.artifact import UserRef
 from holdfast.domain.messages import UNWRITABLE
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, StoreCorrupt, TooLarge
-from holdfast.limits import MESSAGE_BYTES, NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_INLINE_BYTES, RECORD_KEY_BYTES
+from holdfast.limits import (
+    MESSAGE_BYTES,
+    NAMESPACE_BYTES,
+    NAMESPACE_LABELS,
+    RECORD_INLINE_BYTES,
+    RECORD_KEY_BYTES,
+    RECORD_TEXT_BYTES,
+)
 
 MISSING: Final = 0
 """Expected version that means: no record may exist under the name. Versions of records begin at 1."""
@@ -48,6 +55,8 @@ class PutRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: RecordName
     value: Any
     """Bytes, or any value that can be written as JSON; None is stored as null."""
+    text: str | None = None
+    """The text by which a search finds the record; None: no search finds it."""
     expect: int | None = None
     """The version that the record must have; `MISSING`: there must be no record; None: any."""
     expires_at: int | None = None
@@ -78,7 +87,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     expires_at: int | None = None
     size: int
-    """Bytes of the value as stored."""
+    """Bytes of the value and of the searchable text, as stored."""
 
     @property
     def namespace(self) -> Namespace:
@@ -98,6 +107,8 @@ class Record(RecordInfo, frozen=True, kw_only=True, dict=True):
     """True if `data` is a value as JSON, False if it is the value itself."""
     data: bytes
     """The value as stored."""
+    text: str | None = None
+    """The text by which a search finds the record; None: no search finds it."""
 
     @cached_property
     def value(self) -> Any:
@@ -113,7 +124,28 @@ class Record(RecordInfo, frozen=True, kw_only=True, dict=True):
         """Return the change that puts a copy of the record, with its times."""
         times = (self.created_at, self.updated_at)
         value = msgspec.Raw(self.data) if self.is_json else self.data
-        return PutRecord(name=self.name, value=value, expires_at=self.expires_at, times=times)
+        return PutRecord(name=self.name, value=value, text=self.text, expires_at=self.expires_at, times=times)
+
+
+class SearchableRecord(RecordInfo, frozen=True, kw_only=True):
+    """A record that a search can find, without its value."""
+
+    number: int
+    """Number of the record among the searchable records of its owner. A record keeps its number as long as it is searchable. Numbers
+    are reused only after all records of the owner were deleted."""
+    text: str
+    """The text by which a search finds the record."""
+
+
+class SearchablePage(msgspec.Struct, frozen=True):
+    """Some of an owner's searchable records."""
+
+    records: tuple[SearchableRecord, ...]
+    has_more: bool
+    version: int
+    """The owner's version: it grows with each write that changes a record of the owner. 0: the owner never had records."""
+    identity: str = ""
+    """Identity of the session that owns the records; empty for a user and the tenant."""
 
 
 class RecordPage(msgspec.Struct, frozen=True):
@@ -133,6 +165,8 @@ class ChangedRecords(msgspec.Struct, frozen=True):
     """The owner's version after the write, which is the version of every record that was put."""
     existed: tuple[bool, ...]
     """For each change: True if a record existed under the name before."""
+    unsearchable: tuple[int, ...] = ()
+    """Numbers of the records that were searchable before the write, and are not any more."""
 
 
 # -- names -------------------------------------------------------------------
@@ -263,6 +297,30 @@ def encode_record_value(value: Any) -> tuple[bool, bytes]:
     if len(data) > MESSAGE_BYTES:
         raise TooLarge(f"the value has {len(data)} bytes; at most {MESSAGE_BYTES} are allowed", param="value")
     return raw, data
+
+
+def encode_record_text(text: str | None) -> bytes | None:
+    """Return the searchable text of a record as stored, in UTF-8. None: the record is not searchable.
+
+    Raises:
+        InvalidRequest: the text is not a string, is empty or white space, or is not valid Unicode.
+        TooLarge: the text is too long.
+    """
+    if text is None:
+        return None
+    given: object = text
+    if not isinstance(given, str) or not given.strip():
+        kind = "an empty text" if isinstance(given, str) else type(given).__name__
+        raise InvalidRequest(
+            f"text must be the words by which a search finds the record, or None, not {kind}", param="text"
+        )
+    data = _to_utf8(text, "text")
+    if len(data) > RECORD_TEXT_BYTES:
+        raise TooLarge(
+            f"the searchable text has {len(data)} bytes; at most {RECORD_TEXT_BYTES} are allowed: search for a part of it",
+            param="text",
+        )
+    return data
 
 
 def is_large_value(value: Any) -> bool:

@@ -91,10 +91,12 @@ TEXTLESS: Final = frozenset(
         "put_blob",
         "rate",
         "record_namespaces",
+        "record_users",
         "records",
         "release",
         "remove",
         "revoke_key",
+        "searchable_records",
         "sightings",
         "share",
         "sharing",
@@ -364,7 +366,7 @@ def _clean_append(sweep: Sweep, write: Append) -> Append:
 
 def has_long_value(changes: Sequence[RecordChange]) -> bool:
     """Return True if checking the values may take long: one of them is a long text, or a list or object, whose size is unknown."""
-    values = [change.value for change in changes if isinstance(change, PutRecord)]
+    values = [value for change in changes if isinstance(change, PutRecord) for value in (change.value, change.text)]
     return any(len(value) > _LONG_CHARS if isinstance(value, str) else bool(value) for value in values)
 
 
@@ -377,11 +379,17 @@ def _clean_record(sweep: Sweep, change: R, place: str) -> R:
         # A masked name would not be found under the name that the caller uses.
         if sweep.clean_text(part, f"{place}.name", sent=False) != part:
             raise InvalidRequest(f"the name of {place} contains a secret: choose another name", param="key")
-    if not isinstance(change, PutRecord) or isinstance(change.value, bytes | bytearray | memoryview):
+    if not isinstance(change, PutRecord):
         return change
-    plain = msgspec.json.decode(encode_record_value(change.value)[1])
-    value = sweep.clean_value(plain, f"{place}.value", sent=True)
-    return change if value is plain else msgspec.structs.replace(change, value=value)
+    text = change.text and sweep.clean_text(change.text, f"{place}.text", sent=True)
+    value = change.value
+    if not isinstance(value, bytes | bytearray | memoryview):
+        plain = msgspec.json.decode(encode_record_value(value)[1])
+        cleaned = sweep.clean_value(plain, f"{place}.value", sent=True)
+        value = value if cleaned is plain else cleaned
+    if value is change.value and text == change.text:
+        return change
+    return msgspec.structs.replace(change, value=value, text=text)
 
 
 def _clean_memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:

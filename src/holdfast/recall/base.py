@@ -4,15 +4,15 @@ An index is derived from logs and memories by `holdfast.recall.terms`, and can b
 terms and vectors, but no text. The text of a hit is read from the log again, so an outdated index never reveals erased text.
 
 **Spaces.** An `Index` is a handle of one tenant, like a store. All data of a tenant is divided into `Space`s: the conversations
-of a user, or the memories of an owner. A search reads a single space. Its cost and the statistics that it returns depend on that
+of a user, the memories of an owner, or the searchable records of a user and of the user's sessions. A search reads a single space. Its cost and the statistics that it returns depend on that
 space alone, so other users' data changes neither the results nor their order.
 
 **Sources.** A space consists of sources. In a user's space, each session is a source; a space of memories has a single source
-with an empty id. A source also has an `identity`. If a source is written with the same id but another identity, it is a new source
+with an empty id. In a space of records, each owner of records is a source: a session has its id, the user (or the tenant) an empty one. A source also has an `identity`. If a source is written with the same id but another identity, it is a new source
 and replaces the old one, which is deleted. The index stores the `Progress` of each source in the same transaction as its
 documents. So indexing that was interrupted continues where it stopped, and nothing is indexed twice.
 
-**Documents.** The index has one document for each indexed entry or memory, identified by `seq` within its source. A document
+**Documents.** The index has one document for each indexed entry, memory or record, identified by `seq` within its source. A document
 belongs to a channel: `talk` (messages of user and assistant) or `tool` (tool results). Its `place` is its position in the source
 and channel. Neighbours have consecutive places; deleted documents leave gaps.
 
@@ -51,7 +51,7 @@ SearchMode = Literal["keyword", "vector", "hybrid"]
 """The kind of search: by words, by vectors, or by both."""
 SEARCH_MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 Channel = Literal["talk", "tool"]
-SpaceKind = Literal["talk", "user", "agent", "app"]
+SpaceKind = Literal["talk", "user", "agent", "app", "record"]
 SPACE_KINDS: Final[tuple[SpaceKind, ...]] = get_args(SpaceKind)
 
 CANDIDATES: Final = 300
@@ -61,6 +61,8 @@ SMALL: Final = 2_000
 POSTINGS: Final = 4_000
 """Approximate number of rows that a lookup reads from the full-text engine. Terms are looked up, rarest first, until this number
 is reached."""
+PLACES: Final = 1 << 24
+"""Maximum number of places in one channel of a source."""
 NEAR: Final = 2
 """Maximum distance, in places, at which `Index.similar` still returns a document as a neighbour."""
 CONTEXT: Final = "+context"
@@ -70,12 +72,13 @@ NEAREST: Final = 200
 
 
 class Space(NamedTuple):
-    """A set of documents: the conversations of a user, or the memories of an owner."""
+    """A set of documents: the conversations of a user, the memories of an owner, or records."""
 
     kind: SpaceKind
-    """`talk`: a user's conversations. `user`, `agent` or `app`: memories of an owner of this kind (`holdfast.domain.memory.Owner`)."""
+    """`talk`: a user's conversations. `user`, `agent` or `app`: memories of an owner of this kind (`holdfast.domain.memory.Owner`).
+    `record`: records of a user and of the user's sessions, or of the tenant."""
     name: str
-    """The id of the user or owner."""
+    """The id of the user or owner; empty for the tenant's records."""
 
 
 def has_context(model: str, space: Space) -> bool:
@@ -84,24 +87,24 @@ def has_context(model: str, space: Space) -> bool:
 
 
 class Source(NamedTuple):
-    """One session of a space; for memories, a single source with empty fields."""
+    """One session of a space; for memories, and for records of a user or the tenant, a source with empty fields."""
 
     id: str = ""
     identity: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One analysed entry or memory, as the index stores it."""
+    """One analysed entry, memory or record, as the index stores it."""
 
     seq: int
-    """The entry's position, or the memory's number."""
+    """The entry's position, or the number of the memory or record."""
     channel: Channel = "talk"
     place: int
     """Position among the documents of the same source and channel, from 0. It increases with `seq`."""
     role: str
     agent: str | None = None
     name: str | None = None
-    """The speaker's name, if there are several."""
+    """The speaker's name, if there are several. For a record, its namespace and key, by which records are sorted."""
     at: int
     """Milliseconds since the epoch."""
     digest: bytes
@@ -157,6 +160,8 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     not_sessions: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    names: tuple[bytes, bytes] | None = None
+    """Range of `Document.name` in UTF-8: the first name, inclusive, and the end, exclusive. None: any name, or none."""
     since: int | None = None
     """Milliseconds since the epoch, inclusive."""
     until: int | None = None
@@ -335,7 +340,7 @@ class Index(Protocol):
         ...
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        """Return memories and documents of the `talk` channel that have no vector of `model`, in time proportional to their number.
+        """Return memories, records and documents of the `talk` channel that have no vector of `model`, in time proportional to their number.
 
         Documents without any vector form one group, documents with a vector of another model a second group; either group may
         come first. In each group, documents are ordered by space, then by source (oldest first), then by place.

@@ -15,7 +15,7 @@ from holdfast.domain.media.parts import take_out_data
 from holdfast.domain.messages import NOTE, Message
 from holdfast.domain.origins import copy_origins
 from holdfast.domain.participants import may_read, read_participants, view_entries, view_session
-from holdfast.domain.record import PutRecord, Record, RecordInfo, encode_record_value
+from holdfast.domain.record import PutRecord, Record, RecordInfo, encode_record_text, encode_record_value
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import is_long
@@ -206,7 +206,7 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported, *, now: i
 
 
 def _measure_changes(records: Sequence[PutRecord]) -> int:
-    return sum([len(encode_record_value(one.value)[1]) for one in records])
+    return sum([len(encode_record_value(one.value)[1]) + len(encode_record_text(one.text) or b"") for one in records])
 
 
 def check_import(ref: SessionRef, read: Imported) -> None:

@@ -51,13 +51,13 @@ _BLOB = re.compile("[0-9a-z]{1,64}")
 _encode = msgspec.json.Encoder().encode
 
 
-def check_id(value: str, param: str) -> None:
-    """Refuse an identifier that is empty, too long or not Unicode."""
-    if type(value) is str and value.isascii() and 0 < len(value) <= ID_BYTES:
+def check_id(value: str, param: str, *, longest: int = ID_BYTES) -> None:
+    """Refuse an identifier that is empty, has more than `longest` bytes, or is not Unicode."""
+    if type(value) is str and value.isascii() and 0 < len(value) <= longest:
         return
     size = _measure_size(value, param)
-    if not 0 < size <= ID_BYTES:
-        raise InvalidRequest(f"{param} must have 1 to {ID_BYTES} bytes, not {size}", param=param)
+    if not 0 < size <= longest:
+        raise InvalidRequest(f"{param} must have 1 to {longest} bytes, not {size}", param=param)
 
 
 def check_new_id(value: str, param: str) -> None:

@@ -75,7 +75,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.fact_choices import Choice
 from holdfast.domain.origins import Origin
-from holdfast.domain.record import RecordChange
+from holdfast.domain.record import ChangedRecords, RecordChange
 from holdfast.domain.session import (
     Claim,
     Entry,
@@ -167,6 +167,8 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     """True if the write made a closed session active again."""
     ended: bool = False
     """True if `replace` ended the previous session of the same name."""
+    records: ChangedRecords | None = None
+    """The result of the changes of records; None: there were none, or it is a replay."""
 
 
 class WindowRows(msgspec.Struct, frozen=True, gc=False):

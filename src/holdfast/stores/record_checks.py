@@ -22,10 +22,12 @@ from holdfast.domain.record import (
     RecordInfo,
     RecordName,
     RecordOwner,
+    SearchableRecord,
     TenantRef,
     check_namespace,
     check_record_key,
     encode_place,
+    encode_record_text,
     encode_record_value,
     find_range,
     is_large_value,
@@ -51,6 +53,7 @@ class EncodedChange(NamedTuple):
     raw: bool = False
     data: bytes = b""
     times: tuple[int, int] | None = None
+    text: bytes | None = None
 
 
 class RecordRow(NamedTuple):
@@ -63,6 +66,9 @@ class RecordRow(NamedTuple):
     raw: int
     """1 if the value is bytes, 0 if it is JSON."""
     size: int
+    """Bytes of the value and of the searchable text."""
+    number: int | None = None
+    """Number of the record among the owner's searchable records; None: it is not searchable."""
 
     def is_there(self, now: int) -> bool:
         """Return True if the record has not expired at `now`."""
@@ -110,6 +116,17 @@ def check_list(
     return begin, end
 
 
+def check_searchable(
+    owner: RecordOwner, since: tuple[int, int], names: Sequence[RecordName] | None, now: int, limit: int
+) -> list[bytes]:
+    """Return the places of the named records. Refuse invalid arguments of a read of searchable records."""
+    places = check_names(owner, names or (), now)
+    for one in since:
+        checks.check_int(one, "since")
+    checks.check_limit(limit, highest=RECORD_CHANGES)
+    return places
+
+
 def check_namespaces(prefix: Namespace, depth: int | None, after: Namespace | None, limit: int) -> None:
     """Refuse invalid arguments of a list of namespaces."""
     check_namespace(prefix, empty=True)
@@ -131,10 +148,15 @@ def encode_changes(changes: Sequence[RecordChange], *, unlimited: bool = False) 
     encoded = [_encode_change(change) for change in changes]
     if len({change.place for change in encoded}) < len(encoded):
         raise InvalidRequest("a write can change each record only once", param="records")
-    size = sum(len(change.data) for change in encoded)
+    size = sum(measure_change(change) for change in encoded)
     if size > RECORDS_BYTES and not unlimited:
         raise TooLarge(f"the values have {size} bytes together; at most {RECORDS_BYTES} are allowed", param="records")
     return encoded
+
+
+def measure_change(change: EncodedChange) -> int:
+    """Return the bytes of the value and of the searchable text of a record that is put."""
+    return len(change.data) + len(change.text or b"")
 
 
 async def encode_changes_off_loop(changes: Sequence[RecordChange], *, unlimited: bool = False) -> list[EncodedChange]:
@@ -153,7 +175,8 @@ def _encode_change(change: RecordChange) -> EncodedChange:
     for time in change.times or ():
         checks.check_int(time, "times")
     raw, data = encode_record_value(change.value)
-    return EncodedChange(change.name.key, place, change.expect, True, change.expires_at, raw, data, change.times)
+    text = encode_record_text(change.text)
+    return EncodedChange(change.name.key, place, change.expect, True, change.expires_at, raw, data, change.times, text)
 
 
 def refuse_stale(changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow], now: int) -> None:
@@ -173,11 +196,51 @@ def refuse_stale(changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow
             raise StaleRecord(change.key, expected=change.expect, version=version)
 
 
-def make_row(change: EncodedChange, before: RecordRow | None, version: int, now: int) -> RecordRow:
-    """Return the stored fields of a record that is put. `before` is the record that it replaces, which may have expired."""
+def make_row(change: EncodedChange, before: RecordRow | None, version: int, now: int, number: int | None) -> RecordRow:
+    """Return the stored fields of a record that is put.
+
+    Args:
+        change: the change.
+        before: the record that it replaces, which may have expired.
+        version: the owner's version after the write.
+        now: milliseconds since the epoch.
+        number: the record's number among the owner's searchable records.
+    """
     created_at = before.created_at if before is not None and before.is_there(now) else now
     created_at, updated_at = change.times or (created_at, now)
-    return RecordRow(version, created_at, updated_at, change.expires_at, int(change.raw), len(change.data))
+    size = measure_change(change)
+    return RecordRow(version, created_at, updated_at, change.expires_at, int(change.raw), size, number)
+
+
+def assign_numbers(
+    changes: Sequence[EncodedChange], stored: dict[bytes, RecordRow], numbers: int, now: int
+) -> tuple[dict[bytes, int], tuple[int, ...], int]:
+    """Give the records that become searchable a number. Records that are searchable already keep theirs.
+
+    Args:
+        changes: the changes.
+        stored: the stored records by place.
+        numbers: how many numbers the owner has given.
+        now: milliseconds since the epoch. A record that has expired is another one than the record that replaces it.
+
+    Returns:
+        The number of each record that is put with a text, by place; the numbers of records that are not searchable any more; and
+        how many numbers the owner has given after the write.
+    """
+    given: dict[bytes, int] = {}
+    freed: list[int] = []
+    for change in changes:
+        row = stored.get(change.place)
+        known = None if row is None else row.number
+        if change.text is not None:
+            if row is not None and known is not None and row.is_there(now):
+                given[change.place] = known
+                continue
+            given[change.place] = numbers
+            numbers += 1
+        if known is not None:
+            freed.append(known)
+    return given, tuple(freed), numbers
 
 
 def choose_first_version(timestamp: int, floor: int) -> int:
@@ -198,14 +261,22 @@ def make_info(name: RecordName, row: RecordRow) -> RecordInfo:
     return RecordInfo(name=name, **_get_fields(row))
 
 
-def make_record(name: RecordName, row: RecordRow, data: bytes) -> Record:
+def make_record(name: RecordName, row: RecordRow, data: bytes, text: bytes | None) -> Record:
     """Return a record with its value."""
-    return Record(name=name, is_json=not row.raw, data=data, **_get_fields(row))
+    return Record(
+        name=name, is_json=not row.raw, data=data, text=None if text is None else text.decode(), **_get_fields(row)
+    )
+
+
+def make_searchable(name: RecordName, row: RecordRow, text: bytes) -> SearchableRecord:
+    """Return a searchable record without its value."""
+    assert row.number is not None, "it is searchable"
+    return SearchableRecord(name=name, number=row.number, text=text.decode(), **_get_fields(row))
 
 
 def _get_fields(row: RecordRow) -> dict[str, Any]:
     fields = row._asdict()
-    del fields["raw"]
+    del fields["raw"], fields["number"]
     return fields
 
 

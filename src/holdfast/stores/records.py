@@ -15,6 +15,10 @@ or none. Of several calls with the same `expect`, one succeeds and the others ra
 **Expiry.** A record with `expires_at` no longer exists from that time on, by the `now` or `timestamp` of the call. `sweep_records`
 deletes expired records from the database. Until then they only use space.
 
+**Searchable records.** A record with a text is searchable. It has a number, which is unique among the owner's searchable records and is
+kept while the record stays searchable. Records without a text cost a store nothing more. `searchable_records` returns what an index
+needs; the text is deleted, copied and replaced together with the value.
+
 **Size.** The values of a page, and of what one transaction deletes, have at most `RECORD_PAGE_BYTES` bytes together, unless the first
 record alone has more. So no caller with large records delays another one for long.
 
@@ -36,6 +40,7 @@ from holdfast.domain.record import (
     RecordName,
     RecordOwner,
     RecordPage,
+    SearchablePage,
 )
 
 
@@ -144,6 +149,39 @@ class RecordStore(Protocol):
         Args:
             owner: the owner.
             identity: the identity that the session must have; None: any.
+        """
+        ...
+
+    async def searchable_records(
+        self,
+        owner: RecordOwner,
+        *,
+        now: int,
+        since: tuple[int, int] = (0, 0),
+        names: Sequence[RecordName] | None = None,
+        limit: int = 100,
+        identity: str | None = None,
+    ) -> SearchablePage:
+        """Return searchable records without their values, in order of version and number.
+
+        The cost depends on the number of records returned, and not on the number of the owner's records.
+
+        Args:
+            owner: the owner.
+            now: milliseconds since the epoch; expired records are left out.
+            since: a version and a number; only records after both are returned.
+            names: only these records, at most `RECORD_CHANGES`; `since` and `limit` then have no effect. None: all.
+            limit: maximum number of records, 1 to `RECORD_CHANGES`.
+            identity: the identity that the session must have; None: any.
+        """
+        ...
+
+    async def record_users(self, *, after: str | None = None, limit: int = 100) -> tuple[str, ...]:
+        """Return users that have searchable records of their own, in order, and possibly others. An empty name stands for the tenant.
+
+        Args:
+            after: the last name of the previous page; None: from the beginning.
+            limit: maximum number of names, 1 to `PAGE`.
         """
         ...
 

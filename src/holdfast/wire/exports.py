@@ -421,9 +421,9 @@ def is_same(new: Imported, old: Imported) -> bool:
 
 
 def _list_contents(records: Sequence[PutRecord]) -> list[tuple[Any, ...]]:
-    """Return name, value and expiry time of each record, sorted by name, to compare the records of two imports."""
+    """Return name, value, searchable text and expiry time of each record, sorted by name, to compare the records of two imports."""
     ordered = sorted(records, key=lambda record: record.name)
-    return [(record.name, encode_record_value(record.value), record.expires_at) for record in ordered]
+    return [(record.name, encode_record_value(record.value), record.text, record.expires_at) for record in ordered]
 
 
 def _has_same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:

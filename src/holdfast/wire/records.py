@@ -55,22 +55,30 @@ class RecordObject(Answer, kw_only=True):
     expires_at: Time | None
     """Time at which the record expires; null: never."""
     size: Count
-    """Bytes of the value as stored."""
+    """Bytes of the value and of the searchable text, as stored."""
     encoding: Encoding | UnsetType = UNSET
     value: Any = UNSET
-    """The value. Lists leave it out with `values=false`."""
+    """The value. Lists and searches leave it out with `values=false`."""
+    text: str | None | UnsetType = UNSET
+    """The text by which a search finds the record; null: no search finds it. Left out together with the value."""
 
     @classmethod
-    def from_record(cls, record: RecordInfo) -> Self:
+    def from_record(cls, record: RecordInfo, **fields: Any) -> Self:
         """Convert a record. Its JSON is checked but not decoded, because that would take much more time and memory.
+
+        Args:
+            record: the record.
+            fields: fields of a subclass.
 
         Raises:
             StoreCorrupt: the JSON of the value is damaged.
         """
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = fields
         if isinstance(record, Record):
-            more = {"encoding": "json", "value": _check_json(record)} if record.is_json else {"encoding": "base64"}
+            own = {"encoding": "json", "value": _check_json(record)} if record.is_json else {"encoding": "base64"}
+            more = {**fields, **own}
             more.setdefault("value", record.data)  # msgspec writes bytes in base64
+            more["text"] = record.text
         path = format_path((*record.namespace, record.key))
         return cls.from_fields(record, id=path, namespace=list(record.namespace), **more)
 
@@ -127,6 +135,8 @@ def export_record(record: Record, *, raw: bool = False) -> dict[str, Any]:
     """
     info = RecordInfo(**{name: getattr(record, name) for name in RecordInfo.__struct_fields__})
     exported: dict[str, Any] = msgspec.to_builtins(RecordObject.from_record(info))
+    if record.text is not None:
+        exported["text"] = record.text
     if record.is_json:
         return {**exported, "encoding": "json", "value": _check_json(record) if raw else record.value}
     return {**exported, "encoding": "base64", "value": base64.b64encode(record.data).decode()}
@@ -149,6 +159,9 @@ def parse_exported_record(data: Any, where: str) -> PutRecord:
         raise InvalidRequest(f"{where} must have a namespace (a list), a key (a text) and a value", param=where)
     if encoding not in {"json", "base64"}:
         raise InvalidRequest(f"{where}.encoding must be json or base64", param=f"{where}.encoding")
+    text = data.get("text")
+    if text is not None and not isinstance(text, str):
+        raise InvalidRequest(f"{where}.text must be a text or null", param=f"{where}.text")
     times = [data.get(name) for name in ("created_at", "updated_at", "expires_at")]
     if not all(time is None or is_whole(time) for time in times):
         raise InvalidRequest(f"{where}: times must be milliseconds since the epoch", param=where)
@@ -156,6 +169,7 @@ def parse_exported_record(data: Any, where: str) -> PutRecord:
     return PutRecord(
         name=RecordName(tuple(namespace), key),
         value=decode_value(encoding, data["value"], f"{where}.value"),
+        text=text,
         expires_at=expires_at,
         times=None if created_at is None or updated_at is None else (created_at, updated_at),
     )

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Final, Self, TypeVar
 
 from holdfast.errors import InvalidRequest, StoreClosed, TooLarge
+from holdfast.limits import NAMESPACE_BYTES, NAMESPACE_LABELS, RECORD_KEY_BYTES
 from holdfast.recall.base import (
+    PLACES,
     SPACE_KINDS,
     Batch,
     Candidate,
@@ -25,7 +27,7 @@ from holdfast.recall.base import (
 )
 from holdfast.stores import checks
 from holdfast.stores.logic import index_reads, index_vectors, index_writes
-from holdfast.stores.logic.index_rows import CHANNELS, PLACES
+from holdfast.stores.logic.index_rows import CHANNELS
 from holdfast.stores.logic.steps import Database, Steps, do_nothing
 
 T = TypeVar("T")
@@ -33,6 +35,8 @@ NOTE_BYTES: Final = 64 * 1024
 SCANNING: Final = ("numpy", "python")
 """Vector engines that compare vectors in Python, because the database cannot."""
 _DIGEST: Final = 16
+_NAME_BYTES: Final = NAMESPACE_BYTES + NAMESPACE_LABELS + 1 + RECORD_KEY_BYTES
+"""Longest name of a document: the namespace and the key of a record, each label with a separator."""
 _TRAITS: Final = 1 << 31
 _NUMBER: Final = 1 << 62
 
@@ -248,9 +252,10 @@ def _check_document(one: Document) -> None:
     if any(count < 1 for count in one.terms.values()):
         raise InvalidRequest("each term must have a count of at least 1", param="terms")
     checks.check_id(one.role, "role")
-    for name, value in (("agent", one.agent), ("name", one.name)):
-        if value is not None:
-            _check_text(value, name)
+    if one.agent is not None:
+        _check_text(one.agent, "agent")
+    if one.name:
+        checks.check_id(one.name, "name", longest=_NAME_BYTES)
 
 
 def _check_vector(vector: bytes, size: int) -> None:

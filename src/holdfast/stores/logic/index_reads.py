@@ -17,6 +17,7 @@ import msgspec
 from holdfast.recall.base import (
     CANDIDATES,
     NEAR,
+    PLACES,
     POSTINGS,
     SMALL,
     Candidate,
@@ -31,7 +32,6 @@ from holdfast.recall.terms import to_key
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     NO_FILTER,
-    PLACES,
     SOURCES,
     TermCounter,
     decode_candidate,
@@ -186,7 +186,7 @@ def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[boo
         return place.size <= most
     if filters.since is None and filters.until is None:
         return False
-    rows = yield Query("index_documents_counted", (*place.prefix, *place.filters[4:], most + 1))
+    rows = yield Query("index_documents_counted", (*place.prefix, *place.filters[-2:], most + 1))
     return bool(rows[0][0] <= most)
 
 

@@ -12,15 +12,13 @@ from typing import Final, get_args
 
 import msgspec
 
-from holdfast.recall.base import Candidate, Channel, Document, Filters, Progress, Space
+from holdfast.recall.base import PLACES, Candidate, Channel, Document, Filters, Progress, Space
 from holdfast.recall.terms import to_key
 from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
 
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
 """The channels. A channel is stored as its index here."""
-PLACES: Final = 1 << 24
-"""Maximum number of places in one channel of a source."""
 _PLACE: Final = PLACES - 1
 SOURCES: Final = 1 << 38
 """Maximum number of sources in a database. Ids of documents have 63 bits and include the source's number."""
@@ -176,7 +174,7 @@ def decode_source(row: Row) -> tuple[Space, str, Progress]:
 
 # -- filters -------------------------------------------------------------------
 
-NO_FILTER: Final[Row] = (None, None, None, None, -ENDLESS, ENDLESS)
+NO_FILTER: Final[Row] = (None, None, None, None, None, None, -ENDLESS, ENDLESS)
 """The result of `encode_filters` for a filter that accepts all documents."""
 
 
@@ -190,13 +188,14 @@ def encode_filters(filters: Filters, sources: Sequence[int] | None, others: Sequ
 
     Returns:
         The allowed sources, the excluded sources, the agents and the roles, each as a JSON array, or None for no condition;
-        then the bounds `since` and `until`.
+        the first name and the end of the names, or None; then the bounds `since` and `until`.
     """
     return (
         None if sources is None else encode_array(sources),
         None if others is None else encode_array(others),
         encode_texts(filters.agents) if filters.agents else None,
         encode_texts(filters.roles) if filters.roles else None,
+        *(filters.names or (None, None)),
         -ENDLESS if filters.since is None else filters.since,
         ENDLESS if filters.until is None else filters.until,
     )

@@ -23,6 +23,7 @@ from holdfast.domain.record import (
     RecordName,
     RecordOwner,
     RecordPage,
+    SearchablePage,
     decode_place,
     encode_namespace,
     end_of_namespace,
@@ -33,15 +34,17 @@ from holdfast.limits import PAGE
 from holdfast.stores import checks
 from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.reads import read_session_row
-from holdfast.stores.logic.rows import UNDECODABLE, decode_session, encode_array
+from holdfast.stores.logic.rows import UNDECODABLE, decode_session, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 from holdfast.stores.record_checks import (
     EncodedChange,
     RecordRow,
+    assign_numbers,
     check_list,
     check_names,
     check_namespaces,
     check_owner,
+    check_searchable,
     check_sizes,
     choose_first_version,
     count_page,
@@ -49,6 +52,7 @@ from holdfast.stores.record_checks import (
     make_info,
     make_record,
     make_row,
+    make_searchable,
     refuse_stale,
 )
 
@@ -134,6 +138,26 @@ class RecordMethods(Handle):
             return 0
         return await self._write(partial(_sweep_records, self.tenant, now, limit), scrub=True)
 
+    async def searchable_records(
+        self,
+        owner: RecordOwner,
+        *,
+        now: int,
+        since: tuple[int, int] = (0, 0),
+        names: Sequence[RecordName] | None = None,
+        limit: int = 100,
+        identity: str | None = None,
+    ) -> SearchablePage:
+        places = check_searchable(owner, since, names, now, limit)
+        wanted = None if names is None else places
+        return await self._read(
+            partial(_read_searchable, self.tenant, owner, identity, wanted, since=since, now=now, limit=limit)
+        )
+
+    async def record_users(self, *, after: str | None = None, limit: int = 100) -> tuple[str, ...]:
+        checks.check_limit(limit)
+        return await self._read(partial(_list_users, self.tenant, after, limit), single=True)
+
 
 def _get_scope(owner: RecordOwner) -> SessionRef | UserRef:
     return owner if isinstance(owner, SessionRef) else UserRef(getattr(owner, "user_id", ""))
@@ -147,6 +171,8 @@ class _OwnerRow(NamedTuple):
     """Grows with each write. It is the highest version of any record of the owner."""
     floor: int
     """The highest version that any dropped owner of the tenant reached. A new owner continues above it."""
+    numbers: int
+    """How many numbers the owner has given to searchable records."""
 
 
 class DroppedRecords(NamedTuple):
@@ -166,12 +192,18 @@ class DroppedRecords(NamedTuple):
 
 def _locate_owner(tenant: str, owner: RecordOwner, identity: str | None = None) -> Steps[Row]:
     """Return the key columns of an owner: tenant, user and session. Raises `SessionNotFound` if the session does not exist."""
+    return (yield from _identify_owner(tenant, owner, identity))[0]
+
+
+def _identify_owner(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[tuple[Row, str]]:
+    """Return the key columns of an owner, and the identity of the session; the identity of other owners is empty."""
     if not isinstance(owner, SessionRef):
-        return tenant, getattr(owner, "user_id", ""), 0
+        return (tenant, getattr(owner, "user_id", ""), 0), ""
     row = yield from read_session_row(tenant, owner)
-    if identity not in {None, decode_session(row).identity}:
+    known = decode_session(row).identity
+    if identity not in {None, known}:
         raise SessionNotFound(owner.id)
-    return tenant, owner.user_id, row[0]
+    return (tenant, owner.user_id, row[0]), known
 
 
 # -- reading -----------------------------------------------------------------
@@ -191,7 +223,12 @@ def _read_records(
 def _read_values(key: Row, places: Collection[bytes], now: int) -> Steps[dict[bytes, Record]]:
     rows = (yield Query("records_named", (*key, _encode_places(places), now))) if places else ()
     try:
-        return {bytes(row[0]): make_record(decode_place(row[0]), RecordRow(*row[1:-1]), bytes(row[-1])) for row in rows}
+        return {
+            bytes(row[0]): make_record(
+                decode_place(row[0]), RecordRow(*row[1:-2]), bytes(row[-2]), row[-1] and bytes(row[-1])
+            )
+            for row in rows
+        }
     except UNDECODABLE as exc:
         raise StoreCorrupt(f"a record is damaged and cannot be decoded ({exc})") from exc
 
@@ -211,7 +248,7 @@ def _list_records(
     found_owner = yield Query("record_owner_get", key)
     if not found_owner:
         return RecordPage((), has_more=False)
-    pk, version, _ = found_owner[0]
+    pk, version, *_ = found_owner[0]
     rows = yield Query(statement, (pk, *bounds, limit + 1))
     infos = [(bytes(row[0]), RecordRow(*row[1:])) for row in rows]
     number = count_page([row.size for _, row in infos], limit) if values else min(len(infos), limit)
@@ -253,6 +290,38 @@ def _list_namespaces(
     return tuple(found)
 
 
+def _read_searchable(
+    tenant: str,
+    owner: RecordOwner,
+    identity: str | None,
+    places: Sequence[bytes] | None,
+    *,
+    since: tuple[int, int],
+    now: int,
+    limit: int,
+) -> Steps[SearchablePage]:
+    key, known = yield from _identify_owner(tenant, owner, identity)
+    found_owner = yield Query("record_owner_get", key)
+    if not found_owner:
+        return SearchablePage((), has_more=False, version=0, identity=known)
+    pk, version, *_ = found_owner[0]
+    if places is None:
+        rows = yield Query("records_searchable", (pk, *since, now, limit + 1))
+    else:
+        rows = (yield Query("records_searchable_named", (pk, _encode_places(places), now))) if places else ()
+    try:
+        found = [make_searchable(decode_place(row[0]), RecordRow(*row[1:-1]), bytes(row[-1])) for row in rows]
+    except UNDECODABLE as exc:
+        raise StoreCorrupt(f"a searchable record is damaged and cannot be decoded ({exc})") from exc
+    last = limit if places is None else len(found)
+    return SearchablePage(tuple(found[:last]), len(found) > last, version, known)
+
+
+def _list_users(tenant: str, after: str | None, limit: int) -> Steps[tuple[str, ...]]:
+    rows = yield Query("record_users", (tenant, after or "", int(after is None), limit))
+    return tuple(decode_text(row[0]) for row in rows)
+
+
 def _encode_places(places: Collection[bytes]) -> str:
     return encode_array(place.hex() for place in places)
 
@@ -265,8 +334,7 @@ def _change_records(
 ) -> Steps[ChangedRecords]:
     key = yield from _locate_owner(tenant, owner, identity)
     plan = yield from plan_record_changes(key, changes, timestamp)
-    yield from write_record_plan(plan)
-    return plan.result
+    return (yield from write_record_plan(plan))
 
 
 class RecordPlan(NamedTuple):
@@ -274,6 +342,8 @@ class RecordPlan(NamedTuple):
 
     owner: int
     result: ChangedRecords
+    numbers: int
+    """How many numbers the owner has given to searchable records, after the write."""
     put: Sequence[Row]
     """Parameters of `record_put`."""
     gone: Sequence[Row]
@@ -299,27 +369,29 @@ def plan_record_changes(key: Row, changes: Sequence[EncodedChange], timestamp: i
     refuse_stale(changes, stored, timestamp)
     existed = tuple(change.place in stored and stored[change.place].is_there(timestamp) for change in changes)
     if owner is None:
-        return RecordPlan(0, ChangedRecords(0, existed), (), ())
+        return RecordPlan(0, ChangedRecords(0, existed), 0, (), ())
     gone = [(owner.pk, change.place) for change in changes if not change.put and change.place in stored]
     if not gone and not any(change.put for change in changes):
-        return RecordPlan(owner.pk, ChangedRecords(owner.version, existed), (), ())
+        return RecordPlan(owner.pk, ChangedRecords(owner.version, existed), owner.numbers, (), ())
     version = (owner.version or choose_first_version(timestamp, owner.floor)) + 1
-    put = [
-        (owner.pk, change.place, key[0], *make_row(change, stored.get(change.place), version, timestamp), change.data)
-        for change in changes
-        if change.put
-    ]
-    return RecordPlan(owner.pk, ChangedRecords(version, existed), put, gone)
+    given, freed, numbers = assign_numbers(changes, stored, owner.numbers, timestamp)
+    put: list[Row] = []
+    for change in changes:
+        if change.put:
+            row = make_row(change, stored.get(change.place), version, timestamp, given.get(change.place))
+            put.append((owner.pk, change.place, key[0], *row, change.data, change.text))
+    return RecordPlan(owner.pk, ChangedRecords(version, existed, freed), numbers, put, gone)
 
 
-def write_record_plan(plan: RecordPlan) -> Steps[None]:
-    """Write the rows that `plan_record_changes` computed."""
+def write_record_plan(plan: RecordPlan) -> Steps[ChangedRecords]:
+    """Write the rows that `plan_record_changes` computed, and return the result of the changes."""
     if plan.gone:
         yield Many("record_delete", plan.gone)
     if plan.put:
         yield Many("record_put", plan.put)
     if plan.gone or plan.put:
-        yield Query("record_owner_put", (plan.owner, plan.result.version))
+        yield Query("record_owner_put", (plan.owner, plan.result.version, plan.numbers))
+    return plan.result
 
 
 def _drop_records(tenant: str, owner: RecordOwner, identity: str | None) -> Steps[DroppedRecords]:
@@ -335,7 +407,7 @@ def _drop_records(tenant: str, owner: RecordOwner, identity: str | None) -> Step
         fresh = yield from _lock_owner(key, make=True)
         assert fresh is not None, "it was just made"
         changed = dropped.records or dropped.left is not None
-        yield Query("record_owner_put", (fresh.pk, row.version + (1 if changed else 0)))
+        yield Query("record_owner_put", (fresh.pk, row.version + (1 if changed else 0), row.numbers))
     return dropped
 
 

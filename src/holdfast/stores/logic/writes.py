@@ -290,8 +290,7 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
         yield from _write_session(pk, session, after)
     if plans:
         yield from state_steps.write_plans(plans, write.timestamp)
-    if records is not None:
-        yield from write_record_plan(records)
+    changed = (yield from write_record_plan(records)) if records is not None else None
     laid = (yield from record_compactions(pk, write.compactions, after.version)) if write.compactions else ()
     if write.views:
         yield from save_views(pk, write, 0 if gone else row[-1], laid)
@@ -300,7 +299,9 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
         key = (write.idempotency_key, write.fingerprint, after.version, start, len(written))
         yield Query("idempotency_put", (pk, *key))
     reopened = session.status != after.status
-    return Appended(after, _drop_aliases(written), after.version, start, compactions=laid, reopened=reopened)
+    return Appended(
+        after, _drop_aliases(written), after.version, start, compactions=laid, reopened=reopened, records=changed
+    )
 
 
 def annotate_entry(

@@ -63,7 +63,7 @@ _DISCARD = load_script("discard")
 _SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
 """Commands for reading that are not Redis commands, but functions of the script `_FETCH`."""
 _SORTED: Final = frozenset(
-    b"x m r a z d mp mv mr ms md rp re record_owners record_expiries recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
+    b"x m r a z d mp mv mr ms md rp re rs record_owners record_expiries recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
     b" api_ids memory_owners tenants".split()
 )
 """Names of keys that are sorted sets. The key `log` is a list, and all others are hashes."""

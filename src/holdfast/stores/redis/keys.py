@@ -89,13 +89,17 @@ class ScopeKeys:
         self.record_values = self.key("rv" + place)
         self.record_places = self.key("rp" + place)
         self.record_expiries = self.key("re" + place)
+        # Searchable records: a hash of their texts by place, and their versions, numbers and places, sorted.
+        self.record_texts = self.key("rt" + place)
+        self.record_searched = self.key("rs" + place)
         # The index of digests (see `matching`): number of the session and place in its log, by key of the digest.
         self.marks = self.key("d")
 
     @property
     def of_records(self) -> tuple[bytes, ...]:
         """All keys of the scope's records."""
-        return self.record_infos, self.record_values, self.record_places, self.record_expiries
+        own = (self.record_infos, self.record_values, self.record_places, self.record_expiries)
+        return (*own, self.record_texts, self.record_searched)
 
     def key(self, name: str) -> bytes:
         """Return the key with this name in the same slot."""

@@ -257,8 +257,7 @@ async def _append(
     is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))
     changes = await compactions.CompactionChanges.load(tx, write.compactions, is_live, needed=cut is not None)
     await state.share_changes(tx, write.state_delta)
-    if record_changes:
-        await write_record_changes(tx, record_changes, write.timestamp)
+    changed = await write_record_changes(tx, record_changes, write.timestamp) if record_changes else None
     if cut is not None:
         tx.queue("retire", tx.keys.log, Key(tx.keys.retired), cut, records.encode_retired_by(start))
         changes.retire(cut)
@@ -282,7 +281,7 @@ async def _append(
         tx.queue("HSET", tx.keys.keyed, write.idempotency_key, records.pack(result))
     reopened = session.status != after.status
     entries = tuple(entry if entry.alias is None else evolve(entry, alias=None) for entry in written)
-    return Appended(after, entries, after.version, start, compactions=laid, reopened=reopened)
+    return Appended(after, entries, after.version, start, compactions=laid, reopened=reopened, records=changed)
 
 
 def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None:

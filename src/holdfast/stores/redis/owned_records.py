@@ -1,12 +1,14 @@
 """Records of sessions, users and the tenant in Redis.
 
-The owner of records is a session, a user or the tenant. A record's place is its encoded namespace and key. Each owner has four keys
+The owner of records is a session, a user or the tenant. A record's place is its encoded namespace and key. Each owner has these keys
 in its own slot:
 
 - a hash of the records' fields other than the value, by place;
 - a hash of the records' values, by place;
 - a sorted set of all places, from which lists are read;
-- a sorted set of the places of records that expire, by time.
+- a sorted set of the places of records that expire, by time;
+- a hash of the texts of searchable records, by place;
+- a sorted set of the searchable records: version, number and place.
 
 The owner's head contains the guard of all its writes.
 
@@ -19,7 +21,7 @@ missing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.domain.artifact import UserRef
@@ -32,6 +34,7 @@ from holdfast.domain.record import (
     RecordName,
     RecordOwner,
     RecordPage,
+    SearchablePage,
     TenantRef,
     decode_place,
     encode_namespace,
@@ -44,10 +47,12 @@ from holdfast.stores import checks
 from holdfast.stores.record_checks import (
     EncodedChange,
     RecordRow,
+    assign_numbers,
     check_list,
     check_names,
     check_namespaces,
     check_owner,
+    check_searchable,
     check_sizes,
     choose_first_version,
     count_page,
@@ -55,12 +60,13 @@ from holdfast.stores.record_checks import (
     make_info,
     make_record,
     make_row,
+    make_searchable,
     refuse_stale,
 )
 from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, decode_names, encode_name
+from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, decode_names, encode_name, encode_number
 from holdfast.stores.redis.nodes import load_script
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
 
@@ -70,8 +76,12 @@ _TOTAL: Final = b""
 """Field that contains the owner's version, in the hash of the records' fields. After all records were deleted, the version begins with
 `_DROPPED`."""
 _DROPPED: Final = b"-"
+_NUMBERS: Final = b"n"
+"""Field that contains how many numbers the owner has given to searchable records, in the same hash. No place is equal to it."""
 _OWNER, _EXPIRING = b"o", b"e"
 """First bytes of the members of the tenant's two sorted sets."""
+_MEMBER_HEAD: Final = 16
+"""Bytes before the place, in a member of the sorted set of searchable records."""
 _PAGE: Final = 16
 """Number of places that are read at once to find the first record of a range."""
 
@@ -174,6 +184,43 @@ class RecordMethods(Handle):
         _require_owner(tx, identity)
         return changed
 
+    @read_transaction(_resolve_owner_keys)
+    async def searchable_records(
+        self,
+        tx: Transaction,
+        owner: RecordOwner,
+        *,
+        now: int,
+        since: tuple[int, int] = (0, 0),
+        names: Sequence[RecordName] | None = None,
+        limit: int = 100,
+        identity: str | None = None,
+    ) -> SearchablePage:
+        places = check_searchable(owner, since, names, now, limit)
+        has_more = False
+        if names is None:
+            begin = b"[" + encode_number(since[0]) + encode_number(since[1] + 1)
+            command: Command = (b"ZRANGEBYLEX", tx.keys.record_searched, begin, b"+", b"LIMIT", 0, limit + 1)
+            (members,) = await tx.read(command)
+            has_more, places = len(members) > limit, [member[_MEMBER_HEAD:] for member in members[:limit]]
+        rows = await _read_rows(tx, places)
+        _require_owner(tx, identity)
+        total = (await tx.read_fields(tx.keys.record_infos, [_TOTAL])).get(_TOTAL)
+        rows = {place: row for place, row in rows.items() if row.number is not None and row.is_there(now)}
+        texts = await tx.read_fields(tx.keys.record_texts, list(rows)) if rows else {}
+        found = [make_searchable(decode_place(place), rows[place], text) for place, text in texts.items()]
+        found.sort(key=lambda one: (one.version, one.number))
+        known = tx.record.session.identity if isinstance(tx.keys, SessionKeys) and tx.record is not None else ""
+        return SearchablePage(tuple(found), has_more, _parse_version(total), known)
+
+    async def record_users(self, *, after: str | None = None, limit: int = 100) -> tuple[str, ...]:
+        checks.check_limit(limit)
+        last = None if after is None else _OWNER + (encode_name(after) if after else b"")
+        begin = b"-" if last is None else b"(" + last
+        key = self._tenant_keys.record_owners
+        (members,) = await self.database.fetch(((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit),))
+        return tuple(getattr(_decode_owner(member), "user_id", "") for member in members)
+
     async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
         """Delete all records of an owner, and return their number.
 
@@ -236,7 +283,7 @@ class RecordMethods(Handle):
         _require_owner(tx)
         due = [(place, int(float(score))) for place, score in zip(found[::2], found[1::2], strict=True)]
         gone = [place for place, score in due[:limit] if score <= now]
-        _queue_deletion(tx, gone)
+        _queue_deletion(tx, gone, await _read_rows(tx, gone) if gone else {})
         return len(gone), due[len(gone)][1] if len(due) > len(gone) else None
 
 
@@ -307,7 +354,11 @@ async def _read_rows(tx: Transaction, places: Sequence[bytes]) -> dict[bytes, Re
 
 async def _read_values(tx: Transaction, rows: dict[bytes, RecordRow]) -> dict[bytes, Record]:
     values = await tx.read_fields(tx.keys.record_values, list(rows)) if rows else {}
-    return {place: make_record(decode_place(place), rows[place], data) for place, data in values.items()}
+    searchable = [place for place, row in rows.items() if row.number is not None]
+    texts = await tx.read_fields(tx.keys.record_texts, searchable) if searchable else {}
+    return {
+        place: make_record(decode_place(place), rows[place], data, texts.get(place)) for place, data in values.items()
+    }
 
 
 async def _read_range(
@@ -348,10 +399,10 @@ async def write_record_changes(
         StaleRecord: a record does not have the version that its change expects.
         SessionNotFound: the owner is a session that does not exist.
     """
-    keys, places = tx.keys, [_TOTAL, *(change.place for change in changes)]
+    keys, places = tx.keys, [_TOTAL, _NUMBERS, *(change.place for change in changes)]
     found = {} if fresh else await tx.read_fields(keys.record_infos, places)
     _require_owner(tx)
-    total = found.pop(_TOTAL, None)
+    total, numbers = found.pop(_TOTAL, None), int(found.pop(_NUMBERS, 0))
     stored = {place: RecordRow(*unpack_list(data)) for place, data in found.items()}
     refuse_stale(changes, stored, timestamp)
     existed = tuple(change.place in stored and stored[change.place].is_there(timestamp) for change in changes)
@@ -360,8 +411,9 @@ async def write_record_changes(
     version = _parse_version(total)
     if put or gone:
         version = (version or choose_first_version(timestamp, 0)) + 1
+    given, freed, after = assign_numbers(changes, stored, numbers, timestamp)
     for place, change in put.items():
-        row = make_row(change, stored.get(place), version, timestamp)
+        row = make_row(change, stored.get(place), version, timestamp, given.get(place))
         if row.expires_at is not None:
             check_int64(row.expires_at)
         tx.queue("HSET", keys.record_values, place, change.data)
@@ -372,16 +424,43 @@ async def write_record_changes(
             tx.queue("ZADD", keys.record_expiries, row.expires_at, place)
         elif place in stored and stored[place].expires_at is not None:
             tx.queue("ZREM", keys.record_expiries, place)
+        _queue_text(tx, place, change.text, row, stored.get(place))
     if put or gone:
         tx.queue("HSET", keys.record_infos, _TOTAL, version)
+    if after != numbers:
+        tx.queue("HSET", keys.record_infos, _NUMBERS, after)
     if put:
         _list_owner(tx, list(put.values()), is_new=total is None or total.startswith(_DROPPED))
-    _queue_deletion(tx, gone)
-    return ChangedRecords(version, existed)
+    _queue_deletion(tx, gone, stored)
+    return ChangedRecords(version, existed, freed)
 
 
-def _queue_deletion(tx: Transaction, places: Sequence[bytes]) -> None:
+def _queue_text(tx: Transaction, place: bytes, text: bytes | None, row: RecordRow, before: RecordRow | None) -> None:
+    """Queue the searchable text of a record that is put. A record that is not searchable, and was not before, needs no command."""
+    keys, was_searchable = tx.keys, before is not None and before.number is not None
+    if before is not None and was_searchable:
+        tx.queue("ZREM", keys.record_searched, _make_member(place, before))
+    if text is not None:
+        tx.queue("HSET", keys.record_texts, place, text)
+        tx.queue("ZADD", keys.record_searched, 0, _make_member(place, row))
+    elif was_searchable:
+        tx.queue("HDEL", keys.record_texts, place)
+
+
+def _make_member(place: bytes, row: RecordRow) -> bytes:
+    """Return the member of a searchable record in the sorted set of these records."""
+    assert row.number is not None, "it is searchable"
+    return encode_number(row.version) + encode_number(row.number) + place
+
+
+def _queue_deletion(tx: Transaction, places: Sequence[bytes], stored: Mapping[bytes, RecordRow]) -> None:
+    """Queue the deletion of records. `stored` has the rows of those that are searchable, or of more."""
     keys = tx.keys
+    searchable = [place for place in places if place in stored and stored[place].number is not None]
+    for at in range(0, len(searchable), MAX_ARGUMENTS):
+        part = searchable[at : at + MAX_ARGUMENTS]
+        tx.queue("HDEL", keys.record_texts, *part)
+        tx.queue("ZREM", keys.record_searched, *[_make_member(place, stored[place]) for place in part])
     for at in range(0, len(places), MAX_ARGUMENTS):
         some = places[at : at + MAX_ARGUMENTS]
         for name, key in (("HDEL", keys.record_values), ("HDEL", keys.record_infos)):

@@ -6,10 +6,14 @@
 -- `{name}` is replaced with the text of another statement. `ON CONFLICT` is written as in SQLite and PostgreSQL.
 -- `holdfast.stores.logic.rows` decodes the columns of session_rows and entry_rows, in their order.
 
--- filters(sources ints, without ints, agents names, roles names, since, until) --
+-- filters(sources ints, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until) --
 -- Used by other statements: the conditions for documents of an index that a search may find.
 (:sources IS NULL OR d.source IN :sources) AND (:without IS NULL OR d.source NOT IN :without)
-      AND (:agents IS NULL OR d.agent IN :agents) AND (:roles IS NULL OR d.role IN :roles) AND d.at >= :since AND d.at < :until
+      AND (:agents IS NULL OR d.agent IN :agents) AND (:roles IS NULL OR d.role IN :roles) AND {named} AND d.at >= :since AND d.at < :until
+
+-- named(first_name bytes, end_name bytes) --
+-- Used by other statements: the condition for documents with names in a range.
+(:first_name IS NULL OR (d.name >= :first_name AND d.name < :end_name))
 
 -- session_get(tenant, id, user_id, withdrawn) --
 -- Return a session by name. A withdrawn session has the id of its end in `withdrawn`; for others it is empty.
@@ -681,8 +685,8 @@ DELETE FROM state_values WHERE tenant = :tenant AND user_id = :user_id
 
 -- record_owner_get(tenant, user_id, session) --
 -- Return an owner of records, its version, and the floor of versions. Session 0: the user; also without a user: the tenant.
--- The floor is stored as the version of an owner with session -1.
-SELECT o.pk, o.version, coalesce(f.version, 0)
+-- The last column is how many numbers of searchable records the owner has given. The floor is stored as the version of an owner with session -1.
+SELECT o.pk, o.version, coalesce(f.version, 0), o.numbers
 FROM record_owners AS o LEFT JOIN record_owners AS f ON f.tenant = o.tenant AND f.user_id = '' AND f.session = -1
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session
 
@@ -691,9 +695,15 @@ WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session
 INSERT INTO record_owners (tenant, user_id, session, version) VALUES (:tenant, :user_id, :session, 0)
 ON CONFLICT (tenant, user_id, session) DO NOTHING
 
--- record_owner_put(pk, version) --
--- Update the version of an owner of records.
-UPDATE record_owners SET version = :version WHERE pk = :pk
+-- record_owner_put(pk, version, numbers) --
+-- Update the version of an owner of records, and how many numbers it has given.
+UPDATE record_owners SET version = :version, numbers = :numbers WHERE pk = :pk
+
+-- record_users(tenant, after, inclusive int, limit) --
+-- Return the users of a tenant that have given numbers to searchable records, in order, on or after one. An empty name is the tenant itself.
+SELECT user_id FROM record_owners
+WHERE tenant = :tenant AND session = 0 AND numbers > 0 AND (user_id > :after OR (:inclusive = 1 AND user_id = :after))
+ORDER BY user_id LIMIT :limit
 
 -- record_owner_delete(pk) --
 -- Delete an owner of records, with the name of its user.
@@ -715,7 +725,7 @@ SET version = CASE WHEN excluded.version > record_owners.version THEN excluded.v
 
 -- records_info(owner, places places) --
 -- Return what is stored of some records of an owner, besides their values; expired ones too.
-SELECT place, version, created_at, updated_at, expires_at, form, size FROM records WHERE owner = :owner AND place IN :places
+SELECT place, version, created_at, updated_at, expires_at, form, size, number FROM records WHERE owner = :owner AND place IN :places
 
 -- records_sizes(tenant, user_id, session, places places, now) --
 -- Return the sizes of some records of an owner.
@@ -724,7 +734,7 @@ WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (
 
 -- records_named(tenant, user_id, session, places places, now) --
 -- Return some records of an owner with their values.
-SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.data
+SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.number, r.data, r.words
 FROM record_owners AS o JOIN records AS r ON r.owner = o.pk AND r.place IN :places
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
 
@@ -740,13 +750,23 @@ SELECT place, version, created_at, updated_at, expires_at, form, size FROM recor
 WHERE owner = :owner AND place >= :begin AND place < :end AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY place DESC LIMIT :limit
 
--- record_put(owner, place, tenant, version, created_at, updated_at, expires_at, form, size, data) --
+-- records_searchable(owner, version, number, now, limit) --
+-- Return an owner's searchable records after a version and number, without their values.
+
+-- records_searchable_named(owner, places places, now) --
+-- Return some records of an owner without their values, if they are searchable.
+SELECT place, version, created_at, updated_at, expires_at, form, size, number, words FROM records
+WHERE owner = :owner AND place IN :places AND number IS NOT NULL AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY version, number
+
+-- record_put(owner, place, tenant, version, created_at, updated_at, expires_at, form, size, number, data, words) --
 -- Insert or replace a record.
-INSERT INTO records (owner, place, tenant, version, created_at, updated_at, expires_at, form, size, data)
-VALUES (:owner, :place, :tenant, :version, :created_at, :updated_at, :expires_at, :form, :size, :data)
+INSERT INTO records (owner, place, tenant, version, created_at, updated_at, expires_at, form, size, number, data, words)
+VALUES (:owner, :place, :tenant, :version, :created_at, :updated_at, :expires_at, :form, :size, :number, :data, :words)
 ON CONFLICT (owner, place) DO UPDATE
 SET version = excluded.version, created_at = excluded.created_at, updated_at = excluded.updated_at,
-    expires_at = excluded.expires_at, form = excluded.form, size = excluded.size, data = excluded.data
+    expires_at = excluded.expires_at, form = excluded.form, size = excluded.size, number = excluded.number,
+    data = excluded.data, words = excluded.words
 
 -- record_delete(owner, place) --
 -- Delete a record.
@@ -974,20 +994,20 @@ WHERE space = :space AND channel = :channel AND term IN :terms AND documents <= 
 -- index_postings_newest(word text, other text, limit) --
 -- Return the newest documents that have two words, or one word that is given twice.
 
--- index_postings_passing(word text, other text, limit, sources ints, without ints, agents names, roles names, since, until) --
+-- index_postings_passing(word text, other text, limit, sources ints, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until) --
 -- Return the newest documents that have two words and pass filters.
 
 -- index_documents_counted(space, channel, since, until, limit) --
 -- Count the documents of a space in a time range, up to a limit.
 SELECT count(*) FROM (SELECT 1 FROM index_documents WHERE space = :space AND channel = :channel AND at >= :since AND at < :until LIMIT :limit) AS counted
 
--- index_candidates(ids, space, channel, sources ints, without ints, agents names, roles names, since, until) --
+-- index_candidates(ids, space, channel, sources ints, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until) --
 -- Return those of some documents that pass filters, by id.
 
--- index_candidates_newest(limit, space, channel, sources ints, without ints, agents names, roles names, since, until) --
+-- index_candidates_newest(limit, space, channel, sources ints, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until) --
 -- Return the newest documents of a space that pass filters.
 
--- index_candidates_of(limit, space, channel, sources, without ints, agents names, roles names, since, until) --
+-- index_candidates_of(limit, space, channel, sources, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until) --
 -- Return the newest documents of given sources that pass filters; they are few compared to those of the space.
 
 -- index_candidates_at(source, seqs ints) --
@@ -1038,10 +1058,10 @@ DELETE FROM index_vectors WHERE id IN :ids
 -- index_vectors_like(model, space, marks ints) --
 -- Return the vectors of a model in a space whose documents' digests begin with these eight bytes, given as a number.
 
--- index_vectors_read(model, space, channel, sources ints, without ints, agents names, roles names, since, until, after_id, limit) --
+-- index_vectors_read(model, space, channel, sources ints, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until, after_id, limit) --
 -- Return the vectors of a model in a space, from an id on, of documents that pass filters.
 
--- index_nearest(model, space, channel, sources ints, without ints, agents names, roles names, since, until, vector bytes, limit) --
+-- index_nearest(model, space, channel, sources ints, without ints, agents names, roles names, first_name bytes, end_name bytes, since, until, vector bytes, limit) --
 -- Return the nearest documents that pass filters, and their similarities.
 
 -- index_note_get(tenant, name) --

@@ -45,7 +45,7 @@ _PASSES: Final = """d.model = $1 AND d.space = $2 AND d.channel = $3
       AND ($5::bytea IS NULL OR d.source NOT IN (SELECT value::bigint FROM json_array_elements_text(convert_from($5, 'UTF8')::json) AS value))
       AND ($6::bytea IS NULL OR d.agent IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($6, 'UTF8')::json) AS value))
       AND ($7::bytea IS NULL OR d.role IN (SELECT decode(value, 'hex') FROM json_array_elements_text(convert_from($7, 'UTF8')::json) AS value))
-      AND d.at >= $8 AND d.at < $9"""
+      AND ($8::bytea IS NULL OR (d.name >= $8 AND d.name < $9::bytea)) AND d.at >= $10 AND d.at < $11"""
 
 
 class Connection(Protocol):
@@ -200,7 +200,7 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     dimensions = len(vector) // _NUMBER_BYTES
     if dimensions > WIDEST:
         return await _scan_nearest(connection, params)
-    search_params = (*params[:9], _unpack_numbers(vector), limit)
+    search_params = (*params[:11], _unpack_numbers(vector), limit)
     # A generic plan would read all vectors. The planner uses the graph only if it sees that most vectors pass the filter.
     await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     if params[3] is not None:
@@ -243,7 +243,7 @@ def _format_search(dimensions: int, tables: str, *, fence: str = "") -> str:
     return f"""SELECT v.id, v.data FROM (
     SELECT n.id FROM {tables}
     WHERE {_PASSES}
-    ORDER BY (n.embedding <#> $10::real[]::halfvec({dimensions})){fence} LIMIT $11
+    ORDER BY (n.embedding <#> $12::real[]::halfvec({dimensions})){fence} LIMIT $13
 ) AS near JOIN index_vectors AS v ON v.id = near.id"""  # noqa: S608  # a number and constants
 
 

@@ -125,8 +125,8 @@ def load_statements(dialect: str) -> Mapping[str, str]:
 
 
 def _expand(text: str, texts: Mapping[str, str]) -> str:
-    """Replace each `{name}` in a text with the text of the statement with that name."""
-    return _FRAGMENT.sub(lambda found: texts[found[1]], text)
+    """Replace each `{name}` in a text with the text of the statement with that name, which may contain others."""
+    return _FRAGMENT.sub(lambda found: _expand(texts[found[1]], texts), text)
 
 
 def _compile(dialect: Dialect, text: str, parameters: Mapping[str, str]) -> str:

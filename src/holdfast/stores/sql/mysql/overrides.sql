@@ -328,7 +328,7 @@ FROM JSON_TABLE(CONVERT(:sources USING utf8mb4), '$[*]' COLUMNS (one BIGINT PATH
 WHERE d.space = :space AND d.channel = :channel
       AND (:without IS NULL OR d.source NOT IN :without)
       AND (:agents IS NULL OR d.agent IN :agents)
-      AND (:roles IS NULL OR d.role IN :roles)
+      AND (:roles IS NULL OR d.role IN :roles) AND {named}
       AND d.at >= :since AND d.at < :until
 ORDER BY d.at DESC, d.id DESC LIMIT :limit
 
@@ -468,6 +468,12 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 -- scope_get_lock(tenant, user_id) --
 -- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR UPDATE
+
+-- records_searchable --
+SELECT place, version, created_at, updated_at, expires_at, form, size, number, words FROM records FORCE INDEX (records_searchable)
+WHERE owner = :owner AND (searched > :version OR (searched = :version AND number > :number))
+      AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY searched, number LIMIT :limit
 
 -- record_owner_get_lock(tenant, user_id, session) --
 -- Lock an owner, so that no other transaction writes to its records.

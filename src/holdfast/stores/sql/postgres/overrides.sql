@@ -190,7 +190,7 @@ FROM json_array_elements_text(convert_from(:sources, 'UTF8')::json) AS wanted
 WHERE d.space = :space AND d.channel = :channel
       AND (:without IS NULL OR d.source NOT IN :without)
       AND (:agents IS NULL OR d.agent IN :agents)
-      AND (:roles IS NULL OR d.role IN :roles)
+      AND (:roles IS NULL OR d.role IN :roles) AND {named}
       AND d.at >= :since AND d.at < :until
 ORDER BY d.at DESC, d.id DESC LIMIT :limit
 
@@ -330,8 +330,19 @@ SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND u
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR NO KEY UPDATE
 
 -- records_info --
-SELECT place, version, created_at, updated_at, expires_at, form, size FROM records
+SELECT place, version, created_at, updated_at, expires_at, form, size, number FROM records
 WHERE owner = :owner AND place = ANY (ARRAY:places)
+
+-- records_searchable_named --
+SELECT place, version, created_at, updated_at, expires_at, form, size, number, words FROM records
+WHERE owner = :owner AND place = ANY (ARRAY:places) AND number IS NOT NULL AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY version, number
+
+-- records_searchable --
+SELECT place, version, created_at, updated_at, expires_at, form, size, number, words FROM records
+WHERE owner = :owner AND number IS NOT NULL AND (version, number) > (:version, :number)
+      AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY version, number LIMIT :limit
 
 -- records_sizes --
 SELECT r.size FROM record_owners AS o
@@ -339,7 +350,7 @@ CROSS JOIN LATERAL (SELECT * FROM records WHERE owner = o.pk AND place = ANY (AR
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
 
 -- records_named --
-SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.data FROM record_owners AS o
+SELECT r.place, r.version, r.created_at, r.updated_at, r.expires_at, r.form, r.size, r.number, r.data, r.words FROM record_owners AS o
 CROSS JOIN LATERAL (SELECT * FROM records WHERE owner = o.pk AND place = ANY (ARRAY:places) OFFSET 0) AS r
 WHERE o.tenant = :tenant AND o.user_id = :user_id AND o.session = :session AND (r.expires_at IS NULL OR r.expires_at > :now)
 

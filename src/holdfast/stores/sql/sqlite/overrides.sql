@@ -118,6 +118,9 @@ SELECT 5, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH
 SELECT 6, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w6 UNION ALL
 SELECT 7, json_group_array(rowid) FROM index_postings WHERE index_postings MATCH :w7
 
+-- named --
+(:first_name IS NULL OR (CAST(d.name AS BLOB) >= :first_name AND CAST(d.name AS BLOB) < :end_name))
+
 -- index_postings_newest --
 SELECT rowid FROM index_postings WHERE index_postings MATCH iif(:word = :other, :word, :word || ' AND ' || :other)
 ORDER BY rowid DESC LIMIT :limit
@@ -152,7 +155,7 @@ FROM json_each(:sources) AS wanted CROSS JOIN index_sources AS s ON s.number = w
 WHERE d.space = :space AND d.channel = :channel
       AND (:without IS NULL OR d.source NOT IN :without)
       AND (:agents IS NULL OR d.agent IN :agents)
-      AND (:roles IS NULL OR d.role IN :roles)
+      AND (:roles IS NULL OR d.role IN :roles) AND {named}
       AND d.at >= :since AND d.at < :until
 ORDER BY d.at DESC, d.id DESC LIMIT :limit
 
@@ -241,3 +244,9 @@ CROSS JOIN json_each(:memory_ids) AS n
 CROSS JOIN memories AS m ON m.tenant = o.tenant AND m.id = n.value AND m.owner = o.pk
 CROSS JOIN memory_signals AS s ON s.owner = m.owner AND s.memory = m.number
 WHERE o.tenant = :tenant AND o.kind = :kind AND o.id = :id AND +s.recalled_at >= :since ORDER BY s.seq
+
+-- records_searchable --
+SELECT place, version, created_at, updated_at, expires_at, form, size, number, words FROM records
+WHERE owner = :owner AND number IS NOT NULL AND (version, number) > (:version, :number)
+      AND (expires_at IS NULL OR expires_at > :now)
+ORDER BY version, number LIMIT :limit
