@@ -10,7 +10,8 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.indexes.documents import get_channel, select_findable
-from holdfast.indexes.service import IndexService, feed_index
+from holdfast.indexes.indexed_store import feed_index
+from holdfast.indexes.service import IndexService
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import extract_terms
 from holdfast.stores import open_store

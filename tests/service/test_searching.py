@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import InvalidRequest
-from holdfast.indexes.service import IndexedStore
+from holdfast.indexes.indexed_store import IndexedStore
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions, SearchResults

@@ -1,18 +1,20 @@
-"""Keep search indexes up to date with the stored sessions and memories, in the background.
+"""Keep search indexes up to date with the stored sessions, memories and searchable records, in the background.
 
-An index has a *document* for each message or memory that can be found. A *source* is one session in the index, or all memories of
-one owner; the index stores for each source up to which version it is indexed. A *space* contains the sources of one user's
-conversations, or the memories of one owner. An *owner* of memories is a user, an agent, or an app. The *log* is the stored list
+An index has a *document* for each message, memory or record that can be found. A *source* is one session in the index, all memories of
+one owner, or all searchable records of one owner; the index stores for each source up to which version it is indexed. A *space*
+contains the sources of one user's conversations, the memories of one owner, or the records of a user and of the user's sessions. An *owner* of memories is a user, an agent, or an app. The *log* is the stored list
 of a session's entries, that is messages and notes; the position of an entry in the log is its `seq`. A *backfill* searches for
 changes that were not reported to the index.
 
 settings     the settings of an index, and its URL
 tenants      manage the indexes of all tenants of a process
 lazy_index   open an index on first use; its file
-service      keep the index of one tenant up to date; a store wrapper that reports each write to the index
+service      keep the index of one tenant up to date
+indexed_store  a store wrapper that reports each write to the index
 sources      index a session from its log; the queue of sessions to index; marks that survive a crash
 memories     index an owner's memories from the store
-documents    convert entries and memories to documents of an index
+records      index an owner's searchable records from the store, and a queue of owners
+documents    convert entries, memories and records to documents of an index
 tombstones   announce removals of data to the indexes of other processes
 backfill     find and index changes that were not reported
 rebuild      rebuild an index, and report on its state

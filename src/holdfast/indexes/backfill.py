@@ -19,10 +19,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.background import cancel_task
+from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import Owner
+from holdfast.domain.record import RecordOwner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import HoldfastError, SessionNotFound, StoreCorrupt
 from holdfast.indexes.memories import bring_stored_up_to_date, bring_up_to_date
+from holdfast.indexes.records import RecordFeeder, iterate_record_owners, to_record_owner
 from holdfast.indexes.sources import Feeder, to_session_space
 from holdfast.indexes.tombstones import RemovalMarks
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
@@ -94,6 +97,7 @@ class Walker:
         index: the tenant's index.
         feeder: indexes sessions.
         clock: returns the current time, in milliseconds since the epoch.
+        records: indexes searchable records.
         removals: shows if processes with another index have removed data.
     """
 
@@ -105,12 +109,14 @@ class Walker:
         feeder: Feeder,
         clock: Callable[[], int],
         *,
+        records: RecordFeeder,
         removals: RemovalMarks,
     ) -> None:
         self._store = store
         self._memories = memories
         self._index = index
         self._feeder = feeder
+        self._records = records
         self._clock = clock
         self._removals = removals
 
@@ -145,6 +151,7 @@ class Walker:
         if whole and await should_continue():
             dropped = await self.drop_leftovers(should_continue=should_continue)
             await self._update_owners(should_continue)
+            await self.update_records(epoch, should_continue, sessions=known.whole is None)
         if not await should_continue():
             return WalkResult(behind, entries, dropped)
         walks = WalkNotes(walked=now, whole=now if whole else known.whole)
@@ -229,11 +236,13 @@ class Walker:
     async def _iter_incomplete(self) -> AsyncIterator[SessionRef]:
         """Yield the sessions that an ended process did not index completely.
 
-        Incomplete memories of owners are indexed by this method itself.
+        Incomplete memories and records of owners are indexed by this method itself.
         """
         async for space, source_id, _ in self._iter_sources(incomplete=True):
             if space.kind == "talk":
                 yield SessionRef(space.name, source_id)
+            elif space.kind == "record":
+                await self._records.update_source(to_record_owner(space, source_id))
             else:
                 await bring_up_to_date(self._index, self._memories, Owner(space.kind, space.name))
 
@@ -254,17 +263,22 @@ class Walker:
     ) -> int:
         """Delete the sources whose session no longer exists or was replaced, and return their number.
 
+        The documents of searchable records are compared with the store as well.
+
         Args:
             user: delete only sources of this user; None: delete those of all users.
             should_continue: called after each source; the method stops if it returns False.
         """
-        number, space = 0, None if user is None else Space("talk", user)
-        async for found, source_id, known in self._iter_sources(space=space):
-            if found.kind == "talk" and not await self._exists(SessionRef(found.name, source_id), known):
-                await self._index.drop(found, source_id, identity=known.identity)
-                number += 1
-            if should_continue is not None and not await should_continue():
-                break
+        number = 0
+        for space in (None,) if user is None else (Space("talk", user), Space("record", user)):
+            async for found, source_id, known in self._iter_sources(space=space):
+                if found.kind == "record":
+                    await self._records.update_source(to_record_owner(found, source_id), compare=True)
+                elif found.kind == "talk" and not await self._exists(SessionRef(found.name, source_id), known):
+                    await self._index.drop(found, source_id, identity=known.identity)
+                    number += 1
+                if should_continue is not None and not await should_continue():
+                    return number
         return number
 
     async def _exists(self, ref: SessionRef, known: Progress) -> bool:
@@ -280,6 +294,38 @@ class Walker:
             await bring_stored_up_to_date(self._index, self._memories, owner)
             if not await should_continue():
                 return
+
+    async def update_session_records(self, ref: SessionRef, epoch: int) -> None:
+        """Index the searchable records of one session, as part of a rebuild with this number."""
+        await self._records.update_source(ref, epoch=epoch, compare=True)
+
+    async def update_records(
+        self, epoch: int, should_continue: Callable[[], Awaitable[bool]], *, sessions: bool, user: str | None = None
+    ) -> None:
+        """Index the searchable records that are not indexed yet.
+
+        Args:
+            epoch: the number of the last rebuild.
+            should_continue: called after each owner; the method stops if it returns False.
+            sessions: True: also those of sessions. Each session must be read for that, so only a new index needs it.
+            user: only records of this user and of the user's sessions; None: of all users, and of the tenant.
+        """
+        owners = iterate_record_owners(self._store) if user is None else _yield_one(UserRef(user))
+        async for owner in owners:
+            await self._records.update_source(owner, epoch=epoch)
+            if not await should_continue():
+                return
+        if not sessions:
+            return
+        async for page in iterate_session_pages(self._store, size=_PAGE, user_id=user):
+            for session in page:
+                await self._records.update_source(session.ref, epoch=epoch)
+                if not await should_continue():
+                    return
+
+
+async def _yield_one(owner: RecordOwner) -> AsyncIterator[RecordOwner]:
+    yield owner
 
 
 class RestingCheck:

@@ -1,4 +1,4 @@
-"""Extract the searchable text of entries and memories, and make documents for an index from this text. Pure functions.
+"""Extract the searchable text of entries, memories and records, and make documents for an index from this text. Pure functions.
 
 A document has a *place*: its position among the documents of the same session and channel. The two *channels* are messages of
 user and assistant, and tool results.
@@ -13,8 +13,10 @@ from typing import Any, Final, NamedTuple
 from holdfast.domain.memory import Memory
 from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
 from holdfast.domain.participants import SPEAKER
+from holdfast.domain.record import SearchableRecord, encode_place
 from holdfast.domain.session import JOINED, Entry
-from holdfast.recall.base import Channel, Document
+from holdfast.limits import INDEX_TERMS
+from holdfast.recall.base import PLACES, Channel, Document
 from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
@@ -161,6 +163,19 @@ def find_speaker(entry: Entry) -> str | None:
     return entry.agent if entry.message.role == "assistant" else None
 
 
+def split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
+    """Split documents into parts that are small enough for one write each. Return an empty list if there are no documents."""
+    parts: list[list[Document]] = []
+    terms = 0
+    for one in documents:
+        if not parts or terms + len(one.terms) > INDEX_TERMS:
+            parts.append([])
+            terms = 0
+        parts[-1].append(one)
+        terms += len(one.terms)
+    return parts
+
+
 def make_memory_document(memory: Memory) -> Document:
     """Return the document of a memory. The memory's number serves as the `seq` and the place of the document."""
     terms, detail = analyse(memory.words, memory.updated_at)
@@ -171,6 +186,26 @@ def make_memory_document(memory: Memory) -> Document:
         agent=memory.agent,
         at=memory.updated_at,
         digest=compute_digest(memory.words),
+        length=terms.length,
+        terms=terms.counts,
+        traits=terms.traits,
+        detail=detail,
+    )
+
+
+def make_record_document(record: SearchableRecord) -> Document:
+    """Return the document of a searchable record. Its `seq` is the record's number, and its `name` the record's namespace and key.
+
+    An owner that has created more searchable records than there are places uses the first places again.
+    """
+    terms, detail = analyse(record.text, record.updated_at)
+    return Document(
+        seq=record.number,
+        place=record.number % PLACES,
+        role="user",
+        name=encode_place(record.name).decode(),
+        at=record.updated_at,
+        digest=compute_digest(record.text),
         length=terms.length,
         terms=terms.counts,
         traits=terms.traits,

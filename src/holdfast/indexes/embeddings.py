@@ -22,6 +22,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
 from holdfast.indexes.documents import compute_digest, extract_words, find_speaker
+from holdfast.indexes.records import RecordFeeder
 from holdfast.indexes.throttle import Leases
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS, UNEMBEDDED
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored, has_context
@@ -53,6 +54,7 @@ class BatchEmbedder:
         index: the tenant's index.
         embedder: makes the vectors.
         stale: called with the space and the id of a source whose documents no longer match the log.
+        records: reads the texts of records.
     """
 
     def __init__(
@@ -62,12 +64,15 @@ class BatchEmbedder:
         index: Index,
         embedder: Embedder,
         stale: Callable[[Space, str], Awaitable[None]],
+        *,
+        records: RecordFeeder,
     ) -> None:
         self._store = store
         self._memories = memories
         self._index = index
         self._embedder = embedder
         self._stale = stale
+        self._records = records
         self._failed: dict[Pending, int] = {}
         self._checked = False
 
@@ -158,7 +163,7 @@ class BatchEmbedder:
         context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
             group = list(of_source)
-            read = self._read_entries if space.kind == "talk" else self._read_memories
+            read = {"talk": self._read_entries, "record": self._read_records}.get(space.kind, self._read_memories)
             before = {one.before_seq for one in group if one.before}
             turns = await read(space, source, sorted(before.union(one.seq for one in group)))
             for one in group:
@@ -182,8 +187,13 @@ class BatchEmbedder:
             return {}
         return found
 
+    async def _read_records(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
+        found = await self._records.read_texts(space, source.id, seqs)
+        return {number: Turn("", one.text) for number, one in found.items()}
+
     async def _read_memories(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
         assert space.kind != "talk", "an owner's"
+        assert space.kind != "record", "an owner's"
         page = await self._memories.memories(Owner(space.kind, space.name), numbers=seqs, limit=len(seqs))
         return {one.number: Turn("", one.words) for one in page.memories}
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import StoreCorrupt
-from holdfast.indexes.backfill import Walker
+from holdfast.indexes.backfill import Walker, always_continue
 from holdfast.indexes.memories import bring_stored_up_to_date
 from holdfast.indexes.sources import Feeder
 from holdfast.recall.base import Index
@@ -63,7 +63,7 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
     incomplete: int
     """Number of these sessions and owners that are being indexed, or whose indexing stopped when a process ended."""
     documents: int
-    """Number of indexed entries and memories."""
+    """Number of indexed entries, memories and records."""
     vectors: Mapping[str, int] = {}
     """Number of vectors by model."""
     vector_engine: str = ""
@@ -233,6 +233,8 @@ class _RebuildRun:
             try:
                 session.require_intact()
                 fed = await by.feeder.update_source(session.ref, epoch=what.epoch, reanalyse=True)
+                if what.session is not None:
+                    await by.walker.update_session_records(session.ref, what.epoch)
                 sessions, entries = sessions + 1, entries + fed.entries
             except StoreCorrupt as exc:
                 if exc.session_id is None:  # the index itself is damaged, not a session
@@ -247,6 +249,8 @@ class _RebuildRun:
         if what.session is None:
             dropped = await by.walker.drop_leftovers(what.user, self._should_continue)
             owners = await self._rebuild_owners()
+            go_on = self._should_continue or always_continue
+            await by.walker.update_records(what.epoch, go_on, sessions=True, user=what.user)
         return RebuildResult(sessions, entries, owners, dropped, damaged=tuple(damaged))
 
     async def _iter_sessions(self) -> AsyncIterator[Session]:

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Self
+from typing import Final
 
 from holdfast.domain.memory import Owner
-from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef, is_child
+from holdfast.domain.record import RecordOwner
+from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import get_floor
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
@@ -27,6 +28,7 @@ from holdfast.indexes.embeddings import BatchEmbedder, EmbeddingWorker
 from holdfast.indexes.lazy_index import LazyIndex, discard_damaged
 from holdfast.indexes.memories import bring_up_to_date
 from holdfast.indexes.rebuild import IndexReport, LastError, ProgressCallback, Rebuilder, RebuildResult
+from holdfast.indexes.records import RecordFeeder, RecordQueue, to_record_owner
 from holdfast.indexes.sources import Feeder, PendingChange, QueuedSession, SessionQueue, SourceMarks, to_session_space
 from holdfast.indexes.throttle import Leases, Throttle
 from holdfast.indexes.tombstones import RemovalMarks
@@ -42,10 +44,7 @@ from holdfast.limits import (
 from holdfast.recall.base import Index, SearchMode, Space
 from holdfast.rerankers import BoundedReranker
 from holdfast.stores.base import Store
-from holdfast.stores.log import Append, Appended
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.sessions import NewSession
-from holdfast.stores.wrapper import StoreWrapper
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _FIRST_PAUSE: Final = 0.5
@@ -62,6 +61,7 @@ class IndexService:
         failures: the number of failures, by activity.
         last_error: the latest failure; None: there was none.
         closed: True if the service does not accept work any more.
+        records: indexes searchable records.
 
     Args:
         store: the store of sessions; it must include expired sessions that are not deleted yet.
@@ -103,12 +103,18 @@ class IndexService:
         self._feeder = Feeder(store, index, self._throttle)
         self._leases = Leases(store, index, holder, clock)
         self._removals = RemovalMarks(store, clock, self._leases.get_name)
-        self._walker = Walker(store, self._memories, index, self._feeder, clock, removals=self._removals)
+        self._record_feeder = RecordFeeder(store, index, self._throttle, clock)
+        self.records = RecordQueue(self._record_feeder, self._wake_vectors, self._record_failure)
+        self._walker = Walker(
+            store, self._memories, index, self._feeder, clock, records=self._record_feeder, removals=self._removals
+        )
         self._rebuilder = Rebuilder(store, self._memories, index, self._feeder, self._walker)
         self._marks = SourceMarks(store, index)
         self._vectors: EmbeddingWorker | None = None
         if embedder is not None:
-            embedding = BatchEmbedder(store, self._memories, index, embedder, self._recheck_source)
+            embedding = BatchEmbedder(
+                store, self._memories, index, embedder, self._recheck_source, records=self._record_feeder
+            )
             self._vectors = EmbeddingWorker(embedding, self._leases, partial(self._record_failure, "embedding"))
         self._queue = SessionQueue(INDEX_WAITING, INDEX_AT_ONCE, self._time)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -212,20 +218,44 @@ class IndexService:
     async def _forget(self, ref: SessionRef) -> None:
         if await self._marks.drop_if_gone(ref):
             await self._recheck_source(to_session_space(ref), ref.id)
+        await self._record_feeder.forget_session(ref)
 
     async def _recheck_source(self, space: Space, source_id: str) -> None:
         """Compare the documents of a session with its log, or those of an owner's memories with the store.
 
-        A session is compared later, in the background.
+        A session and records are compared later, in the background.
         """
+        if space.kind == "record":
+            self.records.schedule(to_record_owner(space, source_id), compare=True)
+            return
         if space.kind != "talk":
             await bring_up_to_date(self.index, self._memories, Owner(space.kind, space.name), compare=True)
             return
         await self._marks.mark(SessionRef(space.name, source_id), None, PendingChange())
         self._enqueue(SessionRef(space.name, source_id), entries=0)
 
+    async def erase_records(self, owner: RecordOwner, gone: Collection[int] | None = None) -> None:
+        """Delete the documents of records that are not searchable any more.
+
+        If the index does not answer in time, this is done later in the background.
+
+        Args:
+            owner: the owner.
+            gone: numbers of the records; None: the owner has no records any more.
+        """
+        if isinstance(owner, SessionRef) and owner.withdrawn:
+            return
+        work = self._record_feeder.drop_source(owner) if gone is None else self._drop_records(owner, gone)
+        if not await self._run_with_timeout(work, None):
+            self.records.schedule(owner, gone or (), compare=gone is None)
+
+    async def _drop_records(self, owner: RecordOwner, gone: Collection[int]) -> None:
+        await self._removals.mark()
+        await self._record_feeder.update_source(owner, gone=gone)
+        self._wake_vectors()
+
     async def forget_user(self, user_id: str) -> None:
-        """Delete all documents of a user's conversations and memories.
+        """Delete all documents of a user's conversations, memories and records.
 
         If the index does not answer in time, the next backfill deletes them.
         """
@@ -237,12 +267,16 @@ class IndexService:
         if self._users_to_drop:
             await self._removals.mark()
         for user in tuple(self._users_to_drop):
-            for space in (Space("talk", user), Space("user", user)):
+            for space in (Space("talk", user), Space("user", user), Space("record", user)):
                 await self.index.drop_space(space)
             self._users_to_drop.discard(user)
 
-    async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> None:
-        """Run work on the index with a time limit. A failure or timeout is logged, and no error is raised.
+    def _wake_vectors(self) -> None:
+        if self._vectors is not None:
+            self._vectors.wake()
+
+    async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> bool:
+        """Run work on the index with a time limit. After a failure or timeout, log it and return False; no error is raised.
 
         Args:
             work: the work.
@@ -255,6 +289,8 @@ class IndexService:
             self._record_failure("removing", exc)
             if ref is not None:
                 self._enqueue(ref, entries=0)
+            return False
+        return True
 
     # -- indexing --------------------------------------------------------------
 
@@ -287,8 +323,7 @@ class IndexService:
             self.indexed += fed.entries
             if fed.again:
                 raise StoreUnavailable("other processes keep writing to the index of this session")  # noqa: TRY301 - as any other
-            if self._vectors is not None:
-                self._vectors.wake()
+            self._wake_vectors()
         except Exception as exc:  # noqa: BLE001 - the outermost handler: no turn may fail because of an index
             self._record_failure("indexing", exc)
             if not self.closed and getattr(exc, "session_id", None) is None:  # a damaged session waits for its repair
@@ -354,6 +389,7 @@ class IndexService:
         with self._throttle.skip_rests():
             for queued in tuple(self._queue):
                 await queued.wait()
+            await self.records.settle()
         if self._vectors is not None and not self.closed:
             self._vectors.wake()
             await self._vectors.drain()
@@ -554,6 +590,8 @@ class IndexService:
             for one in waited:
                 one.cancel()
         self.closed = True
+        with self._throttle.skip_rests():
+            await self.records.close(INDEX_SECONDS if self._lasting else 0)
         await self._first.close()
         self._queue.clear()
         if self._vectors is not None:
@@ -562,78 +600,3 @@ class IndexService:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-ServiceOf = Callable[[Store], IndexService]
-"""Function that returns the index service of a store's tenant."""
-
-
-class IndexedStore(StoreWrapper):
-    """A store that reports each write to the index of its tenant.
-
-    Added data is reported after the write. Removed data is deleted from the index before the method returns, if the index answers
-    in time.
-
-    Args:
-        inner: the store that is wrapped.
-        service: returns the index service of a tenant.
-    """
-
-    def __init__(self, inner: Store, service: ServiceOf) -> None:
-        super().__init__(inner)
-        self._find_service = service
-
-    def wrap(self, inner: Store) -> Self:
-        """Return a store that wraps `inner` and reports its writes in the same way."""
-        return type(self)(inner, self._find_service)
-
-    @property
-    def _index(self) -> IndexService:
-        return self._find_service(self.inner)
-
-    async def append(self, ref: SessionRef, write: Append) -> Appended:
-        appended = await self.inner.append(ref, write)
-        if (write.entries or write.retire_from is not None) and not appended.replayed:
-            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
-        return appended
-
-    def note_append(self, ref: SessionRef, write: Append, appended: Appended) -> None:
-        super().note_append(ref, write, appended)
-        if write.entries or write.retire_from is not None:
-            self._index.record_write(appended.session, entries=len(appended.entries), cut=write.retire_from)
-
-    async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        async with self._index.mark_change(new.ref, new.identity):
-            installed = await self.inner.replace(new, entries, **more)
-        self._index.record_write(installed.session, entries=len(entries), cut=0)
-        return installed
-
-    async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        async with self._index.mark_change(ref) as change:
-            entry = await self.inner.erase(ref, seq, tokens=tokens)
-        await self._index.erase_entry(ref, seq, change)
-        return entry
-
-    async def remove(self, ref: SessionRef, **expected: int | None) -> RemovalCounts | None:
-        async with self._index.mark_change(ref):
-            removed = await self.inner.remove(ref, **expected)
-        await self._index.drop_if_gone(ref)
-        return removed
-
-    async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        """End a session.
-
-        If the ended session is no longer available to its user (withdrawn), its documents are deleted from the index too.
-        """
-        if not ending.withdrawn:
-            return await self.inner.end(ending, idle_since=idle_since)
-        ref = SessionRef(ending.user_id, ending.session_id)
-        async with self._index.mark_change(ref):
-            did = await self.inner.end(ending, idle_since=idle_since)
-        await self._index.drop_if_gone(ref)
-        return did
-
-
-def feed_index(store: Store, service: ServiceOf) -> Store:
-    """Return a store that wraps `store`, and reports each write to the index of its tenant."""
-    return IndexedStore(store, service)  # type: ignore[abstract]  # the wrapper delegates the other methods

@@ -32,9 +32,16 @@ import msgspec
 from holdfast.accounting import Owner, charge_to, run_cpu
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import FindableEntry, Places, get_channel, make_documents, select_findable
+from holdfast.indexes.documents import (
+    FindableEntry,
+    Places,
+    get_channel,
+    make_documents,
+    select_findable,
+    split_for_writes,
+)
 from holdfast.indexes.throttle import Throttle
-from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE, INDEX_TERMS
+from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE
 from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
 from holdfast.stores.base import Store
 
@@ -239,13 +246,13 @@ class _SourceUpdate:
             last = len(page) < INDEX_PAGE
             end = self._compute_end(page, at, last=last)
             documents, behind = await self._feeder.analyse(list(select_findable(page)), places)
-            for part in _split_for_writes(documents)[:-1]:
+            for part in split_for_writes(documents)[:-1]:
                 places = _advance_places(part, places)
                 progress = self._make_progress(version, part[-1].seq + 1, places, complete=False)
                 if not await self._write(progress, part):
                     return False
             places = behind
-            rest = _split_for_writes(documents)[-1] if documents else ()
+            rest = split_for_writes(documents)[-1] if documents else ()
             if not await self._write(self._make_progress(version, end, places, complete=last), rest):
                 return False
             if last:
@@ -328,7 +335,7 @@ class _SourceUpdate:
 
         The source stays marked as about to change. Its progress still includes the old documents that are not compared yet.
         """
-        known, parts = self._known, _split_for_writes(documents) or ([[]] if drop else [])
+        known, parts = self._known, split_for_writes(documents) or ([[]] if drop else [])
         for number, part in enumerate(parts):
             open_ = msgspec.structs.replace(
                 mark_progress(known) if known.version >= 0 else known,
@@ -399,19 +406,6 @@ def _split_for_analysis(findable: Sequence[FindableEntry]) -> Iterator[list[Find
         chars += len(one.words)
     if piece:
         yield piece
-
-
-def _split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
-    """Split documents into parts that are small enough for one write each. Return an empty list if there are no documents."""
-    parts: list[list[Document]] = []
-    terms = 0
-    for one in documents:
-        if not parts or terms + len(one.terms) > INDEX_TERMS:
-            parts.append([])
-            terms = 0
-        parts[-1].append(one)
-        terms += len(one.terms)
-    return parts
 
 
 def _advance_places(part: Sequence[Document], places: Places) -> Places:

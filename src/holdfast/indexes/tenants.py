@@ -15,8 +15,9 @@ from typing import Final
 from holdfast.background import cancel_task
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.indexes.indexed_store import feed_index
 from holdfast.indexes.lazy_index import IndexFile, IndexOpener, LazyIndex
-from holdfast.indexes.service import IndexService, feed_index
+from holdfast.indexes.service import IndexService
 from holdfast.indexes.settings import IndexSettings, get_index_file, is_lasting, resolve_index_url
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import make_holder

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.domain.memory import MemoryDelta, Owner
+from holdfast.domain.record import ChangedRecords, RecordChange, RecordOwner
 from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
@@ -134,6 +135,18 @@ class UnindexedStore(StoreWrapper):
         if delta.forget:
             await self._removals.mark()
         return await self.inner.change_memories(owner, delta, timestamp=timestamp, expect=expect)
+
+    async def change_records(
+        self, owner: RecordOwner, changes: Sequence[RecordChange], *, timestamp: int, identity: str | None = None
+    ) -> ChangedRecords:
+        changed = await self.inner.change_records(owner, changes, timestamp=timestamp, identity=identity)
+        if changed.unsearchable:
+            await self._removals.mark()
+        return changed
+
+    async def drop_records(self, owner: RecordOwner, *, identity: str | None = None) -> int:
+        await self._removals.mark()
+        return await self.inner.drop_records(owner, identity=identity)
 
     async def drop_memories(self, owner: Owner) -> int:
         await self._removals.mark()

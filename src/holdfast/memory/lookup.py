@@ -13,18 +13,18 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-import anyio
 import msgspec
 
 from holdfast.domain.memory import Memory, Owner
-from holdfast.errors import Conflict, EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
+from holdfast.errors import Conflict, StoreError
 from holdfast.limits import RECALLED_MEMORIES, SEARCH_VECTOR_SECONDS
 from holdfast.memory.checks import to_tuple
 from holdfast.memory.owner_caches import LocalIndexes
+from holdfast.memory.queries import PreparedQuery, prepare_query
 from holdfast.memory.ranking import Match, compute_recency, compute_standing, rank_matches
 from holdfast.numbers import check_number, check_whole
 from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
-from holdfast.recall.questions import Question, parse_question
+from holdfast.recall.questions import parse_question
 from holdfast.stores.memories import MemoryStore
 
 _log = logging.getLogger("holdfast.memories")
@@ -134,15 +134,6 @@ class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Query(NamedTuple):
-    """A parsed question, shared by the lookups for all owners."""
-
-    question: Question
-    mode: SearchMode
-    vector: bytes | None
-    note: str
-
-
 class _WordMatches(NamedTuple):
     """The memories of an owner that the words of a question found."""
 
@@ -199,7 +190,9 @@ class Recaller:
             InvalidRequest: `strict` is True, and no embedder is configured.
             EmbeddingFailed: `strict` is True, and the embedder fails or takes too long.
         """
-        query = await self._prepare_query(text, mode, now, patience, strict=strict)
+        service = self._service()
+        embedder = None if service is None else service.embedder
+        query = await prepare_query(text, mode, embedder, now=now, patience=patience, strict=strict)
         try:
             found = [one for owner in owners for one in await self._recall_owner(owner, query, filters, now)]
         except (StoreError, Conflict) as exc:
@@ -233,33 +226,9 @@ class Recaller:
 
     # -- internals -----------------------------------------------------------
 
-    async def _prepare_query(self, text: str, mode: SearchMode, now: int, patience: float, *, strict: bool) -> _Query:
-        question = parse_question(text, now=now, narrow=False)
-        if mode == "keyword":
-            return _Query(question, mode, None, "")
-        service = self._service()
-        if service is None or service.embedder is None:
-            if strict:
-                message = "there are no vectors to look memories up by: configure an embedder, or use mode keyword"
-                raise InvalidRequest(message, param="mode")
-            return _Query(question, "keyword", None, "no embedder is configured")
-        why = "the embedder took too long"
-        try:
-            with anyio.fail_after(patience):
-                embed = getattr(service.embedder, "embed_queries", None) or service.embedder.embed
-                (vector,) = await embed([text])
-                return _Query(question, mode, vector, "")
-        except TimeoutError as exc:
-            if strict:
-                raise EmbeddingFailed("the embedder took too long for the question", again=True) from exc
-        except (EmbeddingFailed, MissingExtra):
-            if strict:
-                raise
-            why = "the embedder did not answer"
-        _log.warning("memories are recalled by words only: %s", why)
-        return _Query(question, "keyword", None, why)
-
-    async def _recall_owner(self, owner: Owner, query: _Query, filters: MemoryFilters, now: int) -> list[Recalled]:
+    async def _recall_owner(
+        self, owner: Owner, query: PreparedQuery, filters: MemoryFilters, now: int
+    ) -> list[Recalled]:
         """Return the memories of an owner that answer a question and pass the filters.
 
         Memories are read in groups of `_READ` until at least `filters.limit` are found. So the result may have more than `filters.limit`.
@@ -293,7 +262,7 @@ class Recaller:
         score = round(match.relevance * recent * stands, 6)
         return Recalled(memory, score, parts_shown, max(0, now - memory.updated_at))
 
-    async def _rank_matches(self, owner: Owner, query: _Query) -> list[Match]:
+    async def _rank_matches(self, owner: Owner, query: PreparedQuery) -> list[Match]:
         words = None if query.mode == "vector" else await self._look_up_words(owner, query.question.terms)
         similar, service = None, self._service()
         if query.vector is not None and service is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Self
 
+import msgspec
+
 from holdfast.accounting import run_cpu
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.record import (
@@ -26,6 +28,8 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import RECORD_CHANGES, RECORD_INLINE_BYTES
 from holdfast.stores.checks import check_new_id
+from holdfast.recall.base import SearchMode
+from holdfast.search.records import FoundRecords, RecordQuery, search_records
 from holdfast.stores.record_checks import check_owner, count_page
 from holdfast.wire.sendable import check_text
 
@@ -167,14 +171,86 @@ class Records:
             limit=limit,
         )
 
+    # -- searching -----------------------------------------------------------
+
+    async def search(
+        self,
+        query: str,
+        *,
+        prefix: str = "",
+        nested: bool = False,
+        limit: int = 10,
+        mode: SearchMode | None = None,
+        values: bool = True,
+    ) -> FoundRecords:
+        """Return the records whose searchable text answers a question, best first. Only records that were put with a `text` are found.
+
+        Args:
+            query: a question, or words; there is no query syntax.
+            prefix: only keys that begin with this text.
+            nested: also search namespaces below this one; not together with `prefix`.
+            limit: maximum number of hits, 1 to 100. There are fewer if their values have more than 4 MiB together, but at least one.
+            mode: `keyword`, `vector` or `hybrid`; None: the default mode of the index. Without an embedder, `hybrid` is the same as
+                `keyword`.
+            values: False leaves out the values, which costs less.
+
+        Raises:
+            InvalidRequest: an argument is invalid, there is no index, or `vector` was requested and there is no embedder.
+            SessionNotFound: the owner is a session that does not exist.
+            EmbeddingFailed: with `vector`, the query could not be embedded.
+        """
+        found = await search_records(
+            self._engine,
+            RecordQuery(
+                owner=self.owner,
+                namespace=self.namespace,
+                text=query,
+                identity=self._get_identity(),
+                prefix=prefix,
+                nested=nested,
+                limit=limit,
+                mode=mode,
+            ),
+        )
+        if not values:
+            return found
+        filled = await self.fill_hits(found)
+        await decode_records([hit.record for hit in filled.hits if isinstance(hit.record, Record)])
+        return filled
+
+    async def fill_hits(self, found: FoundRecords) -> FoundRecords:
+        """Return hits with the values of their records, which are decoded when they are first used.
+
+        Hits that were deleted or changed meanwhile are left out. So are the last ones if the values have more than 4 MiB together.
+        """
+        hits = found.hits[: count_page([hit.record.size for hit in found.hits], len(found.hits))]
+        now, identity = self._engine.clock(), self._get_identity()
+        names = [hit.record.name for hit in hits]
+        read = await self._engine.store.records(self.owner, names, now=now, identity=identity) if names else ()
+        filled = [
+            msgspec.structs.replace(hit, record=one)
+            for hit, one in zip(hits, read, strict=True)
+            if one is not None and one.version == hit.record.version
+        ]
+        return msgspec.structs.replace(found, hits=tuple(filled))
+
     # -- writing -------------------------------------------------------------
 
-    async def put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> int:
+    async def put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        text: str | None = None,
+        expect: int | None = None,
+        ttl: str | float | None = None,
+    ) -> int:
         """Create a record or replace its value, and return its new version.
 
         Args:
             key: the key.
             value: bytes, or anything that can be written as JSON.
+            text: the text by which `search` finds the record; None: `search` does not find it.
             expect: the version that the record must have; 0: there must be no record; None: any.
             ttl: time after which the record is deleted, written like `24h` or as a number of seconds; None: never.
 
@@ -184,7 +260,7 @@ class Records:
             TooLarge: the value is too large.
             SessionNotFound: the owner is a session that does not exist.
         """
-        return (await self.change([self.make_put(key, value, expect=expect, ttl=ttl)])).version
+        return (await self.change([self.make_put(key, value, text=text, expect=expect, ttl=ttl)])).version
 
     async def put_many(self, values: Mapping[str, Any], *, ttl: str | float | None = None) -> int:
         """Create or replace at most 100 records, either all or none, and return the version that all of them get.
@@ -233,10 +309,18 @@ class Records:
         now, identity = self._engine.clock(), self._get_identity()
         return await self._engine.store.change_records(self.owner, changes, timestamp=now, identity=identity)
 
-    def make_put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> PutRecord:
+    def make_put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        text: str | None = None,
+        expect: int | None = None,
+        ttl: str | float | None = None,
+    ) -> PutRecord:
         """Return a change that creates or replaces a record, for `change` or `SessionHandle.append`. The time of `ttl` begins now."""
         ends = None if ttl is None else self._engine.clock() + max(1, parse_milliseconds(ttl, "ttl"))
-        return PutRecord(name=self._name(key), value=value, expect=expect, expires_at=ends)
+        return PutRecord(name=self._name(key), value=value, text=text, expect=expect, expires_at=ends)
 
     def make_delete(self, key: str, *, expect: int | None = None) -> DeleteRecord:
         """Return a change that deletes a record, for `change` or `SessionHandle.append`."""

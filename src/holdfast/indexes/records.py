@@ -1,0 +1,355 @@
+"""Bring the documents of searchable records in an index up to date with the store of records.
+
+A record is searchable if it was put with a text. Each owner of records is a source of the index, and each searchable record a
+document. The progress of a source is the version and the number up to which the owner's records are indexed, so each update reads
+only what was written since. Owners without searchable records are not in the index.
+
+Every hit is read from the store again. So deleted, expired and changed records are never found, even if the index still has them.
+Documents of deleted records are deleted at once if the deletion is reported; a full backfill finds the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from holdfast.accounting import run_cpu
+from holdfast.background import cancel_task
+from holdfast.domain.artifact import UserRef
+from holdfast.domain.record import RecordName, RecordOwner, SearchablePage, SearchableRecord, TenantRef, decode_place
+from holdfast.domain.session import SessionRef
+from holdfast.errors import Conflict, SessionNotFound
+from holdfast.indexes.documents import compute_digest, make_record_document, split_for_writes
+from holdfast.indexes.throttle import Throttle
+from holdfast.limits import INDEX_DELAY_SECONDS, INDEX_INLINE_CHARS, INDEX_PAUSE_SECONDS, RECORD_CHANGES
+from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
+from holdfast.stores.base import Store
+
+_PAGE: Final = 100
+_DIGEST_PAGE: Final = 1000
+_TRIES: Final = 8
+_START: Final = (0, 0)
+"""The version and number before those of all records."""
+_FIRST_PAUSE: Final = 0.5
+
+
+def to_record_source(owner: RecordOwner) -> tuple[Space, str]:
+    """Return the space and the id of the source that contains an owner's searchable records."""
+    if isinstance(owner, SessionRef):
+        return Space("record", owner.user_id), owner.id
+    return Space("record", getattr(owner, "user_id", "")), ""
+
+
+def to_record_owner(space: Space, source_id: str) -> RecordOwner:
+    """Return the owner whose searchable records a source contains."""
+    if source_id:
+        return SessionRef(space.name, source_id)
+    return UserRef(space.name) if space.name else TenantRef()
+
+
+async def iterate_record_owners(store: Store) -> AsyncIterator[RecordOwner]:
+    """Yield the users that have searchable records of their own, and the tenant if it has any."""
+    after: str | None = None
+    while page := await store.record_users(after=after, limit=_PAGE):
+        for user_id in page:
+            yield to_record_owner(Space("record", user_id), "")
+        after = page[-1]
+
+
+class RecordFeeder:
+    """Indexes the searchable records of one tenant.
+
+    Args:
+        store: the store of records.
+        index: the index of the same tenant.
+        throttle: limits the speed of the work.
+        clock: returns the current time, in milliseconds since the epoch.
+    """
+
+    def __init__(self, store: Store, index: Index, throttle: Throttle, clock: Callable[[], int]) -> None:
+        self._store = store
+        self._index = index
+        self._throttle = throttle
+        self._clock = clock
+
+    async def update_source(
+        self, owner: RecordOwner, *, gone: Collection[int] = (), epoch: int = 0, compare: bool = False
+    ) -> int:
+        """Bring the documents of an owner's records up to date, and return the number of records that were analysed.
+
+        Args:
+            owner: the owner.
+            gone: numbers of records that are not searchable any more.
+            epoch: the number of a rebuild: records that this rebuild has not analysed yet are analysed again. 0: no rebuild.
+            compare: True: also delete documents whose record was deleted without a report, and index changed texts again.
+
+        Raises:
+            Conflict: other processes keep writing to the owner's documents.
+        """
+        number = 0
+        drop: Collection[int] = gone
+        for _ in range(_TRIES):
+            update = _SourceUpdate(self, owner, epoch)
+            done = await update.run(drop)
+            number += update.number
+            drop = () if update.has_dropped else drop
+            if done and (not compare or await update.compare()):
+                return number
+        raise Conflict("the records of an owner are being indexed elsewhere all the time: try again")
+
+    async def read_texts(self, space: Space, source_id: str, seqs: Sequence[int]) -> dict[int, SearchableRecord]:
+        """Return the searchable records of documents by number. Documents whose record does not exist any more are left out."""
+        found: dict[int, SearchableRecord] = {}
+        for at in range(0, len(seqs), RECORD_CHANGES):
+            there = await self._index.at(space, source_id, seqs[at : at + RECORD_CHANGES])
+            names = [decode_place(one.name.encode()) for one in there if one.name is not None]
+            found |= await self.read_numbered(to_record_owner(space, source_id), names)
+        return {number: one for number, one in found.items() if number in set(seqs)}
+
+    async def read_numbered(self, owner: RecordOwner, names: Sequence[RecordName]) -> dict[int, SearchableRecord]:
+        """Return those of some records that are searchable, by number. At most `RECORD_CHANGES` names."""
+        try:
+            page = await self._store.searchable_records(owner, now=self._clock(), names=list(dict.fromkeys(names)))
+        except SessionNotFound:
+            return {}
+        return {one.number: one for one in page.records}
+
+    async def drop_source(self, owner: RecordOwner) -> None:
+        """Delete the documents of an owner whose records were all deleted."""
+        space, source_id = to_record_source(owner)
+        if await self._index.progress(space, source_id) is not None:
+            await self._index.drop(space, source_id)
+
+    async def forget_session(self, ref: SessionRef) -> None:
+        """Delete the documents of a session's records if the session does not exist any more or was replaced."""
+        space, source_id = to_record_source(ref)
+        if await self._index.progress(space, source_id) is not None:
+            await self.update_source(ref)
+
+    # -- used by an update ---------------------------------------------------
+
+    async def read_page(self, owner: RecordOwner, since: tuple[int, int]) -> SearchablePage | None:
+        """Return the next searchable records of an owner; None if the owner is a session that does not exist."""
+        try:
+            return await self._store.searchable_records(owner, now=self._clock(), since=since, limit=_PAGE)
+        except SessionNotFound:
+            return None
+
+    async def make_documents(self, records: Sequence[SearchableRecord]) -> list[Document]:
+        """Analyse texts, and return a document for each record. Long texts are analysed in a thread."""
+        long = sum([len(one.text) for one in records]) > INDEX_INLINE_CHARS
+        async with self._throttle.run_step():
+            return await run_cpu(partial(_make_documents, records), long=long)
+
+    @property
+    def index(self) -> Index:
+        """The tenant's index."""
+        return self._index
+
+
+def _make_documents(records: Sequence[SearchableRecord]) -> list[Document]:
+    return [make_record_document(one) for one in records]
+
+
+class _SourceUpdate:
+    """One attempt to bring the documents of an owner up to date.
+
+    Attributes:
+        number: the number of records that were analysed.
+        has_dropped: True if the documents of deleted records were deleted.
+
+    `Progress.version` and `next_seq` are the version and number after which records are not indexed yet.
+    """
+
+    def __init__(self, feeder: RecordFeeder, owner: RecordOwner, epoch: int) -> None:
+        self._feeder = feeder
+        self._index = feeder.index
+        self._owner = owner
+        self._space, self._id = to_record_source(owner)
+        self._epoch = epoch
+        self._known: Progress | None = None
+        self.number = 0
+        self.has_dropped = False
+
+    async def run(self, gone: Collection[int]) -> bool:
+        """Index what was written since the last update. Return False if another process has written meanwhile."""
+        self._known = known = await self._index.progress(self._space, self._id)
+        since = _START if known is None or known.epoch < self._epoch else (known.version, known.next_seq)
+        epoch = max(self._epoch, known.epoch if known else 0)
+        page = await self._feeder.read_page(self._owner, since)
+        if page is None:
+            if known is not None:
+                await self._index.drop(self._space, self._id, identity=known.identity)
+            return True
+        if known is not None and known.identity != page.identity and since != _START:
+            page = await self._feeder.read_page(self._owner, _START)  # another session of the same name
+            if page is None:
+                return False
+        drop = [] if known is None or known.identity != page.identity else sorted(set(gone))
+        while True:
+            if not await self._write_page(page, drop, epoch):
+                return False
+            drop, self.has_dropped = [], True
+            if not page.has_more or self._known is None:
+                return True
+            more = await self._feeder.read_page(self._owner, (self._known.version, self._known.next_seq))
+            if more is None or more.identity != page.identity:
+                return False
+            page = more
+
+    async def _write_page(self, page: SearchablePage, drop: Sequence[int], epoch: int) -> bool:
+        known, same = self._known, self._known is not None and self._known.identity == page.identity
+        if not page.records and not drop and (known is None or (same and known.complete and known.epoch == epoch)):
+            return True
+        documents = await self._feeder.make_documents(page.records)
+        self.number += len(documents)
+        at = 0
+        for part in split_for_writes(documents) or [[]]:
+            at += len(part)
+            place = page.records[at - 1] if at else None
+            version, number = (place.version, place.number) if place else self._get_place(same=same)
+            complete = at == len(documents) and not page.has_more
+            progress = Progress(
+                identity=page.identity, version=version, next_seq=number, epoch=epoch, complete=complete
+            )
+            if not await self._write(progress, part, drop):
+                return False
+            drop = ()
+        return True
+
+    def _get_place(self, *, same: bool) -> tuple[int, int]:
+        return (self._known.version, self._known.next_seq) if self._known is not None and same else _START
+
+    async def _write(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
+        source = Source(self._id, progress.identity)
+        gone = sorted(set(drop) - {one.seq for one in put})
+        batch = Batch(source=source, progress=progress, put=put, drop=gone, expect=self._known)
+        if not await self._index.write(self._space, batch):
+            return False
+        self._known = progress
+        return True
+
+    async def compare(self) -> bool:
+        """Compare all documents with the store. Return False if another process has written meanwhile."""
+        start = 0
+        while self._known is not None:
+            page = await self._index.list_digests(self._space, self._id, start=start, limit=_DIGEST_PAGE)
+            for at in range(0, len(page), _PAGE):
+                if not await self._compare_part(page[at : at + _PAGE]):
+                    return False
+            if len(page) < _DIGEST_PAGE:
+                break
+            start = page[-1][0] + 1
+        return True
+
+    async def _compare_part(self, digests: Sequence[tuple[int, bytes]]) -> bool:
+        assert self._known is not None, "the caller has checked it"
+        records = await self._feeder.read_texts(self._space, self._id, [seq for seq, _ in digests])
+        lost = [seq for seq, _ in digests if seq not in records]
+        changed = [
+            records[seq] for seq, digest in digests if seq in records and compute_digest(records[seq].text) != digest
+        ]
+        if not lost and not changed:
+            return True
+        return await self._write(self._known, await self._feeder.make_documents(changed), lost)
+
+
+class RecordQueue:
+    """Indexes the records of owners in the background, a short time after they were written.
+
+    Args:
+        feeder: indexes the records.
+        indexed: called after records were indexed.
+        failed: called with the error of each failed attempt.
+    """
+
+    def __init__(
+        self, feeder: RecordFeeder, indexed: Callable[[], None], failed: Callable[[str, Exception], None]
+    ) -> None:
+        self._feeder = feeder
+        self._indexed = indexed
+        self._failed = failed
+        self._waiting: dict[RecordOwner, set[int]] = {}
+        self._compared: set[RecordOwner] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def schedule(self, owner: RecordOwner, gone: Collection[int] = (), *, compare: bool = False) -> None:
+        """Queue an owner whose searchable records have changed.
+
+        Args:
+            owner: the owner.
+            gone: numbers of records that are not searchable any more.
+            compare: True: compare all documents of the owner with the store.
+        """
+        if self._closed or (isinstance(owner, SessionRef) and owner.withdrawn):
+            return
+        self._waiting.setdefault(owner, set()).update(gone)
+        if compare:
+            self._compared.add(owner)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="indexing records")
+
+    async def refresh(self, owner: RecordOwner, seconds: float) -> bool:
+        """Index what was written to an owner's records. Return False if that takes longer; it then continues in the background.
+
+        Args:
+            owner: the owner.
+            seconds: maximum number of seconds to wait.
+        """
+        gone = self._waiting.pop(owner, set())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._update(owner, gone)
+        except BaseException as exc:
+            self.schedule(owner, gone)
+            if isinstance(exc, TimeoutError):
+                return False
+            raise
+        return True
+
+    async def _update(self, owner: RecordOwner, gone: Collection[int] = ()) -> None:
+        compare = owner in self._compared
+        number = await self._feeder.update_source(owner, gone=gone, compare=compare)
+        if compare:
+            self._compared.discard(owner)
+        if number:
+            self._indexed()
+
+    async def _run(self) -> None:
+        pause = INDEX_DELAY_SECONDS
+        failures = 0
+        while self._waiting:
+            await asyncio.sleep(pause)
+            failures = 0 if await self._run_once() else failures + 1
+            pause = min(_FIRST_PAUSE * 2 ** min(failures, 16), INDEX_PAUSE_SECONDS) if failures else INDEX_DELAY_SECONDS
+
+    async def _run_once(self) -> bool:
+        """Index the records of all queued owners. Return False if that fails for some of them; these are queued again."""
+        waiting, self._waiting = self._waiting, {}
+        succeeded = True
+        for owner, gone in waiting.items():
+            try:
+                await self._update(owner, gone)
+            except Exception as exc:  # noqa: BLE001 - the outermost handler: no write may fail because of an index
+                self._failed("indexing", exc)
+                self._waiting.setdefault(owner, set()).update(gone)
+                succeeded = False
+        return succeeded
+
+    async def settle(self) -> None:
+        """Index the records of all queued owners now, and wait until an attempt was made."""
+        if self._waiting:
+            await self._run_once()
+
+    async def close(self, seconds: float) -> None:
+        """Index the queued records within a time limit, and stop. A later search or backfill indexes the rest."""
+        self._closed = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.settle()
+        task, self._task = self._task, None
+        await cancel_task(task)
