@@ -101,6 +101,7 @@ QUERIES: Final = {
         for base in ("/v1/sessions/{session_id}/records", "/v1/users/{user_id}/records", "/v1/records")
         for route, query in (
             (("GET", base), "?namespace=n"),
+            (("GET", f"{base}/search"), "?namespace=n&q=secret"),
             *(((method, f"{base}/record"), "?namespace=n&key=k") for method in ("GET", "PUT", "DELETE")),
         )
     },

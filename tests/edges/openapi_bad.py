@@ -74,6 +74,7 @@ async def send_bad_requests(walk: Walk) -> None:
         request: Callable[..., Any] = lambda *more, m=method, p=path, **headers: walk(m, p, *more, **headers)  # noqa: E731
         await request(Host="elsewhere.example", Origin="https://elsewhere.example")
         needed = "?namespace=a&key=k" if path.endswith("/record") else ""
+        needed = "?namespace=a&q=x" if path.endswith("/records/search") else needed
         if route.body is not None:
             await request(needed, b"{")
             await request(needed, b" " * 3000)
@@ -146,6 +147,8 @@ async def send_bad_record_requests(walk: Walk) -> None:
             await walk("POST", base, body={"changes": [put]})
         await walk("POST", base, body={"changes": []})
         await walk("GET", base, "?limit=0")
+        await walk("GET", f"{base}/search", "?q=x")
+        await walk("GET", f"{base}/search", "?nested=true&q=x&mode=vector")
         await walk("GET", f"{base}/namespaces", "?depth=0")
 
 
@@ -173,6 +176,8 @@ async def search_without_embedder(walk: Walk) -> None:
     index: Any = walk.hf.engine.index
     index.embedder = Away()
     await walk("GET", SEARCH, "?q=kelp&mode=vector")
+    for base in RECORDS:
+        await walk("GET", f"{base}/search", "?nested=true&q=kelp&mode=vector")
     index.embedder = None
 
 

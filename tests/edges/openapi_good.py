@@ -231,10 +231,11 @@ async def write_records(walk: Walk) -> None:
     for base in RECORDS:
         name = "?namespace=a/b&key=k"
         put = await walk("PUT", f"{base}/record", name, {"value": [None], "ttl": 10**6}, If_None_Match="*")
-        await walk("PUT", f"{base}/record", name, {"value": "AP8=", "encoding": "base64"}, If_Match=put.headers["etag"])
+        text = {"value": "AP8=", "encoding": "base64", "text": "late parcels"}
+        await walk("PUT", f"{base}/record", name, text, If_Match=put.headers["etag"])
         await walk("GET", f"{base}/record", name)
         changes = [
-            {"op": "put", "namespace": ["a"], "key": "x", "value": None, "expect": 0},
+            {"op": "put", "namespace": ["a"], "key": "x", "value": None, "text": "a parcel", "expect": 0},
             {"op": "put", "namespace": ["a"], "key": "y", "value": "AA==", "encoding": "base64", "ttl": 10**6},
             {"op": "delete", "namespace": ["a"], "key": "z"},
         ]
@@ -243,6 +244,8 @@ async def write_records(walk: Walk) -> None:
         page = (await walk("GET", base, "?nested=true&limit=1")).json()
         await walk("GET", base, f"?nested=true&after={page['last_id']}")
         await walk("GET", base, "?namespace=a&prefix=x")
+        await walk("GET", f"{base}/search", "?nested=true&q=parcel")
+        await walk("GET", f"{base}/search", "?namespace=a&prefix=x&q=parcel&values=false&limit=1&mode=keyword")
         await walk("GET", f"{base}/namespaces")
         await walk("GET", f"{base}/namespaces", "?namespace=a&depth=2&limit=1&after=a")
         now = await walk("GET", f"{base}/record", name)

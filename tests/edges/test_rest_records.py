@@ -58,6 +58,7 @@ async def test_records_are_put_read_and_deleted(served: Served, base: str, clock
         "size": 12,
         "encoding": "json",
         "value": {"x": [None]},
+        "text": None,
     }
     again = await put(served, at(base), {"value": "AP8=", "encoding": "base64", "ttl": 1_000}, If_Match=str(version))
     assert (again.json()["created"], again.json()["expires_at"]) == (False, clock.now + 1_000)
@@ -135,3 +136,48 @@ async def test_a_deleted_session_and_user_report_their_records(served: Served, t
     gone = (await served.http.delete("/v1/sessions/s?user_id=ada")).json()
     assert (gone["receipt"]["records"], gone["receipt"]["record_bytes"]) == (1, 4)
     assert (await served.http.delete("/v1/users/ada")).json()["receipt"]["records"] == 1
+
+
+@pytest.mark.parametrize("base", BASES)
+async def test_records_are_searched_by_their_text(served: Served, base: str) -> None:
+    text = "The parcel to Oslo arrived late"
+    await put(served, at(base), {"value": {"a": 1}, "text": text, "encoding": "json"})
+    changes = [
+        {"op": "put", "namespace": ["a", "b"], "key": "x", "value": "AP8=", "encoding": "base64", "text": "A parcel"},
+        {"op": "put", "namespace": ["a"], "key": "plain", "value": "parcel"},
+    ]
+    (await served.http.post(base, json={"changes": changes})).raise_for_status()
+    assert (await served.http.get(at(base))).json()["text"] == text
+
+    async def search(**query: str) -> Any:
+        return (await served.http.get(f"{base}/search", params=query)).raise_for_status().json()
+
+    found = await search(q="late parcels", namespace="a")
+    (hit,) = found["data"]
+    assert (hit["id"], hit["value"], hit["text"], hit["snippet"]) == ("a/k", {"a": 1}, text, text)
+    assert ([text[start:stop] for start, stop in hit["highlights"]], hit["parts"]) == (
+        ["parcel", "late"],
+        {"keyword": hit["score"]},
+    )
+    assert (found["mode"], found["notes"], found["has_more"]) == ("keyword", [], False)
+    nested = (await search(q="late parcels", nested="true", values="false"))["data"]
+    assert [one["id"] for one in nested] == ["a/k", "a/b/x"]
+    assert not nested[0].keys() & {"value", "text", "encoding"}
+    assert [one["id"] for one in (await search(q="parcel", namespace="a/b", prefix="x"))["data"]] == ["a/b/x"]
+    (await served.http.delete(at(base))).raise_for_status()
+    assert (await search(q="late", nested="true"))["data"] == []
+    for query in ({"q": "x"}, {"q": " ", "namespace": "a"}, {"q": "x", "namespace": "a", "limit": "0"}):
+        refused = await served.http.get(f"{base}/search", params=query)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error"), query
+    for bad, status in (("", 400), (7, 400), ("x" * 70_000, 413)):
+        refused = await put(served, at(base), {"value": 1, "text": bad, "encoding": "json"})
+        assert (refused.status_code, "text" in refused.text) == (status, True), (bad, refused.text)
+
+
+async def test_a_search_returns_no_more_than_a_page_of_values(served: Served) -> None:
+    for key in "abc":
+        await put(served, at(BASES[1], key=key), {"value": "x" * 2_000_000, "text": "parcel", "encoding": "json"})
+    found = (await served.http.get(f"{BASES[1]}/search", params={"q": "parcel", "namespace": "a"})).json()
+    assert len(found["data"]) == 2
+    few = (await served.http.get(f"{BASES[1]}/search?q=parcel&namespace=a&values=false")).json()
+    assert len(few["data"]) == 3

@@ -5,18 +5,20 @@ A session, a user or the tenant owns each record. The path says which.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from holdfast import limits
 from holdfast.accounting import run_cpu
 from holdfast.domain.record import MISSING, Record, RecordChange, RecordInfo, RecordName, RecordPage
 from holdfast.errors import InvalidRequest, RecordNotFound
+from holdfast.recall.base import SearchMode
+from holdfast.search.records import FoundRecord
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, OF_SESSION, STORE, Order, PageLimit, Routes, describe_header, describe_headers
 from holdfast.sessions.records import Records
 from holdfast.stores.record_checks import count_page
-from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Time, json_schema
+from holdfast.wire.objects import Answer, Count, NonEmpty, Page, Request, Share, Time, json_schema
 from holdfast.wire.records import (
     Encoding,
     Namespace,
@@ -46,6 +48,13 @@ Space = Annotated[
     ),
 ]
 Value = Annotated[Any, json_schema(description=f"JSON, or base64; at most {limits.MESSAGE_BYTES} bytes")]
+SearchableText = Annotated[
+    str | None,
+    json_schema(
+        description=f"text by which a search finds the record, at most {limits.RECORD_TEXT_BYTES} bytes; null: no search finds it",
+        minLength=1,
+    ),
+]
 Lifetime = Annotated[
     int | None, json_schema(description="milliseconds after which the record is deleted; null: never", minimum=1)
 ]
@@ -66,6 +75,29 @@ class ListQuery(Request, kw_only=True):
     order: Order = "asc"
     after: RecordPath | None = None
     """`last_id` of the previous page, after which this page begins."""
+
+
+class SearchQuery(Request, kw_only=True):
+    """Query parameters of a search of records."""
+
+    q: Annotated[
+        str,
+        json_schema(description=f"a question, in plain words; at most {limits.QUERY_CHARS:,} characters", minLength=1),
+    ]
+    namespace: Space | None = None
+    """Namespace of the records. It may be left out only with `nested`."""
+    prefix: NonEmpty | None = None
+    """Only keys that begin with this text; not together with `nested`."""
+    nested: bool = False
+    """`true`: also records of namespaces below this one."""
+    mode: SearchMode | None = None
+    """Kind of search; default: that of the index."""
+    values: bool = True
+    """`false`: leave out the values."""
+    limit: Annotated[
+        int,
+        json_schema(description="maximum number of hits; default 10", minimum=1, maximum=limits.SEARCH_RESULTS),
+    ] = 10
 
 
 class NamespacesQuery(Request, kw_only=True):
@@ -100,6 +132,12 @@ class SessionListQuery(ListQuery, kw_only=True):
     user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
 
 
+class SessionSearchQuery(SearchQuery, kw_only=True):
+    """Query parameters of a search of a session's records."""
+
+    user_id: Annotated[str | None, json_schema(description=_OWNED, minLength=1)] = None
+
+
 class SessionNamespacesQuery(NamespacesQuery, kw_only=True):
     """Query parameters of a list of the namespaces of a session's records."""
 
@@ -123,6 +161,7 @@ class NewRecord(Request, kw_only=True):
 
     value: Value
     encoding: Encoding = "json"
+    text: SearchableText = None
     ttl: Lifetime = None
 
 
@@ -133,6 +172,7 @@ class PutRecordChange(Request, tag_field="op", tag="put", kw_only=True):
     key: RecordKey
     value: Value
     encoding: Encoding = "json"
+    text: SearchableText = None
     ttl: Lifetime = None
     expect: Count | None = None
     """Version that the record must have; 0: there must be no such record; null: any."""
@@ -160,6 +200,28 @@ class RecordChanges(Request):
 
 class RecordList(Page[RecordObject, RecordPath]):
     """A page of records, in order of namespace and key."""
+
+
+class FoundRecordObject(RecordObject, kw_only=True):
+    """A record that a search found."""
+
+    score: Share
+    """Value by which the hits are ranked. Scores of different searches cannot be compared."""
+    parts: Mapping[str, float]
+    """Parts of the score: `keyword`, the share of the question that the words answer, and `vector`, the similarity."""
+    snippet: str
+    """Part of the searchable text that matches best. Each run of white space is one space."""
+    highlights: tuple[tuple[Count, ...], ...]
+    """Start and stop of each matching word, in characters (code points) of `snippet`."""
+
+
+class FoundRecordList(Page[FoundRecordObject, RecordPath], kw_only=True):
+    """The records that a search found, best first."""
+
+    mode: SearchMode
+    """Kind of search that was used."""
+    notes: list[str]
+    """Notes on how the search that was done differs from the requested search."""
 
 
 class NamespaceObject(Answer, kw_only=True):
@@ -267,7 +329,8 @@ async def put(call: Call, query: NameQuery, body: NewRecord) -> RecordWritten:
     """
     records = await _get_records(call, query.namespace)
     value = await run_cpu(decode_value, body.encoding, body.value, long=call.held.size > limits.RECORD_INLINE_BYTES)
-    change = records.make_put(query.key, value, expect=_read_expected(call), ttl=_to_seconds(body.ttl))
+    expect, ttl = _read_expected(call), _to_seconds(body.ttl)
+    change = records.make_put(query.key, value, text=body.text, expect=expect, ttl=ttl)
     async with call.transfer(call.held.size):
         changed = await records.change([change])
     call.set_etag(changed.version)
@@ -324,6 +387,34 @@ async def list_records(call: Call, query: ListQuery) -> RecordList:
     )
     objects = await run_cpu(_make_objects, page.records, long=_is_large(page.records))
     return RecordList.of(objects, has_more=page.has_more)
+
+
+@routes.add("GET", f"{_SESSION}/search", "read", query=SessionSearchQuery, error_statuses=(*OF_SESSION, 502))
+@routes.add("GET", f"{_USER}/search", "read", error_statuses=(*_OF_USER, 502))
+@routes.add("GET", f"{_TENANT}/search", "shared", error_statuses=(*STORE, 502))
+async def search(call: Call, query: SearchQuery) -> FoundRecordList:
+    """Search the records of a session, a user or the tenant. Only records that were put with a `text` are found, best first.
+
+    There are fewer hits than `limit` if their values have more than 4 MiB together, but at least one.
+    """
+    if not query.q.strip() or len(query.q) > limits.QUERY_CHARS:
+        raise InvalidRequest(f"q must have 1 to {limits.QUERY_CHARS:,} characters and not only white space", param="q")
+    records = await _get_records(call, query.namespace)
+    found = await records.search(
+        query.q,
+        prefix=query.prefix or "",
+        nested=query.nested,
+        limit=query.limit,
+        mode=query.mode,
+        values=False,
+    )
+    size = sum([hit.record.size for hit in found.hits])
+    if query.values and found.hits:
+        await call.reserve_answer(min(size, limits.RECORD_PAGE_BYTES + found.hits[0].record.size))
+        async with call.transfer(size):
+            found = await records.fill_hits(found)
+    objects = await run_cpu(_make_hits, found.hits, long=_is_large([hit.record for hit in found.hits]))
+    return FoundRecordList.of(objects, has_more=False, mode=found.mode, notes=list(found.notes))
 
 
 @routes.add("GET", f"{_SESSION}/namespaces", "read", query=SessionNamespacesQuery, error_statuses=OF_SESSION)
@@ -385,6 +476,15 @@ def _make_objects(records: Sequence[RecordInfo]) -> list[RecordObject]:
     return [RecordObject.from_record(one) for one in records]
 
 
+def _make_hits(hits: Sequence[FoundRecord]) -> list[FoundRecordObject]:
+    return [
+        FoundRecordObject.from_record(
+            hit.record, score=hit.score, parts=hit.parts, snippet=hit.snippet, highlights=hit.highlights
+        )
+        for hit in hits
+    ]
+
+
 def make_changes(
     owned: Records, given: Sequence[PutRecordChange | DeleteRecordChange], name: str = "changes"
 ) -> list[RecordChange]:
@@ -402,7 +502,8 @@ def make_changes(
             changes.append(records.make_delete(one.key, expect=one.expect))
         else:
             value = decode_value(one.encoding, one.value, f"{name}[{at}].value")
-            changes.append(records.make_put(one.key, value, expect=one.expect, ttl=_to_seconds(one.ttl)))
+            ttl = _to_seconds(one.ttl)
+            changes.append(records.make_put(one.key, value, text=one.text, expect=one.expect, ttl=ttl))
     return changes
 
 

@@ -27,9 +27,9 @@ from holdfast.durations import parse_milliseconds
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest
 from holdfast.limits import RECORD_CHANGES, RECORD_INLINE_BYTES
-from holdfast.stores.checks import check_new_id
 from holdfast.recall.base import SearchMode
 from holdfast.search.records import FoundRecords, RecordQuery, search_records
+from holdfast.stores.checks import check_new_id
 from holdfast.stores.record_checks import check_owner, count_page
 from holdfast.wire.sendable import check_text
 
