@@ -22,6 +22,7 @@ from langgraph.store.base import BaseStore, GetOp, PutOp
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, HoldfastStore
+from holdfast.errors import InvalidRequest
 from tests.adapters.pages import run_page
 
 MEMORY = "sqlite://:memory:"
@@ -220,3 +221,59 @@ async def test_a_tool_loop_continues_after_the_process_was_killed(durability: st
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page("langgraph")
+
+
+async def find(store: HoldfastStore, query: str, namespace: tuple[str, ...] = ("notes",), **more: Any) -> list[str]:
+    return [item.key for item in await store.asearch(namespace, query=query, **more)]
+
+
+async def test_a_store_with_fields_is_searched_by_a_query() -> None:
+    """Best first, with scores, in a namespace and those below it; other users' items are never found."""
+    async with holdfast.open(MEMORY) as hf:
+        store = HoldfastStore(hf, user_id="ada", fields=["text", "more[*].text"])
+        await store.aput(("notes", "a"), "1", {"text": "The parcel to Oslo arrived late", "n": 1})
+        await store.aput(("notes", "b"), "2", {"text": "A window seat", "more": [{"text": "a parcel"}], "n": 2})
+        await store.aput(("notes",), "3", {"other": "parcel"})
+        await store.aput(("else",), "4", {"text": "late parcel"})
+        await HoldfastStore(hf, user_id="bob", fields=["text"]).aput(("notes",), "5", {"text": "late parcel"})
+        found = await store.asearch(("notes",), query="late parcels")
+        assert [(item.namespace, item.key) for item in found] == [(("notes", "a"), "1"), (("notes", "b"), "2")]
+        scores = [item.score for item in found]
+        assert None not in scores
+        assert scores == sorted(scores, reverse=True)
+        assert await find(store, "parcel", ("notes", "b")) == ["2"]
+        assert await find(store, "parcel", filter={"n": 1}) == ["1"]
+        assert await find(store, "parcel", offset=1, limit=5) == (await find(store, "parcel"))[1:]
+        assert len(await find(store, "parcel", limit=1)) == 1
+        assert sorted(await find(store, "parcel", ())) == ["1", "2", "4"]
+        await store.aput(("notes", "a"), "1", {"text": "changed"})
+        await store.adelete(("notes", "b"), "2")
+        assert (await find(store, "parcel"), await find(store, "changed")) == ([], ["1"])
+
+
+async def test_an_item_can_name_its_own_searchable_paths() -> None:
+    """Or none; whole items are searched by `$`, and a long text by its beginning."""
+    async with holdfast.open(MEMORY) as hf:
+        store = HoldfastStore(hf, fields=["$"])
+        await store.aput(("notes",), "whole", {"a": {"b": "parcel"}})
+        await store.aput(("notes",), "path", {"a": "parcel", "b": "window"}, index=["b"])
+        await store.aput(("notes",), "none", {"a": "parcel window"}, index=False)
+        await store.aput(("notes",), "empty", {"a": "parcel"}, index=["missing"])
+        await store.aput(("notes",), "long", {"a": "giraffe " + "ü" * 200_000}, index=["a"])
+        assert await find(store, "parcel") == ["whole"]
+        assert await find(store, "window") == ["path"]
+        assert await find(store, "giraffe") == ["long"]
+        plain = HoldfastStore(hf)
+        await plain.aput(("notes",), "plain", {"a": "parcel"}, index=["a"])
+        assert await find(store, "parcel") == ["whole"]
+        assert "plain" in await find(plain, "parcel")
+        with pytest.raises(TypeError, match="list of paths"):
+            HoldfastStore(hf, fields="text")
+
+
+async def test_a_query_needs_an_index() -> None:
+    async with holdfast.open(MEMORY, index=None) as hf:
+        store = HoldfastStore(hf, fields=["text"])
+        await store.aput(("notes",), "1", {"text": "parcel"})
+        with pytest.raises(InvalidRequest, match="no index"):
+            await store.asearch(("notes",), query="parcel")

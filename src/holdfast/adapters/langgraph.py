@@ -45,6 +45,7 @@ from langgraph.store.base import (
     Result,
     SearchItem,
     SearchOp,
+    get_text_at_path,
 )
 
 import holdfast
@@ -56,6 +57,8 @@ CHECKPOINTS: Final = ("langgraph", "checkpoints")
 STORE: Final = ("langgraph", "store")
 AT_ONCE: Final = 100
 """Maximum number of records that are written in one transaction, or read in one page."""
+_TEXT_BYTES: Final = 64 * 1024
+"""Longest searchable text of a record."""
 _NEEDS_PORTAL: Final = "synchronous calls need holdfast.portal(…) in place of an open Holdfast"
 _FIRST_INDEX: Final = min(WRITES_IDX_MAP.values())
 
@@ -421,18 +424,29 @@ async def _list_namespaces(records: holdfast.Records) -> list[tuple[str, ...]]:
 
 
 class HoldfastStore(BaseStore):
-    """Stores LangGraph's items. Searches filter by fields; a `query` does not change their order.
+    """Stores LangGraph's items. Searches filter by fields, and with `fields` also find items by a `query`.
 
     Args:
         hf: an open `Holdfast`, or a portal.
         user_id: owner of all items; None: all users of the tenant share them.
+        fields: paths of the values whose texts a `query` searches, such as `["text", "notes[*].content"]`; `["$"]`: whole items.
+            `put(…, index=…)` replaces them for one item. None: no item is searched, and a `query` does not change the result.
     """
 
     supports_ttl = True
 
-    def __init__(self, hf: holdfast.Holdfast | holdfast.Portal, *, user_id: str | None = None) -> None:
+    def __init__(
+        self,
+        hf: holdfast.Holdfast | holdfast.Portal,
+        *,
+        user_id: str | None = None,
+        fields: Sequence[str] | None = None,
+    ) -> None:
         super().__init__()
         self._bridge = _Bridge(hf, user_id)
+        if isinstance(fields, str):
+            raise TypeError(f"fields must be a list of paths, such as [{fields!r}], not a string")
+        self._fields = None if fields is None else tuple(fields)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations, and return their results in order."""
@@ -464,17 +478,39 @@ class HoldfastStore(BaseStore):
         for (namespace, key), op in puts.items():
             records = self._bridge.open(hf, *STORE, *namespace)
             ttl = None if op.ttl is None else op.ttl * 60
-            changes.append(records.make_delete(key) if op.value is None else records.make_put(key, op.value, ttl=ttl))
+            changes.append(
+                records.make_delete(key)
+                if op.value is None
+                else records.make_put(key, op.value, text=self._extract_text(op), ttl=ttl)
+            )
         for some in _split(changes):
             await self._bridge.open(hf, *STORE).change(some)
         return results
 
+    def _extract_text(self, op: PutOp) -> str | None:
+        """Return the text by which a `query` finds an item; None if the item is not searched. The end of a long text is left out."""
+        if self._fields is None or op.index is False:
+            return None
+        paths = self._fields if op.index is None else op.index
+        texts = [text for path in paths for text in get_text_at_path(op.value, path)]
+        return "\n".join(texts).encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore").strip() or None
+
+    async def _find(self, hf: holdfast.Holdfast, op: SearchOp, query: str) -> list[SearchItem]:
+        """Return the items that a query finds, best first. A filter applies to the best `AT_ONCE` of them."""
+        records = self._bridge.open(hf, *STORE, *op.namespace_prefix)
+        limit = AT_ONCE if op.filter else min(op.offset + op.limit, AT_ONCE)
+        results = await records.search(query, nested=True, limit=limit)
+        found = [_to_item(hit.record, SearchItem, score=hit.score) for hit in results.hits]
+        return [item for item in found if _fits_filter(item.value, op)][op.offset : op.offset + op.limit]
+
     async def _search(self, hf: holdfast.Holdfast, op: SearchOp) -> list[SearchItem]:
+        if op.query and op.query.strip() and self._fields is not None:
+            return await self._find(hf, op, op.query)
         found: list[SearchItem] = []
         async for record in self._bridge.open(hf, *STORE, *op.namespace_prefix).iterate(nested=True):
             if len(found) >= op.offset + op.limit:
                 break
-            if all(_compare(record.value.get(name), value) for name, value in (op.filter or {}).items()):
+            if _fits_filter(record.value, op):
                 found.append(_to_item(record, SearchItem))
         return found[op.offset :]
 
@@ -488,7 +524,11 @@ class HoldfastStore(BaseStore):
         return sorted(found)[op.offset : op.offset + op.limit]
 
 
-def _to_item(record: Any, kind: type[Any] = Item) -> Any:
+def _fits_filter(value: Mapping[str, Any], op: SearchOp) -> bool:
+    return all(_compare(value.get(name), wanted) for name, wanted in (op.filter or {}).items())
+
+
+def _to_item(record: Any, kind: type[Any] = Item, **more: Any) -> Any:
     created, updated = (datetime.fromtimestamp(one / 1000, UTC) for one in (record.created_at, record.updated_at))
     return kind(
         namespace=record.name.namespace[len(STORE) :],
@@ -496,6 +536,7 @@ def _to_item(record: Any, kind: type[Any] = Item) -> Any:
         value=record.value,
         created_at=created,
         updated_at=updated,
+        **more,
     )
 
 
