@@ -170,6 +170,31 @@ async def test_records_expire_and_their_lists_have_pages() -> None:
         assert (await records.clear(), await records.drop()) == (150, 1), "the expired one was still stored"
 
 
+async def test_records_are_searched_by_their_text() -> None:
+    """With the values and scores that the library returns, for each kind of owner."""
+    async with open_remote() as hf:
+        session = await hf.session("s", user_id="ada")
+        for records in (hf.records("n"), hf.records("n", user_id="ada"), session.records("n")):
+            await records.put("json", {"a": 1}, text="The parcel to Oslo arrived late")
+            await records.put("bytes", b"\0\xff", text="A parcel")
+            await records.put("plain", "late parcel")
+            found = await records.search("late parcels")
+            assert [(hit.record.key, getattr(hit.record, "value", None)) for hit in found.hits] == [
+                ("json", {"a": 1}),
+                ("bytes", b"\0\xff"),
+            ]
+            first = found.hits[0]
+            assert isinstance(first.record, holdfast.Record)
+            assert (first.record.text, first.parts, found.mode) == (first.snippet, {"keyword": first.score}, "keyword")
+            assert [first.snippet[start:stop] for start, stop in first.highlights] == ["parcel", "late"]
+            few = await records.search("parcel", prefix="b", values=False, limit=1)
+            assert [type(hit.record).__name__ for hit in few.hits] == ["RecordInfo"]
+        with pytest.raises(InvalidRequest, match="q must have"):
+            await records.search(" ")
+        with pytest.raises(InvalidRequest, match="text"):
+            await records.put("k", 1, text="")
+
+
 async def test_what_records_cannot_do_over_http_is_refused() -> None:
     async with open_remote() as hf:
         records = hf.records("n")

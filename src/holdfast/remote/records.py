@@ -23,6 +23,7 @@ from holdfast.domain.record import (
     RecordPage,
     check_namespace,
     check_record_key,
+    encode_record_text,
     encode_record_value,
 )
 from holdfast.domain.session import SessionRef
@@ -30,10 +31,13 @@ from holdfast.durations import parse_milliseconds
 from holdfast.errors import InvalidRequest, RecordNotFound, TooLarge
 from holdfast.limits import RECORD_CHANGES
 from holdfast.numbers import check_whole
+from holdfast.recall.base import SearchMode
 from holdfast.remote.objects import decode
 from holdfast.remote.transport import Transport
+from holdfast.search.records import FoundRecord, FoundRecords
 from holdfast.sessions.records import Records, parse_namespace
 from holdfast.wire.records import format_path, parse_path
+from holdfast.wire.sendable import check_text
 
 _INFO: Final = ("version", "created_at", "updated_at", "expires_at", "size")
 
@@ -136,10 +140,42 @@ class RemoteRecords(Records):
         changed = await self._transport.call("POST", *self._path, query=self._query, body=body, parse=decode)
         return ChangedRecords(changed["version"], tuple(changed["existed"]))
 
-    def make_put(self, key: str, value: Any, *, expect: int | None = None, ttl: str | float | None = None) -> PutRecord:
+    async def search(
+        self,
+        query: str,
+        *,
+        prefix: str = "",
+        nested: bool = False,
+        limit: int = 10,
+        mode: SearchMode | None = None,
+        values: bool = True,
+    ) -> FoundRecords:
+        """Return the records whose searchable text answers a question, best first. The arguments and errors are those of `Records.search`."""
+        check_text(query, "query")
+        wanted: dict[str, Any] = {
+            "q": query,
+            "namespace": self._format_namespace(),
+            "prefix": prefix or None,
+            "nested": nested,
+            "limit": limit,
+            "mode": mode,
+            "values": values,
+        }
+        path = (*self._path, "search")
+        return await self._transport.call("GET", *path, query={**self._query, **wanted}, parse=_parse_hits)
+
+    def make_put(
+        self,
+        key: str,
+        value: Any,
+        *,
+        text: str | None = None,
+        expect: int | None = None,
+        ttl: str | float | None = None,
+    ) -> PutRecord:
         """Return a change that creates or replaces a record, for `change` or `RemoteSession.append`."""
         lasts = None if ttl is None else max(1, parse_milliseconds(ttl, "ttl"))
-        return TimedPut(name=self._name(key), value=value, expect=expect, ttl=lasts)
+        return TimedPut(name=self._name(key), value=value, text=text, expect=expect, ttl=lasts)
 
     def _format_namespace(self) -> str | None:
         return format_path(self.namespace) or None
@@ -179,7 +215,8 @@ def _to_operation(change: RecordChange) -> dict[str, Any]:
         raise InvalidRequest("times of a record cannot be set over HTTP", param="times")
     is_bytes, data = encode_record_value(change.value)
     value = {"encoding": "base64", "value": data} if is_bytes else {"value": msgspec.Raw(data)}
-    return {"op": "put", **made, **value, "ttl": _find_ttl(change)}
+    encode_record_text(change.text)  # refuses what cannot be stored
+    return {"op": "put", **made, **value, "text": change.text, "ttl": _find_ttl(change)}
 
 
 def _find_ttl(change: PutRecord) -> int | None:
@@ -199,7 +236,7 @@ def _to_record(data: dict[str, Any]) -> RecordInfo:
         return RecordInfo(name=name, **info)
     is_json = data["encoding"] == "json"
     value = msgspec.json.encode(data["value"]) if is_json else base64.b64decode(data["value"], validate=True)
-    return Record(name=name, **info, is_json=is_json, data=value)
+    return Record(name=name, **info, is_json=is_json, data=value, text=data.get("text"))
 
 
 def _parse_record(data: bytes) -> Record:
@@ -216,3 +253,14 @@ def _parse_page(data: bytes) -> RecordPage:
 
 def _parse_namespaces(data: bytes) -> tuple[Namespace, ...]:
     return tuple(parse_path(one["id"]) for one in decode(data)["data"])
+
+
+def _parse_hits(data: bytes) -> FoundRecords:
+    page = decode(data)
+    return FoundRecords(hits=tuple(map(_to_hit, page["data"])), mode=page["mode"], notes=tuple(page["notes"]))
+
+
+def _to_hit(data: dict[str, Any]) -> FoundRecord:
+    highlights = tuple((start, stop) for start, stop in data["highlights"])
+    own = {name: data[name] for name in ("score", "parts", "snippet")}
+    return FoundRecord(record=_to_record(data), highlights=highlights, **own)
