@@ -194,6 +194,21 @@ async def test_anthropics_model_gets_its_own_tool(streamed: bool) -> None:
         ]
 
 
+async def test_the_sdks_own_loop_has_nothing_to_run() -> None:
+    """`tool_runner` works unchanged, and so does a choice that forces the tool. The tokens of the tool are counted."""
+    async with gateway([Reply(tool_calls=[NOTE]), "Noted."]) as (served, upstream), make_client(served) as client:
+        asked: Json = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Window seats."}], "tools": [NATIVE]}
+        runner = client.beta.messages.tool_runner(
+            **asked, max_tokens=500, tool_choice={"type": "tool", "name": "memory"}, extra_headers=SERVER
+        )
+        final = await runner.until_done()
+        assert [block.type for block in final.content] == ["text"]
+        chosen = [request.body.get("tool_choice") for request in upstream.requests]
+        assert chosen == [{"type": "function", "function": {"name": "memory"}}, "auto"]
+        assert await files(served, "default").list_paths(9) == ["/memories/seats.md"]
+        assert (await client.messages.count_tokens(**asked)).input_tokens > 200
+
+
 async def test_calls_of_one_message_run_in_their_order() -> None:
     """A file is created, edited and shown by three calls of one message, as the client's loop would run them."""
     edit = ("memory", {"command": "insert", "path": "/memories/seats.md", "insert_line": 0, "insert_text": "Seats:"})

@@ -37,6 +37,7 @@ from holdfast.turns.turn import TurnRequest
 from holdfast.wire.anthropic_edits import FIELD
 from holdfast.wire.anthropic_requests import convert_fields, drop_anthropic_fields
 from holdfast.wire.anthropic_threads import THREAD
+from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.objects import Answer, Count, JsonObject, Request
 from holdfast.wire.openai import convert_parts, split_system, to_chat_message
 
@@ -103,7 +104,7 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     system, rest = split_system(messages)
     adapted_messages = [*system, *adapt_messages(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
-    tools = (convert_fields(fields, llm.model) if others else fields).get("tools") or []
+    tools = (convert_fields(replace_typed_tools(fields), llm.model) if others else fields).get("tools") or []
     total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
     sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
     sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent

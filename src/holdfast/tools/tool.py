@@ -190,12 +190,6 @@ class Toolset(msgspec.Struct, frozen=True, kw_only=True):
         tool = self.find(get_tool_name(declared))
         return tool is not None and declared.get("type") in tool.serves
 
-    def drop_served(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the request without Anthropic's own tools whose calls one of these tools runs."""
-        given = body.get("tools") or ()
-        left = [tool for tool in given if not self.is_served(tool)]
-        return body if len(left) == len(given) else {**body, "tools": left}
-
     def find(self, name: str | None) -> Tool | None:
         """Return the tool that a model calls by a name; None if there is none."""
         if name is None or name in self.tools:

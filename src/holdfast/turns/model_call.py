@@ -53,7 +53,6 @@ from holdfast.turns.turn import Turn, TurnWarning
 from holdfast.wire.anthropic import map_blocks
 from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.anthropic_requests import convert_fields
-from holdfast.wire.anthropic_tools import replace_typed_tools
 from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
@@ -141,12 +140,10 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
     """Return the request body of the next model call."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
-    fields = turn.request.body
-    if llm.dialect != "anthropic":
-        fields = replace_typed_tools(turn.request.responder.tools.drop_served(fields))
+    fields = add_tools(turn.request.responder, turn.request.body)
     if turn.request.api != llm.dialect == "openai":
         fields = convert_fields(fields, llm.model)
-    body = {**llm.params, **add_tools(turn.request.responder, fields)}
+    body = {**llm.params, **fields}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):
