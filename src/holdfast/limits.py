@@ -75,6 +75,10 @@ MEMORY_FILE_VERSIONS: Final = 10
 """Versions of a memory file that are kept."""
 EDITED_ARTIFACT_BYTES: Final = MIB
 """Longest text artifact that the tool `text_editor` shows or edits."""
+MEMORY_FILES_NAMED: Final = 50
+"""Memory files that a prompt names after older messages were evicted."""
+MEMORY_LIST_TOKENS: Final = 200
+"""Tokens of a prompt that are reserved for these names."""
 MEMORY_FILES_HELD: Final = 100
 """Changes of an agent's memory files for one user that wait for a review."""
 SYSTEM_BYTES: Final = 4 * MIB

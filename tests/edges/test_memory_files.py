@@ -223,6 +223,28 @@ async def test_calls_of_one_message_run_in_their_order() -> None:
         ]
 
 
+@pytest.mark.parametrize("strategy", ["digest", "token_window"])
+async def test_the_files_are_named_again_when_messages_were_evicted(strategy: str) -> None:
+    """Models forget to look after a compaction. Before it, prompts do not name the files."""
+    words = "The harbour is quiet, and the boats lie still in the evening light. " * 12
+    more = f"context: {{strategy: {strategy}, budget: 1500}}"
+    async with gateway(lambda _: "Yes.", PLANNER, more) as (served, upstream):
+        await files(served, "ada", "planner").create("/memories/seats.md", "Window seats.")
+        named = []
+        for turn in range(12):
+            body = {"model": "planner", "session_id": "s", "user_id": "ada"}
+            said = [{"role": "user", "content": f"{turn}. {words}"}]
+            answer = await served.http.post("/v1/chat/completions", json={**body, "messages": said})
+            assert answer.status_code == 200, answer.text
+            sent = upstream.requests[-1].body["messages"]
+            named.append("/memories/seats.md" in str(sent))
+            if named[-1]:
+                assert "/memories/seats.md" in sent[-2]["content"]
+                assert sent[-1]["content"].startswith(f"{turn}. ")
+        assert named == sorted(named)
+        assert (named[0], named[-1]) == (False, True)
+
+
 # -- isolation -----------------------------------------------------------------------
 
 

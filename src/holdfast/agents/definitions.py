@@ -22,6 +22,7 @@ from holdfast.domain.calibration import Learned, Measure
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.errors import InvalidRequest
+from holdfast.limits import MEMORY_LIST_TOKENS
 from holdfast.models import Model, OfflineModel, PromptCounter
 from holdfast.tokens import STORED, TokenCounter, get_counter, restrict_counter
 from holdfast.tools.tool import Toolset
@@ -301,7 +302,13 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def recall_budgets(self) -> dict[RecalledKind, int]:
         """Tokens that prompts reserve for each kind of recall."""
-        return {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
+        budgets = {kind: settings.budget for kind, settings in self.recalls.items() if settings.inject}
+        return budgets | ({"memory": MEMORY_LIST_TOKENS} if self.lists_files else {})
+
+    @property
+    def lists_files(self) -> bool:
+        """True if prompts name the memory files again after older messages were evicted, because models forget to look."""
+        return self.memory_files.where == "server" and bool(self.tools)
 
     def make_request(self, learned: Learned, reply_tokens: int | None, tools: Sequence[Mapping[str, Any]]) -> Request:
         """Return the settings for building a prompt that are the same for all sessions and turns.

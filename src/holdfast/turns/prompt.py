@@ -61,7 +61,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
     turn.instruction = await build_instruction(turn.engine, session, responder, turn.temp, guest=not turn.is_for_owner)
     if responder.recalls:
         turn.introduction = await introduce_memories(turn.engine, session, responder, guest=not turn.is_for_owner)
-        await recall_other_sessions(turn)
+    await recall_other_sessions(turn)
     built = await _build(turn, session)
     if turn.stepped and await _add_summary(turn, built):
         built = await _build(turn, turn.session)

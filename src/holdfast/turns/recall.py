@@ -34,6 +34,7 @@ from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.indexes.documents import extract_words
 from holdfast.limits import (
+    MEMORY_FILES_NAMED,
     QUERY_CHARS,
     RECALL_FRESH_SECONDS,
     RECALL_SECONDS,
@@ -43,6 +44,7 @@ from holdfast.limits import (
     SESSION_RECALL_SECONDS,
     SESSION_RECALL_WAITS,
 )
+from holdfast.memory.files import ROOT, MemoryFiles
 from holdfast.overlays.passage_tables import (
     QUESTIONS_CHARS,
     SessionPassages,
@@ -80,7 +82,9 @@ async def recall_other_sessions(turn: Turn) -> None:
     missed: list[str] = []
     async with anyio.create_task_group() as tasks:
         for kind in budgets:
-            if (recalling := turn.engine.recalling.get(kind)) is not None:
+            lists = kind == "memory" and turn.request.responder.lists_files
+            recalling = list_memory_files if lists else turn.engine.recalling.get(kind)
+            if recalling is not None:
                 tasks.start_soon(_recall_kind, turn, kind, recalling, found, missed)
     items = tuple(item for kind in budgets for item in found.get(kind, ()))
     turn.recalls[name] = Recall(budgets=budgets, items=items, missed=tuple(sorted(missed)))
@@ -562,6 +566,30 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
     except HoldfastError:
         return None
     return entries[0].message.text if entries and not entries[0].erased else None
+
+
+def open_files(turn: Turn) -> MemoryFiles | None:
+    """Return the memory files of the turn's user and agent; None in a session of several users, who would see them."""
+    if turn.engine.open_files is None or is_shared(turn):
+        return None
+    return turn.engine.open_files(turn.request.ref.user_id, turn.request.responder.agent_name)
+
+
+async def list_memory_files(turn: Turn) -> list[RecalledItem]:
+    """Return the names of the memory files as one item, if messages of the session were evicted from earlier prompts.
+
+    Nothing is listed if no earlier prompt is cached, so that the store is not read for it.
+    """
+    warm, files = turn.engine.warm.get(turn.request.ref), open_files(turn)
+    view = None if warm is None else warm.find_view(turn.key)
+    if files is None or view is None or view.view.frontier == 0:
+        return []
+    paths = await files.list_paths(MEMORY_FILES_NAMED + 1)
+    if not paths:
+        return []
+    text = ", ".join(paths[:MEMORY_FILES_NAMED]) + (", and more" if len(paths) > MEMORY_FILES_NAMED else "")
+    now = turn.engine.clock()
+    return [RecalledItem(kind="memory", id=ROOT, text=text, at=now, author="assistant", note="files in your directory")]
 
 
 # -- the tool ------------------------------------------------------------------

@@ -14,12 +14,11 @@ from holdfast.domain.messages import ToolCall
 from holdfast.domain.session import Entry
 from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
-from holdfast.memory.files import MemoryFiles
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.tool import CANCELLED, NOT_RUN, CallOutcome, make_failure, run
 from holdfast.turns.handover import hand_over, transfer
-from holdfast.turns.recall import has_foreign_quotes, is_shared, read_text_at, search_for_tool
+from holdfast.turns.recall import has_foreign_quotes, is_shared, open_files, read_text_at, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
 from holdfast.turns.turn import Turn
 
@@ -178,19 +177,12 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
             search=None if turn.engine.index is None else partial(search_for_tool, turn),
             turn=session.tail.turn_id,
-            files=_open_files(turn),
+            files=open_files(turn),
             reviews_files=turn.request.responder.memory_files.review,
             memories=_open_memories(turn),
             most=turn.request.responder.tools.limits.result,
         ),
     )
-
-
-def _open_files(turn: Turn) -> MemoryFiles | None:
-    """Return the memory files of the turn's user and agent; None in a session of several users, who would see them."""
-    if turn.engine.open_files is None or is_shared(turn):
-        return None
-    return turn.engine.open_files(turn.request.ref.user_id, turn.request.responder.agent_name)
 
 
 def _open_memories(turn: Turn) -> SessionMemories:
