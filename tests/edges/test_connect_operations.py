@@ -204,6 +204,9 @@ async def test_what_records_cannot_do_over_http_is_refused() -> None:
             await records.put("k", float("nan"))
         with pytest.raises(InvalidRequest, match="key"):
             await records.get("")
+        with pytest.raises(InvalidRequest, match="key must be a string"):
+            await records.list(3)  # type: ignore[arg-type]  # a caller's mistake
+        assert await records.put_many({}) == 0
         with pytest.raises(SessionNotFound):
             await hf.records("n", session=SessionRef("ada", "gone")).get("k")
 

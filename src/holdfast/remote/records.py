@@ -104,6 +104,7 @@ class RemoteRecords(Records):
         values: bool = True,
     ) -> RecordPage:
         """Return the same page as `list`."""
+        check_record_key(prefix, empty=True)
         last = self._name(after) if isinstance(after, str) else after.name if isinstance(after, RecordInfo) else after
         query: dict[str, Any] = {
             "namespace": self._format_namespace(),
@@ -136,6 +137,8 @@ class RemoteRecords(Records):
 
     async def change(self, changes: Sequence[RecordChange]) -> ChangedRecords:
         """Put and delete up to 100 records of the owner, either all or none. The arguments and errors are those of `Records.change`."""
+        if not changes:
+            return ChangedRecords(0, ())
         body = {"changes": to_record_operations(changes)}
         changed = await self._transport.call("POST", *self._path, query=self._query, body=body, parse=decode)
         return ChangedRecords(changed["version"], tuple(changed["existed"]))
