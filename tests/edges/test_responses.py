@@ -354,3 +354,32 @@ async def test_failed_model_fails_the_response() -> None:
         assert events[-1].type == "response.failed"
         assert events[-1].response.error.code == "rate_limit_exceeded"
         assert (await served.client.responses.retrieve(started.id)).status == "failed"
+
+
+async def test_disabled_truncation_sends_the_whole_conversation_or_fails() -> None:
+    """As long as the conversation fits, the prompt has all of it; then the request is rejected, and `auto` goes on."""
+    async with gateway(lambda _: "Noted, thank you.", "context: {strategy: digest, budget: 700}") as (served, upstream):
+        conversation = await served.client.conversations.create()
+        given: dict[str, Any] = {"model": "gpt-4o", "conversation": conversation.id}
+        code = None
+        for said in range(100):
+            text = f"Fact {said}: " + "the parcel is late. " * 10
+            try:
+                await served.client.responses.create(input=text, truncation="disabled", **given)
+            except openai.BadRequestError as exc:
+                code = exc.code
+                break
+            assert len(upstream.requests[-1].body["messages"]) == 2 * said + 1
+        assert (code, 3 < said < 20) == ("context_length_exceeded", True)
+        after = await served.client.responses.create(input="And now?", **given)
+        assert after.status == "completed"
+        assert "Fact 1:" not in [str(one["content"])[:7] for one in upstream.requests[-1].body["messages"]]
+
+
+async def test_misspelt_fields_are_refused() -> None:
+    """A misspelt `previous_response_id` would lose the conversation."""
+    async with gateway(["One."]) as (served, _):
+        with pytest.raises(openai.BadRequestError, match="did you mean 'previous_response_id'"):
+            await served.client.responses.create(
+                model="gpt-4o", input="Hi", extra_body={"previuos_response_id": "resp_1"}
+            )

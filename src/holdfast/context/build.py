@@ -277,6 +277,11 @@ class WorkingSet:
         return self._mark.system
 
     @property
+    def is_whole(self) -> bool:
+        """True if the prompt has every message of the conversation in whole."""
+        return not (self.view.frontier or self.window.cuts)
+
+    @property
     def through(self) -> int:
         """`seq` of the last entry in the working set; -1 if there is none."""
         return self.window.units[-1].last if self.window.units else -1

@@ -443,6 +443,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """The requested value of `clear_tool_results`, which applies before the strategy."""
     memory: Literal["client", "server"] | None = None
     """Who runs the calls of Anthropic's memory tool; None: the agent's setting."""
+    is_whole: bool = False
+    """True: the prompt must have the whole conversation. If it does not fit, the request is rejected. `strategy` must be None."""
 
     def check(self, settings: ContextSettings, allowed: Collection[str]) -> None:
         """Raise an error if the request may not use the strategy or the budget that it sets.
@@ -484,6 +486,8 @@ class RequestSettings(msgspec.Struct, frozen=True):
         that takes over in the middle of a turn can no longer reject the request.
         """
         strategy, least = self.strategy or settings.strategy, self._get_smallest_budget(settings)
+        if self.is_whole:
+            strategy = "none"
         same = self.recall is None and self.clearing is None
         if strategy == settings.strategy and least == get_budget(settings) and same:
             return settings

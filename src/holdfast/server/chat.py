@@ -259,6 +259,7 @@ def read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
         body.get("recall"),
         parsed.clearing,
         get_memory_place(call, body),
+        parsed.is_whole,
     )
 
 

@@ -69,6 +69,10 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         built = await _build(turn, turn.session)
     if turn.request.responder.llm.count is not None:
         built = await _recount(turn, built)
+    if turn.request.settings.is_whole and not built.is_whole:
+        raise BudgetTooSmall(
+            budget=built.budget, needed=built.budget + 1, what="the whole conversation, which the request asks for"
+        )
     keep_recalled(turn, built)
     return built
 

@@ -15,6 +15,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
 from holdfast.wire.cache_reports import OPTIONS, parse_comparison
 from holdfast.wire.openai import parse_message
+from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
 from holdfast.wire.responses_items import Tools, parse_choice, parse_items, parse_tools
 
 Fields = Mapping[str, Any]
@@ -117,6 +118,8 @@ class ResponsesRequest(NamedTuple):
     """When the conversation is to be compacted; None: never."""
     sealed: SealedInput | None = None
     """The newest compaction item of the input that Holdfast made; None if there is none."""
+    is_whole: bool = False
+    """True: the prompt must have the whole conversation (`truncation: disabled`)."""
 
 
 class CompactionWish(NamedTuple):
@@ -145,15 +148,12 @@ def parse_request(body: Fields) -> ResponsesRequest:
         InvalidRequest: A field is not valid, or is not supported. The error names it.
         InvalidMessage: An item of the input is not valid. The error names it.
     """
-    for name, reason in _REFUSED.items():
-        if body.get(name) not in (None, False):
-            raise InvalidRequest(f"{name} is not supported: {reason}", param=name)
+    _check_names(body)
     tools = parse_tools(body.get("tools"))
     fields = {name: value for name, value in body.items() if name not in _READ}
     fields |= {name: body[name] for name in _SAME if body.get(name) is not None}
     fields |= _convert_sampling(body)
     fields |= _convert_text(body.get("text"))
-    fields |= _convert_truncation(body)
     if tools.functions:
         fields["tools"] = tools.functions
     else:
@@ -186,7 +186,18 @@ def parse_request(body: Fields) -> ResponsesRequest:
         compared,
         wish,
         sealed,
+        _parse_truncation(body),
     )
+
+
+def _check_names(body: Fields) -> None:
+    """Raise `InvalidRequest` if a field is not supported, or looks like a misspelt name of a field that would then have no effect."""
+    for name, reason in _REFUSED.items():
+        if body.get(name) not in (None, False):
+            raise InvalidRequest(f"{name} is not supported: {reason}", param=name)
+    for name in body.keys() - _READ - PROVIDER_FIELDS:
+        if (meant := find_misspelt_name(name, _READ)) is not None:
+            raise InvalidRequest(f"unknown field {name!r}: did you mean {meant!r}?", param=name)
 
 
 def _take_trigger(given: Any) -> tuple[Any, bool]:
@@ -289,12 +300,16 @@ def _convert_text(text: Any) -> dict[str, Any]:
     return fields
 
 
-def _convert_truncation(body: Fields) -> dict[str, Any]:
-    """Convert the field `truncation`. If it is `disabled`, the prompt has the whole conversation."""
+def _parse_truncation(body: Fields) -> bool:
+    """Return True if the prompt must have the whole conversation: the field `truncation` is `disabled`."""
     value = body.get("truncation")
     if value not in (None, "auto", "disabled"):
         raise InvalidRequest("truncation must be auto or disabled", param="truncation")
-    return {"strategy": "none"} if value == "disabled" and body.get("strategy") is None else {}
+    if value == "disabled" and body.get("strategy") is not None:
+        raise InvalidRequest(
+            "truncation: disabled and strategy exclude each other: send one of them", param="truncation"
+        )
+    return value == "disabled"
 
 
 def _parse_instructions(given: Any) -> list[Message]:

@@ -52,6 +52,8 @@ class ParsedRequest(NamedTuple):
     stores_system: bool = True
     """True: a new session stores the leading system messages, so that later requests need not send them. False: they are only for this
     request."""
+    is_whole: bool = False
+    """True: the prompt must have the whole conversation, or the request is rejected."""
     hint: str | None = None
     """Text that the client sends with each request of a conversation. It helps to find the session of a request that names none."""
     branch: Branch | None = None

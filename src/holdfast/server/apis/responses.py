@@ -49,6 +49,7 @@ class Responses:
             compaction=_make_order(request.compaction),
             stores_system=False,
             hint=request.hint,
+            is_whole=request.is_whole,
             warnings=(*map(_make_tool_warning, dict.fromkeys(request.tools.left_out)), *_warn_of_foreign_items(given)),
         )
 
@@ -100,6 +101,9 @@ def to_responses_error(reply: Reply) -> Reply:
         error["param"] = "previous_response_id"
     elif status == 429:
         error["code"] = "rate_limit_exceeded"
+    if str(error.get("param") or "").startswith("messages"):  # this API has no field of that name
+        error["param"] = "input"
+        error["message"] = str(error.get("message")).replace("messages is empty", "input is empty", 1)
     return msgspec.structs.replace(reply, status=status, body={**body, "error": error})
 
 
