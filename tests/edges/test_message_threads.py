@@ -14,6 +14,7 @@ from anthropic import beta_async_tool
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.testing import Gate, Reply, ScriptedUpstream
+from tests.clocks import TickingClock
 from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.keys import bearer, made
 from tests.edges.server import Process, Served, config_text, gateway
@@ -317,6 +318,35 @@ async def test_idempotency_key_repeats_the_continuation() -> None:
         assert len(upstream.requests) == 2
 
 
+@pytest.mark.parametrize("by", ["key", "key on another server", "retry count"])
+async def test_repeated_fork_makes_one_copy(by: str, tmp_path: Path) -> None:
+    """A repeated request with `fork` gets the stored message, and no further copy is made."""
+    counts = iter("01")
+    headers = {"idempotency-key": "k1"}
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with gateway(["One.", "Two."], store=url) as (one, upstream), gateway(["no"], store=url) as (two, _):
+        first = await send(one, "a", {"type": "create"})
+        answers = []
+        for served in (one, two if by == "key on another server" else one):
+            headers = {"x-stainless-retry-count": next(counts)} if by == "retry count" else headers
+            answers.append(await send(served, "b", continue_after(first, fork=True), headers=headers))
+        assert answers[0]["id"] == answers[1]["id"]
+        assert answers[1]["content"][0]["text"] == "Two."
+        assert len(upstream.requests) == 2
+        assert len((await one.hf.store.list()).sessions) == 2
+
+
+@pytest.mark.parametrize(
+    "fields", [{"tools": 7}, {"max_tokens": 10**9}, {"agent": "none"}, {"compaction": {"type": "x"}}]
+)
+async def test_refused_fork_leaves_no_copy(fields: dict[str, Any]) -> None:
+    """A request that is not valid is refused before the thread is copied."""
+    async with gateway(lambda body: "re") as (served, _):
+        first = await send(served, "a", {"type": "create"})
+        assert (await send(served, "b", continue_after(first, fork=True), **fields))["status"] >= 400
+        assert len((await served.hf.store.list()).sessions) == 1
+
+
 async def test_retry_of_the_sdk_gets_the_first_reply() -> None:
     """An attempt that the SDK marks as a retry joins the first one instead of being refused."""
     async with gateway(["One.", "Two."]) as (served, upstream):
@@ -392,10 +422,8 @@ async def test_server_that_is_killed_during_a_continuation_leaves_it_to_another(
 async def test_only_one_of_many_continuations_on_two_servers_is_stored(name: str, tmp_path: Path) -> None:
     """Requests race on two servers. The log has one continuation, and every other request is refused or forks."""
     with place(name, tmp_path) as url:
-        async with (
-            gateway(lambda body: "re", store=url) as (one, _),
-            gateway(lambda body: "re", store=url) as (other, _),
-        ):
+        same: dict[str, Any] = {"store": url, "clock": TickingClock(1)}  # claims on sessions do not expire
+        async with gateway(lambda body: "re", **same) as (one, _), gateway(lambda body: "re", **same) as (other, _):
             last = await send(one, "a", {"type": "create"})
             for round_ in range(3):
                 asked = [

@@ -49,6 +49,7 @@ from holdfast.server.session_locator import (
     Matching,
     get_speaker,
     locate_session,
+    make_keyed_id,
     place_on_branch,
 )
 from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
@@ -56,6 +57,7 @@ from holdfast.stores.checks import check_id
 from holdfast.tools.memory_files import has_fact_tool
 from holdfast.turns.interruptions import separate_heard
 from holdfast.turns.placement import Placement
+from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire.anthropic_betas import check_native_fields
 from holdfast.wire.openai import split_system
@@ -300,10 +302,24 @@ async def _place(
     attempts = RepeatedRequest(call, digest)
     if (earlier := await attempts.resume()) is not None:
         return earlier
+    if parsed.open_fork is not None:
+        return await attempts.begin(_place_on_fork(call, parsed, asked))
     branch = parsed.branch
     return await attempts.begin(
         locate_session(call, parsed.body, asked, matching) if branch is None else place_on_branch(branch)
     )
+
+
+async def _place_on_fork(call: Call, parsed: ParsedRequest, asked: LocatorInput) -> Placement:
+    """Make the fork for a request. A request that its turn would refuse is refused before, so that no fork is left over."""
+    assert parsed.open_fork is not None, "the request needs a fork"
+    assert parsed.forked is not None, "the request needs a fork"
+    body = parsed.body
+    responder = call.hf.find_responder(parsed.forked, agent=body.get("agent"), model=body.get("model"))
+    check_body(responder, body)
+    asked.check(responder)
+    keyed = None if asked.key is None else make_keyed_id(parsed.forked.user_id, asked.key)
+    return Placement(await parsed.open_fork(keyed), "new")
 
 
 def _attach_placement(turn: Turn, placement: Placement) -> Turn:

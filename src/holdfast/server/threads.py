@@ -7,14 +7,14 @@ The id of such a message contains its place in the log, as the ids of OpenAI's R
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.context.cache_diagnosis import Comparison, make_comparison
-from holdfast.domain.session import Entry, Session
-from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
+from holdfast.domain.session import Entry, Session, SessionRef
+from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
 from holdfast.limits import THREAD_SETUP_BYTES
 from holdfast.server.apis.anthropic import MessagesContext
@@ -112,11 +112,11 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
         raise Refused(404, "thread_not_found", message)
     _check_fixed_fields(context.setup, setup)
     changed = apply_tool_changes(setup, context.changes) if context.changes else setup
-    session, follows = stored.session, stored.reply.seq
+    body = _name_session(parsed.body, stored.session, user_id)
     if thread.fork:
-        session = await _fork(call, stored, thread)
-        follows = session.tail.last_seq
-    body = _name_session(parsed.body, session, user_id)
+        del body["session_id"]
+        fork = partial(_fork, call, stored, thread)
+        parsed = parsed._replace(open_fork=fork, forked=stored.session)
     if changed.tools:
         body["tools"] = parse_tools(changed.tools)
     system = parse_system(changed.system)
@@ -129,7 +129,7 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
         messages=[*system, *parsed.messages],
         own=({},) * len(system) + parsed.own if parsed.own else (),
         note=note.to_origin(),
-        follows=follows,
+        follows=None if thread.fork else stored.reply.seq,
         leading=len(system),
     )
 
@@ -194,17 +194,20 @@ def _name_session(body: Mapping[str, Any], session: Session, user_id: str | None
     return named
 
 
-async def _fork(call: Call, stored: StoredMessage, thread: ThreadRequest) -> Session:
-    """Return a copy of a thread that ends with a message."""
+async def _fork(call: Call, stored: StoredMessage, thread: ThreadRequest, new_id: str | None) -> Session:
+    """Return a copy of a thread that ends with a message. If there is a session with the id already, return that one."""
     found: StoredMessage | None = stored
     for _ in range(TRIES):
         if found is None or found.reply is None:
             break
-        session = found.session
-        with suppress(StaleSession):
-            state = session.get_state_at(found.entry.turn_id)
+        session, stop = found.session, found.replies[-1].seq + 1
+        state = session.get_state_at(found.entry.turn_id)
+        try:
             return await copy_entries(
-                call.hf.engine, session, found.replies[-1].seq + 1, state=state, metadata=session.metadata
+                call.hf.engine, session, stop, new_id=new_id, state=state, metadata=session.metadata
             )
-        found = await find_message(call.hf, str(thread.previous), stored.session.user_id)
+        except SessionExists:  # an earlier attempt at the request has made it
+            return await call.hf.store.get(SessionRef(session.user_id, str(new_id)))
+        except StaleSession:
+            found = await find_message(call.hf, str(thread.previous), session.user_id)
     raise Refused(404, "thread_not_found", f"The message {thread.previous!r:.200} is not in its thread any more.")

@@ -64,6 +64,11 @@ class ParsedRequest(NamedTuple):
     """Payload of a note to write after the request's messages; None: no note."""
     follows: int | None = None
     """`seq` of the message that the request continues after; see `TurnRequest.follows`."""
+    open_fork: Callable[[str | None], Awaitable[Session]] | None = None
+    """Function that makes a fork for the request, with the given id or a new one, or returns the existing fork with that id. None: the
+    request needs no fork of its own."""
+    forked: Session | None = None
+    """The session that `open_fork` copies."""
     leading: int | None = None
     """Number of messages that are the request's system prompt. System messages after them are part of the conversation. None: all leading
     system messages are the system prompt."""
