@@ -149,3 +149,138 @@ async def test_wrong_edits_are_named(edit: Any) -> None:
         answer = await served.http.post("/v1/messages", json={**body, "context_management": {"edits": [edit]}})
         assert answer.status_code == 400
         assert answer.json()["error"]["param"].startswith("context_management.edits[0]")
+
+
+# -- reasoning ---------------------------------------------------------------------
+
+THINKING: dict[str, Any] = {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 2}}
+THOUGHT = "First I look at the page, then I compare it with the others. " * 8
+
+
+async def think(served: Served, turns: int, *edits: Any, stream: bool = False) -> list[Any]:
+    """Ask a model that reasons, turn by turn; return the answers."""
+    messages: list[Any] = []
+    answers = []
+    async with client(served) as claude:
+        for at in range(turns):
+            messages.append({"role": "user", "content": f"Question {at}?"})
+            request: dict[str, Any] = {
+                "model": "gpt-4o",
+                "max_tokens": 500,
+                "messages": messages,
+                "betas": ["context-management-2025-06-27"],
+                "context_management": {"edits": list(edits)},
+            }
+            if stream:
+                async with claude.beta.messages.stream(**request) as events:
+                    answer = await events.get_final_message()
+            else:
+                answer = await claude.beta.messages.create(**request)
+            answers.append(answer)
+            messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
+    return answers
+
+
+def thoughts(turns: int) -> list[Any]:
+    """Return replies with reasoning."""
+    return [Reply(text=f"Answer {at}.", message={"reasoning_content": f"{at}: {THOUGHT}"}) for at in range(turns)]
+
+
+def sent_thoughts(upstream: Any, at: int) -> list[bool]:
+    """Return for each reply in a request whether the model received its reasoning."""
+    sent = upstream.requests[at].body["messages"]
+    return ["reasoning_content" in one for one in sent if one["role"] == "assistant"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_reasoning_of_older_turns_is_cleared(stream: bool) -> None:
+    """The newest two turns keep their reasoning; what was cleared stays cleared, and the reply counts turns and tokens."""
+    async with gateway(thoughts(6)) as (served, upstream):
+        answers = await think(served, 6, THINKING, stream=stream)
+        for at in range(6):
+            assert sent_thoughts(upstream, at) == [False] * max(0, at - 2) + [True] * min(2, at)
+        assert answers[2].context_management.applied_edits == []
+        for at in (3, 5):
+            (edit,) = answers[at].context_management.applied_edits
+            assert (edit.type, edit.cleared_thinking_turns) == ("clear_thinking_20251015", at - 2)
+            assert 80 * (at - 2) < edit.cleared_input_tokens < 140 * (at - 2)
+        listed = (await served.http.get("/v1/sessions")).json()["data"]
+        log = (await served.http.get(f"/v1/sessions/{listed[0]['id']}/messages")).json()["data"]
+        assert sum("reasoning_content" in str(one) for one in log) == 6, "the log keeps all reasoning"
+
+
+@pytest.mark.parametrize("keep", ["all", {"type": "all"}])
+async def test_all_reasoning_stays(keep: Any) -> None:
+    """With `all`, nothing is cleared."""
+    async with gateway(thoughts(4)) as (served, upstream):
+        answers = await think(served, 4, {**THINKING, "keep": keep})
+        assert sent_thoughts(upstream, 3) == [True] * 3
+        assert answers[3].context_management.applied_edits == []
+
+
+async def test_reasoning_and_results_are_cleared_together() -> None:
+    """Both edits in one request: each message loses what its edit says, and each edit is reported."""
+    script = [
+        *(Reply(tool_calls=[("read", {"page": at})], message={"reasoning_content": THOUGHT}) for at in range(5)),
+        Reply(text="Done.", message={"reasoning_content": THOUGHT}),
+        Reply(text="Yes.", message={"reasoning_content": THOUGHT}),
+    ]
+    async with gateway(script) as (served, upstream):
+        messages: list[Any] = [{"role": "user", "content": "Read the book."}]
+        managed: Any = {"edits": [{"type": "clear_thinking_20251015"}, {**EDIT, "clear_tool_inputs": True}]}
+        async with client(served) as claude:
+            for _ in range(7):
+                answer = await claude.beta.messages.create(
+                    model="gpt-4o",
+                    max_tokens=500,
+                    messages=messages,
+                    tools=[TOOL],
+                    context_management=managed,
+                )
+                messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
+                results = [
+                    {"type": "tool_result", "tool_use_id": block.id, "content": f"Page. {PAGE}"}
+                    for block in answer.content
+                    if block.type == "tool_use"
+                ]
+                messages.append({"role": "user", "content": results or "Are you sure?"})
+        last = [one for one in upstream.requests[-1].body["messages"] if one["role"] == "assistant"]
+        assert ["reasoning_content" in one for one in last] == [True] * 6, (
+            "one turn, which is the newest with reasoning"
+        )
+        assert [one["tool_calls"][0]["function"]["arguments"] == "{}" for one in last[:5]] == [True] * 3 + [False] * 2
+        reported: Any = answer.context_management
+        kinds = [edit.type for edit in reported.applied_edits]
+        assert kinds == ["clear_tool_uses_20250919"]
+
+
+async def test_tokens_without_cleared_reasoning_are_counted() -> None:
+    """`count_tokens` applies the edit too."""
+    messages: list[Any] = []
+    for at in range(5):
+        thought = {"type": "thinking", "thinking": THOUGHT, "signature": "x"}
+        messages.append({"role": "user", "content": f"Question {at}?"})
+        messages.append({"role": "assistant", "content": [thought, {"type": "text", "text": "Yes."}]})
+    messages.append({"role": "user", "content": "And now?"})
+    async with gateway([]) as (served, _), client(served) as claude:
+        managed: Any = {"edits": [THINKING]}
+        counted = await claude.beta.messages.count_tokens(model="gpt-4o", messages=messages, context_management=managed)
+        edited: Any = counted.context_management
+        assert edited.original_input_tokens - counted.input_tokens > 3 * 80
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 0}},
+        {"type": "clear_thinking_20251015", "keep": "none"},
+        {"type": "clear_thinking_20251015", "trigger": {"type": "input_tokens", "value": 3}},
+    ],
+)
+async def test_wrong_thinking_edits_are_named(edit: Any) -> None:
+    """The error says which edit is wrong."""
+    async with gateway([]) as (served, _):
+        body = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+        answer = await served.http.post("/v1/messages", json={**body, "context_management": {"edits": [edit]}})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith("context_management.edits[0]")

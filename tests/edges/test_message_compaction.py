@@ -176,7 +176,8 @@ async def test_events_of_a_block() -> None:
     async with connect(list(REPLIES)) as (client, _, _):
         messages, _ = await talk(client, 6)
         messages.append(user("More?"))
-        kinds, deltas, last = [], [], None
+        last: Any = None
+        kinds, deltas = [], []
         stream = await send(client, messages, edit(500), stream=False, extra_body={"stream": True})
         assert stream is not None
         async with client.beta.messages.stream(

@@ -58,6 +58,21 @@ def parse_thoughts(message: Message) -> list[Thought]:
     return parts or parse_field_thoughts(message)
 
 
+def drop_thoughts(message: Message) -> Message:
+    """Return a message of the assistant without its reasoning."""
+    content = message.content
+    if isinstance(content, tuple):
+        content = tuple(part for part in content if part.type not in THINKING) or (None if message.tool_calls else "")
+    extra = {name: value for name, value in message.extra.items() if name not in _THOUGHT_FIELDS}
+    return message.evolve(content=content, extra=extra)
+
+
+_THOUGHT_FIELDS = frozenset(
+    {"thinking_blocks", "content_blocks", "reasoning_details", "reasoning_content", "reasoning"}
+)
+"""Fields of a message that contain reasoning. `content_blocks` repeats the content next to it."""
+
+
 def parse_field_thoughts(message: Message) -> list[Thought]:
     """Return the reasoning in a field of `message` other than its content; empty if the content contains reasoning."""
     if isinstance(message.content, tuple) and any(part.type in THINKING for part in message.content):

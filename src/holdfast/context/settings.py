@@ -127,6 +127,9 @@ _CLEARING_KEYS: Final[Mapping[str, Key]] = {
     "clear_inputs_of": Key(
         "texts", (), "names of tools whose calls lose their arguments when their results are cleared"
     ),
+    "keep_thinking": Key(
+        "integer", None, "number of newest turns whose reasoning is sent, of those with reasoning; unset: all", low=1
+    ),
 }
 
 
@@ -497,8 +500,17 @@ class RequestSettings(msgspec.Struct, frozen=True):
         options: dict[str, Any] = {key: value for key, value in settings.options.items() if key in stays}
         options |= {} if self.recall is None else {RECALL: self.recall}
         if self.clearing is not None:
-            options |= self.clearing if strategy == CLEARING else {CLEARING: self.clearing}
+            options |= self.clearing if strategy == CLEARING else {CLEARING: self._merge_clearing(options)}
         return ContextSettings(strategy, options if least is None else {**options, "budget": least})
+
+    def _merge_clearing(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the value of `clear_tool_results`. If the request only clears reasoning, tool results are cleared as the agent says."""
+        assert self.clearing is not None, "the request clears something"
+        if self.clearing.keys() != {"keep_thinking"}:
+            return self.clearing
+        own = options.get(CLEARING)
+        keys: Mapping[str, Any] = own if isinstance(own, Mapping) else {} if own else {"keep": MOST}
+        return {**keys, **self.clearing}
 
     def _get_smallest_budget(self, settings: ContextSettings) -> int | None:
         """Return the smallest of the budgets of request, API key and agent; None if there is no budget."""

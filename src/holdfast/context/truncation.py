@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from holdfast.context.cut import format_loader_call
+from holdfast.context.dialects import drop_thoughts, parse_thoughts
 from holdfast.context.escaping import escape_name, format_tag
 from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Window
@@ -139,12 +140,17 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
     """Results are also cleared if the conversation has more than this number of results that are not cleared; None for no such limit."""
     clear_tool_inputs: bool = False
     clear_inputs_of: tuple[str, ...] = ()
+    keep_thinking: int | None = None
+    """Number of newest turns with reasoning whose reasoning stays; None for all."""
 
     def clear_results(self, window: Window) -> Window:
-        """Return the window with all older tool results cleared; the same window if it is below `trigger` or clearing frees too few tokens.
+        """Return the window with all older tool results and the reasoning of older turns cleared; the same window if there is nothing to clear.
+
+        Results are not cleared if the window is below `trigger`, or if that would free too few tokens.
 
         All results that may be cleared are cleared at once, so that earlier messages of the prompt change rarely.
         """
+        window = self._clear_thinking(window)
         if not self._is_triggered(window):
             return window
         found = list(self._iter_clearable(window))
@@ -153,6 +159,16 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
             return window  # not enough even without counting the notes
         after = window.clear({**{entry.seq: note for entry, note in found}, **calls})
         return after if window.allotted - after.allotted >= self.clear_at_least else window
+
+    def _clear_thinking(self, window: Window) -> Window:
+        """Return the window without the reasoning of older turns; the same window if there is none."""
+        if self.keep_thinking is None:
+            return window
+        found = list(_iter_thinking(window))
+        turns = sorted({entry.turn_id for entry, _ in found})
+        kept = turns[max(0, len(turns) - self.keep_thinking) :]
+        cleared = {entry.seq: drop_thoughts(message) for entry, message in found if entry.turn_id not in kept}
+        return window.clear(cleared) if cleared else window
 
     def _is_triggered(self, window: Window) -> bool:
         limit = window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)
@@ -181,7 +197,9 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
                 for entry in unit.entries
                 if entry.seq in results or ((cut := window.cuts.get(entry.seq)) is not None and cut.cleared)
             }
-            for seq, message in list_messages(unit) if cleared else ():
+            for seq, original in list_messages(unit) if cleared else ():
+                cut = None if seq is None else window.cuts.get(seq)
+                message = original if cut is None or not cut.cleared else cut.message
                 calls = tuple(self._without_arguments(call, cleared) for call in message.tool_calls)
                 if seq is not None and calls != message.tool_calls:
                     made[seq] = message.evolve(tool_calls=calls)
@@ -210,6 +228,16 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
             named, own = escape_name(tool) or "a tool", format_tag(window.room.marker)
             said = note.format(tool=named, tokens=entry.tokens, seq=entry.seq, whole=whole, tag=own)
             yield entry, message.evolve(content=heading + said)
+
+
+def _iter_thinking(window: Window) -> Iterator[tuple[Entry, Message]]:
+    """Yield each message of the agent with reasoning that is sent, with the message as it is sent."""
+    for unit in (*window.head, *window.units):
+        for entry in unit.entries if unit.overrides is None else ():
+            cut = window.cuts.get(entry.seq)
+            message = entry.message if cut is None or not cut.cleared else cut.message
+            if message.role == "assistant" and parse_thoughts(message):
+                yield entry, message
 
 
 _Result = tuple[Entry, Message, str, str]

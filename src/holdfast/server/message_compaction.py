@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,6 @@ from holdfast.server.requester import RequestRules, identify_requester, name_ses
 from holdfast.server.resumption import LABEL, resume
 from holdfast.turns.compaction import CompactionOrder
 from holdfast.wire.anthropic_compaction import (
-    COMPACT,
     COMPACTION,
     CompactionWish,
     FoundBlock,
@@ -27,7 +26,7 @@ from holdfast.wire.anthropic_compaction import (
     has_blocks,
     hash_text,
 )
-from holdfast.wire.anthropic_edits import FIELD
+from holdfast.wire.anthropic_edits import FIELD, SERVED_FOR_OTHERS
 from holdfast.wire.openai import split_system
 
 
@@ -38,19 +37,27 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRu
     model gets the text in place of the messages before it.
     """
     context: MessagesContext = parsed.context
-    if context.compaction is None and not has_blocks(parsed.messages):
+    if not context.has_edits and context.compaction is None and not has_blocks(parsed.messages):
         return parsed
     body = parsed.body
     if call.hf.roster.find_responder(agent=body.get("agent"), model=body.get("model")).llm.dialect == "anthropic":
         return parsed
-    if context.compaction is not None:
-        parsed = parsed._replace(body=_drop_served(body), compaction=_make_order(context.compaction))
+    order = None if context.compaction is None else _make_order(context.compaction)
+    parsed = parsed._replace(body=_drop_served(body), compaction=order, clearing=merge_clearing(parsed))
     system, incoming = split_system(parsed.messages)
     block = find_block(incoming)
     continues = context.thread is not None and context.thread.previous is not None
     if block is None or continues:
         return _with_messages(parsed, system, drop_blocks(incoming))
     return await _resume(call, parsed, rules, system, block)
+
+
+def merge_clearing(parsed: ParsedRequest) -> Mapping[str, Any] | None:
+    """Return the options of `clear_tool_results` for a request, with the reasoning that its edits clear."""
+    context: MessagesContext = parsed.context
+    return (
+        parsed.clearing if context.thinking is None else {**(parsed.clearing or {}), "keep_thinking": context.thinking}
+    )
 
 
 async def _resume(
@@ -83,7 +90,7 @@ async def _verify(call: Call, block: FoundBlock, owner: str) -> SealedItem | Non
 
 def _drop_served(body: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a request without its wishes for a compaction."""
-    edits = [edit for edit in (body.get(FIELD) or {}).get("edits", ()) if edit["type"] != COMPACT]
+    edits = [edit for edit in (body.get(FIELD) or {}).get("edits", ()) if edit["type"] not in SERVED_FOR_OTHERS]
     kept = {name: value for name, value in body.items() if name not in (FIELD, COMPACTION)}
     return {**kept, FIELD: {"edits": edits}} if edits else kept
 

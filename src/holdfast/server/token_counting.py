@@ -28,6 +28,7 @@ from holdfast.server.apis.responses import Responses, to_responses_error
 from holdfast.server.chat import check_fields, read_settings
 from holdfast.server.chat_objects import AnthropicError, CountRequest, CreateResponse, EditedCount, TokenCount
 from holdfast.server.http import Call
+from holdfast.server.message_compaction import merge_clearing
 from holdfast.server.requester import drop_own_fields
 from holdfast.server.responses import find_place
 from holdfast.server.routes import BODY, Routes
@@ -77,14 +78,16 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     if not parsed.messages:
         raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
     responder = call.hf.roster.find_responder(agent=parsed.body.get("agent"), model=parsed.body.get("model"))
-    llm, edited = responder.llm, parsed.clearing is not None
+    llm = responder.llm
+    clearing = parsed.clearing if llm.dialect == "anthropic" else merge_clearing(parsed)
     messages = await mask_messages(call.hf.guard, parsed.messages)
     counted = await _count_prompt(call.hf, llm, messages, parsed.body)
-    if not edited and body.get(FIELD) is None:
+    if body.get(FIELD) is None:
         return TokenCount(counted.tokens, counted.to_wire())
     original = counted.tokens
-    if edited:
-        messages = await _apply_edits(responder, messages, parsed.clearing)
+    if clearing is not None:
+        clearing = {"keep": _NO_LIMIT, **clearing} if clearing.keys() == {"keep_thinking"} else clearing
+        messages = await _apply_edits(responder, messages, clearing)
         counted = await _count_prompt(call.hf, llm, messages, parsed.body)
     return TokenCount(counted.tokens, counted.to_wire(), EditedCount(original))
 

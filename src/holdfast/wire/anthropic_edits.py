@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from holdfast.context.dialects import parse_thoughts
 from holdfast.context.window import Window
 from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
@@ -16,6 +17,9 @@ from holdfast.wire.anthropic_compaction import COMPACT, CompactionWish, parse_co
 
 FIELD: Final = "context_management"
 CLEAR_TOOL_USES: Final = "clear_tool_uses_20250919"
+CLEAR_THINKING: Final = "clear_thinking_20251015"
+SERVED_FOR_OTHERS: Final = frozenset({COMPACT, CLEAR_THINKING})
+"""Edits that an Anthropic model gets, and that Holdfast serves for other models."""
 _MOST: Final = 2**31
 _KEYS: Final = frozenset({"type", "trigger", "keep", "clear_at_least", "exclude_tools", "clear_tool_inputs"})
 _TRIGGER: Final = 100_000
@@ -30,9 +34,11 @@ class Edits(NamedTuple):
     clearing: dict[str, Any] | None
     """Options of `clear_tool_results`; None: the request does not clear tool uses."""
     others: list[Any]
-    """Edits that an Anthropic model gets. Of these, Holdfast serves the one in `compaction` for other models."""
+    """Edits that an Anthropic model gets. Of these, Holdfast serves those in `SERVED_FOR_OTHERS` for other models."""
     compaction: CompactionWish | None = None
     """When the conversation is to be compacted; None: never."""
+    thinking: int | None = None
+    """Number of newest turns whose reasoning stays; None: all."""
 
 
 def parse_edits(given: Any) -> Edits:
@@ -48,7 +54,8 @@ def parse_edits(given: Any) -> Edits:
         raise InvalidRequest(f"{FIELD} must be an object with a list of edits", param=FIELD)
     clearing: dict[str, Any] | None = None
     compaction: CompactionWish | None = None
-    others = []
+    thinking: int | None = None
+    others: list[Any] = []
     for at, edit in enumerate(edits):
         where = f"{FIELD}.edits[{at}]"
         if not isinstance(edit, Mapping) or not isinstance(edit.get("type"), str):
@@ -56,17 +63,33 @@ def parse_edits(given: Any) -> Edits:
         if edit["type"] == COMPACT:
             _refuse_second(compaction, edit, where)
             compaction = parse_compact_edit(edit, where)
+        if edit["type"] == CLEAR_THINKING:
+            _refuse_second(next((one for one in others if one["type"] == CLEAR_THINKING), None), edit, where)
+            thinking = _parse_thinking(edit, where)
         if edit["type"] != CLEAR_TOOL_USES:
             others.append(edit)
             continue
         _refuse_second(clearing, edit, where)
         clearing = _parse_clearing(edit, where)
-    return Edits(clearing, others, compaction)
+    return Edits(clearing, others, compaction, thinking)
 
 
 def _refuse_second(first: Any, edit: Mapping[str, Any], where: str) -> None:
     if first is not None:
         raise InvalidRequest(f"{where}: {edit['type']} may appear only once", param=where)
+
+
+def _parse_thinking(edit: Mapping[str, Any], where: str) -> int | None:
+    """Return the number of newest turns whose reasoning stays, by an edit of type `clear_thinking_20251015`; None for all."""
+    if unknown := sorted(edit.keys() - {"type", "keep"}):
+        raise InvalidRequest(f"{where} has the unknown key {unknown[0]!r:.80}", param=where)
+    keep = edit.get("keep")
+    if keep == "all" or (isinstance(keep, Mapping) and keep.get("type") == "all"):
+        return None
+    kind, value = _parse_amount(keep, ("thinking_turns",), f"{where}.keep", 1)
+    if kind is not None:
+        check_whole(value, f"{where}.keep.value", 1, _MOST)
+    return value
 
 
 def _parse_clearing(edit: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -107,12 +130,25 @@ def _parse_names(edit: Mapping[str, Any], name: str, where: str) -> list[str]:
 
 def report_edits(window: Window | None) -> dict[str, Any]:
     """Return the field `context_management` of a reply: what was cleared in its prompt."""
-    uses = tokens = 0
+    uses = tokens = thinking_tokens = 0
+    turns: set[int] = set()
     for unit in () if window is None else (*window.head, *window.units):
         for entry in unit.entries:
             cut = window.cuts.get(entry.seq) if window is not None else None
-            if cut is not None and cut.cleared:
+            if cut is None or not cut.cleared:
+                continue
+            freed = max(0, entry.tokens - cut.tokens)
+            if parse_thoughts(entry.message) and not parse_thoughts(cut.message):
+                turns.add(entry.turn_id)
+                thinking_tokens += freed
+            else:
                 uses += entry.message.role == "tool"
-                tokens += max(0, entry.tokens - cut.tokens)
-    applied = [{"type": CLEAR_TOOL_USES, "cleared_tool_uses": uses, "cleared_input_tokens": tokens}] if uses else []
+                tokens += freed
+    applied: list[dict[str, Any]] = []
+    if turns:
+        applied.append(
+            {"type": CLEAR_THINKING, "cleared_thinking_turns": len(turns), "cleared_input_tokens": thinking_tokens}
+        )
+    if uses:
+        applied.append({"type": CLEAR_TOOL_USES, "cleared_tool_uses": uses, "cleared_input_tokens": tokens})
     return {"applied_edits": applied}

@@ -64,6 +64,8 @@ class MessagesContext(NamedTuple):
     """Id of the message with whose prompt the report compares; None: there is none yet."""
     compaction: CompactionWish | None = None
     """When the conversation is to be compacted; None: never."""
+    thinking: int | None = None
+    """Number of newest turns whose reasoning stays; None: all."""
     has_edits: bool = False
     """True if the request has `context_management`."""
 
@@ -93,7 +95,9 @@ class Messages:
         fields.pop(THREAD, None)
         context = MessagesContext(thread, setup, changes, *parse_diagnostics(fields.pop(DIAGNOSTICS, None)))
         edits = parse_edits(managed := fields.pop(FIELD, None))
-        context = context._replace(compaction=_get_compaction(fields, edits), has_edits=managed is not None)
+        context = context._replace(
+            compaction=_get_compaction(fields, edits), thinking=edits.thinking, has_edits=managed is not None
+        )
         if edits.others:
             fields[FIELD] = {"edits": edits.others}
         messages = [message for group in groups for message in group]
