@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from anthropic.lib.tools import ToolError
 from anthropic.lib.tools._beta_builtin_memory_tool import BetaLocalFilesystemMemoryTool
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +25,9 @@ from holdfast.limits import (
 )
 from holdfast.memory import files as module
 from tests.amounts import examples
+from tests.service.memory_files_kit import answer_of_sdk, remove_empty_folders
+from tests.service.turns_kit import SHARED
+from tests.stores.servers import place
 
 Command = dict[str, Any]
 MEMORY = "sqlite://:memory:"
@@ -42,23 +44,6 @@ async def answer(files: holdfast.MemoryFiles, command: Command) -> tuple[str, st
         return "ok", await files.run(command)
     except (UsageError, holdfast.errors.Conflict) as exc:
         return "error", str(exc)
-
-
-def answer_of_sdk(tool: BetaLocalFilesystemMemoryTool, command: Command) -> tuple[str, str]:
-    """Return the answer of the SDK's own tool, or its error. The SDK lets errors of the disk through."""
-    try:
-        return "ok", str(tool.call(command))
-    except ToolError as exc:
-        return "error", str(exc)
-    except (OSError, ValueError) as exc:
-        return "error", f"uncaught {type(exc).__name__}"
-
-
-def remove_empty_folders(root: Path) -> None:
-    """Remove folders without files: Holdfast has none."""
-    for path in sorted(root.rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
 
 
 PATHS = st.sampled_from(["a.md", "b.md", "notes/a.md", "notes/b.md", "notes/deep/c.md", "notes/x/y/z.md", ".hidden"])
@@ -318,3 +303,25 @@ async def test_wrong_arguments_are_named(command: Command, words: str) -> None:
         kind, text = await answer(open_files(hf), command)
         assert kind == "error"
         assert words in text
+
+
+# -- stores ------------------------------------------------------------------------
+
+
+@SHARED
+async def test_every_store_keeps_files_versions_and_held_changes(kind: str, tmp_path: Path) -> None:
+    """Two connections to one store, as two servers have them."""
+    with place(kind, tmp_path) as url:
+        async with holdfast.open(url) as hf, holdfast.open(url) as other:
+            files, theirs = open_files(hf), open_files(other)
+            await files.create("/memories/notes/a.md", "one\ntwo\n")
+            await theirs.str_replace("/memories/notes/a.md", "two", "zwei")
+            await files.rename("/memories/notes", "/memories/old")
+            held = await theirs.hold({"command": "delete", "path": "/memories/old/a.md"})
+            kept = [(one.number, one.operation) for one in await files.list_versions("/memories/old/a.md")]
+            assert kept == [(3, "renamed"), (2, "edited"), (1, "created")]
+            assert (await theirs.view("/memories")).endswith("4K\t/memories/old/\n9B\t/memories/old/a.md")
+            await asyncio.gather(*(one.insert("/memories/old/a.md", 0, "x") for one in (files, theirs) * 3))
+            assert (await files.view("/memories/old/a.md")).count("\tx") == 6
+            assert await files.review(held.id, "accept") == "Successfully deleted /memories/old/a.md"
+            assert (await theirs.list_paths(9), await theirs.list_held()) == ([], [])

@@ -16,7 +16,7 @@ from holdfast.domain.memory import REVIEWED_ORIGINS, Origin, find_least_trusted
 from holdfast.errors import HoldfastError
 from holdfast.limits import MEMORY_CHARS
 from holdfast.memory.file_edits import parse_command
-from holdfast.memory.files import ChangeSource
+from holdfast.memory.files import ROOT, ChangeSource
 from holdfast.tools.context import ToolContext
 from holdfast.tools.memory import MEMORY, OWN_FILES, trace_words
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset
@@ -28,13 +28,10 @@ HELD: Final = (
 )
 """Answer of the tool if a change is held."""
 _SHARED: Final = "The memory directory is not available in this conversation, because several users take part in it."
-_WRITTEN: Final[Mapping[str, tuple[str, ...]]] = {
-    "create": ("file_text",),
-    "str_replace": ("new_str",),
-    "insert": ("insert_text",),
-    "rename": ("new_path",),
-}
-"""Arguments of each command whose text is stored."""
+_WRITTEN: Final = {"create": "file_text", "str_replace": "new_str", "insert": "insert_text"}
+"""The argument of a command whose text is stored in a file."""
+_NAMING: Final = frozenset({"create", "rename"})
+"""Commands that make a new path."""
 
 
 async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) -> str:
@@ -60,12 +57,15 @@ async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) ->
 
 
 async def _find_origin(context: ToolContext, name: str, given: Mapping[str, Any]) -> tuple[Origin | None, bool]:
-    """Return who said the words that a command writes, and True if they may come from outside. The origin is None if it writes no words."""
-    texts = [given[argument] for argument in _WRITTEN.get(name, ())]
-    path = given.get("new_path") or given.get("path") or ""
-    pieces = [piece for text in texts if name != "rename" for piece in _split(text)]
-    if not any(piece.strip() for piece in pieces):
-        pieces = [] if name != "rename" else [path.replace("/", " ")]
+    """Return who said the words that a command writes, and True if they may come from outside. The origin is None if it writes no words.
+
+    A new path is compared too. It is a text of its own if there is no other, and otherwise goes with the text, as the tags of a fact do.
+    """
+    path = str(given.get("new_path") or given.get("path") or "").removeprefix(ROOT).replace("/", " ")
+    text = str(given.get(_WRITTEN.get(name, ""), ""))
+    pieces = [piece for piece in _split(text) if piece.strip()]
+    if not pieces and name in _NAMING:
+        pieces = [path]
     traces = [await trace_words(context, piece, (path,)) for piece in pieces if piece.strip()]
     if not traces:
         return None, False
