@@ -131,6 +131,21 @@ async def test_anthropic_model_gets_neither_field_nor_beta() -> None:
         assert all("anthropic-beta" not in request.headers for request in upstream.requests)
 
 
+async def test_repeated_request_has_the_first_diagnosis() -> None:
+    """A repetition of a request gets its stored message with the report of the first attempt, in both APIs."""
+    async with gateway(answer) as (served, upstream), sdk(served) as client:
+        first = await send(client, say("a"), None, stream=False, system="Be brief.")
+        keyed: dict[str, Any] = {"system": "Be long.", "extra_headers": {"Idempotency-Key": "k1"}}
+        again = [await send(client, say("b"), first.id, stream=stream, **keyed) for stream in (False, True)]
+        assert [one.diagnostics.cache_miss_reason.type for one in again] == ["system_changed"] * 2
+        before = await respond(served, "a", prompt_cache_key="x")
+        twice: dict[str, Any] = {"prompt_cache_key": "y", "extra_headers": {"Idempotency-Key": "k2"}}
+        responses = [await respond(served, "b", before.id, **twice) for _ in range(2)]
+        assert [one.prompt_cache_diagnostics.reason for one in responses] == ["prompt_cache_key_changed"] * 2
+        assert responses[0].id == responses[1].id
+        assert len(upstream.requests) == 4
+
+
 async def test_threads_are_diagnosed() -> None:
     """A request can continue a thread and ask for a diagnosis."""
     async with gateway(answer) as (served, _), sdk(served) as client:
