@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -224,6 +225,28 @@ async def test_a_backfill_finds_what_another_process_wrote(url: str, clock: Cloc
         await get_index(hf).clear()
         await service.rebuild(user="ada", session="s1")
         assert (await get_index(hf).status(Space("record", "ada"))).documents == 2
+
+
+async def test_processes_and_searches_index_an_owner_together(url: str, clock: Clock) -> None:
+    """Each page once or more, and nothing is lost or left over; meanwhile others write and delete."""
+    async with (
+        holdfast.open(url, clock=clock, life=STILL) as one,
+        holdfast.open(url, clock=clock, life=STILL) as two,
+    ):
+        records = one.records("n"), two.records("n")
+        for at in range(0, 600, 100):
+            await records[0].change([records[0].make_put(f"{at + i:03}", 1, text=f"parcel {i}") for i in range(100)])
+        services: list[Any] = [one.engine.index, two.engine.index]
+        work: list[Any] = [service.walk(whole=True) for service in services]
+        work += [some.search("parcel") for some in records * 4]
+        work += [records[1].delete(f"{at:03}") for at in range(5)]
+        work += [records[1].put(f"{at:03}", 1, text="window") for at in range(5, 10)]
+        await asyncio.gather(*work)
+        for service in services:
+            await service.settled()
+        assert await count_documents(one, "") == 595
+        assert len(await found(records[0], "parcel", limit=100)) == 100
+        assert sorted(await found(records[1], "window")) == [f"{at:03}" for at in range(5, 10)]
 
 
 @pytest.mark.parametrize("seed", range(4))

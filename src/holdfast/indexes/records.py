@@ -11,10 +11,11 @@ Documents of deleted records are deleted at once if the deletion is reported; a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from holdfast.accounting import run_cpu
 from holdfast.background import cancel_task
@@ -74,6 +75,7 @@ class RecordFeeder:
         self._index = index
         self._throttle = throttle
         self._clock = clock
+        self._locks: WeakValueDictionary[RecordOwner, asyncio.Lock] = WeakValueDictionary()
 
     async def update_source(
         self, owner: RecordOwner, *, gone: Collection[int] = (), epoch: int = 0, compare: bool = False
@@ -89,15 +91,30 @@ class RecordFeeder:
         Raises:
             Conflict: other processes keep writing to the owner's documents.
         """
-        number = 0
+        update = _SourceUpdate(self, owner, epoch)
         drop: Collection[int] = gone
+        more = True
+        while more:
+            more = await self.run_step(owner, partial(update.index_page, drop))
+            drop = ()
+        if compare:
+            await update.compare()
+        return update.number
+
+    async def run_step(self, owner: RecordOwner, step: Callable[[], Awaitable[bool | None]]) -> bool:
+        """Run one step of an update, and return its result. No other step for the same owner runs in this process meanwhile.
+
+        Args:
+            owner: the owner.
+            step: reads the progress of the source and writes to the index. It returns None if another process has written meanwhile; the
+                step is then repeated.
+        """
+        lock = self._locks.setdefault(owner, asyncio.Lock())
         for _ in range(_TRIES):
-            update = _SourceUpdate(self, owner, epoch)
-            done = await update.run(drop)
-            number += update.number
-            drop = () if update.has_dropped else drop
-            if done and (not compare or await update.compare()):
-                return number
+            async with lock:
+                result = await step()
+            if result is not None:
+                return result
         raise Conflict("the records of an owner are being indexed elsewhere all the time: try again")
 
     async def read_texts(self, space: Space, source_id: str, seqs: Sequence[int]) -> dict[int, SearchableRecord]:
@@ -155,11 +172,10 @@ def _make_documents(records: Sequence[SearchableRecord]) -> list[Document]:
 
 
 class _SourceUpdate:
-    """One attempt to bring the documents of an owner up to date.
+    """Brings the documents of an owner up to date, in steps.
 
     Attributes:
         number: the number of records that were analysed.
-        has_dropped: True if the documents of deleted records were deleted.
 
     `Progress.version` and `next_seq` are the version and number after which records are not indexed yet.
     """
@@ -170,91 +186,87 @@ class _SourceUpdate:
         self._owner = owner
         self._space, self._id = to_record_source(owner)
         self._epoch = epoch
-        self._known: Progress | None = None
         self.number = 0
-        self.has_dropped = False
 
-    async def run(self, gone: Collection[int]) -> bool:
-        """Index what was written since the last update. Return False if another process has written meanwhile."""
-        self._known = known = await self._index.progress(self._space, self._id)
+    async def index_page(self, gone: Collection[int]) -> bool | None:
+        """Index the next records. Return True if there are more, and None if another process has written meanwhile.
+
+        Args:
+            gone: numbers of records that are not searchable any more.
+        """
+        known = await self._index.progress(self._space, self._id)
         since = _START if known is None or known.epoch < self._epoch else (known.version, known.next_seq)
-        epoch = max(self._epoch, known.epoch if known else 0)
         page = await self._feeder.read_page(self._owner, since)
         if page is None:
             if known is not None:
                 await self._index.drop(self._space, self._id, identity=known.identity)
-            return True
-        if known is not None and known.identity != page.identity and since != _START:
-            page = await self._feeder.read_page(self._owner, _START)  # another session of the same name
+            return False
+        if known is not None and known.identity != page.identity:  # another session of the same name
+            gone = ()
+            page = page if since == _START else await self._feeder.read_page(self._owner, _START)
             if page is None:
-                return False
-        drop = [] if known is None or known.identity != page.identity else sorted(set(gone))
-        while True:
-            if not await self._write_page(page, drop, epoch):
-                return False
-            drop, self.has_dropped = [], True
-            if not page.has_more or self._known is None:
-                return True
-            more = await self._feeder.read_page(self._owner, (self._known.version, self._known.next_seq))
-            if more is None or more.identity != page.identity:
-                return False
-            page = more
+                return None
+        return page.has_more if await self._write_page(known, page, gone) else None
 
-    async def _write_page(self, page: SearchablePage, drop: Sequence[int], epoch: int) -> bool:
-        known, same = self._known, self._known is not None and self._known.identity == page.identity
+    async def _write_page(self, known: Progress | None, page: SearchablePage, gone: Collection[int]) -> bool:
+        """Write the documents of a page. Return False if another process has written meanwhile."""
+        same = known is not None and known.identity == page.identity
+        epoch = max(self._epoch, known.epoch if known else 0)
+        drop = sorted(set(gone)) if known else []
         if not page.records and not drop and (known is None or (same and known.complete and known.epoch == epoch)):
             return True
         documents = await self._feeder.make_documents(page.records)
         self.number += len(documents)
+        place = (known.version, known.next_seq) if known is not None and same else _START
         at = 0
         for part in split_for_writes(documents) or [[]]:
             at += len(part)
-            place = page.records[at - 1] if at else None
-            version, number = (place.version, place.number) if place else self._get_place(same=same)
-            complete = at == len(documents) and not page.has_more
+            place = (page.records[at - 1].version, page.records[at - 1].number) if at else place
             progress = Progress(
-                identity=page.identity, version=version, next_seq=number, epoch=epoch, complete=complete
+                identity=page.identity,
+                version=place[0],
+                next_seq=place[1],
+                epoch=epoch,
+                complete=at == len(documents) and not page.has_more,
             )
-            if not await self._write(progress, part, drop):
+            if not await self._write(known, progress, part, drop):
                 return False
-            drop = ()
+            known, drop = progress, []
         return True
 
-    def _get_place(self, *, same: bool) -> tuple[int, int]:
-        return (self._known.version, self._known.next_seq) if self._known is not None and same else _START
-
-    async def _write(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
+    async def _write(
+        self, known: Progress | None, progress: Progress, put: Sequence[Document], drop: Sequence[int]
+    ) -> bool:
         source = Source(self._id, progress.identity)
         gone = sorted(set(drop) - {one.seq for one in put})
-        batch = Batch(source=source, progress=progress, put=put, drop=gone, expect=self._known)
-        if not await self._index.write(self._space, batch):
-            return False
-        self._known = progress
-        return True
+        batch = Batch(source=source, progress=progress, put=put, drop=gone, expect=known)
+        return await self._index.write(self._space, batch)
 
-    async def compare(self) -> bool:
-        """Compare all documents with the store. Return False if another process has written meanwhile."""
+    async def compare(self) -> None:
+        """Compare all documents with the store."""
         start = 0
-        while self._known is not None:
+        while True:
             page = await self._index.list_digests(self._space, self._id, start=start, limit=_DIGEST_PAGE)
             for at in range(0, len(page), _PAGE):
-                if not await self._compare_part(page[at : at + _PAGE]):
-                    return False
+                await self._feeder.run_step(self._owner, partial(self._compare_part, page[at : at + _PAGE]))
             if len(page) < _DIGEST_PAGE:
-                break
+                return
             start = page[-1][0] + 1
-        return True
 
-    async def _compare_part(self, digests: Sequence[tuple[int, bytes]]) -> bool:
-        assert self._known is not None, "the caller has checked it"
+    async def _compare_part(self, digests: Sequence[tuple[int, bytes]]) -> bool | None:
+        """Delete the documents of records that do not exist any more, and index changed texts. The result is as in `index_page`."""
+        known = await self._index.progress(self._space, self._id)
+        if known is None:
+            return False
         records = await self._feeder.read_texts(self._space, self._id, [seq for seq, _ in digests])
         lost = [seq for seq, _ in digests if seq not in records]
         changed = [
             records[seq] for seq, digest in digests if seq in records and compute_digest(records[seq].text) != digest
         ]
         if not lost and not changed:
-            return True
-        return await self._write(self._known, await self._feeder.make_documents(changed), lost)
+            return False
+        documents = await self._feeder.make_documents(changed)
+        return False if await self._write(known, known, documents, lost) else None
 
 
 class RecordQueue:
@@ -306,7 +318,7 @@ class RecordQueue:
                 await self._update(owner, gone)
         except BaseException as exc:
             self.schedule(owner, gone)
-            if isinstance(exc, TimeoutError):
+            if isinstance(exc, (TimeoutError, Conflict)):
                 return False
             raise
         return True
