@@ -563,6 +563,7 @@ async def test_a_tenant_with_records_alone_is_listed(store_opener: OpenStore) ->
         (put("a", 1, ("x" * (limits.NAMESPACE_BYTES + 1),)), InvalidRequest),
         (put("a", object()), InvalidRequest),
         (put("a", float("nan")), InvalidRequest),
+        (put("a", {"b": [None, {"c": float("inf")}]}), InvalidRequest),
         (put("a", expect=-1), InvalidRequest),
         (put("a", b"x" * (limits.MESSAGE_BYTES + 1)), TooLarge),
         (drop(""), InvalidRequest),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,12 @@ from tests.service.guard_kit import KEY, desk
 from tests.service.scripted_model import REF
 
 STILL = LifeSettings(session_ttl=0, sweep=False)
+
+
+@dataclass
+class Point:
+    x: float
+    y: float
 
 
 @pytest.fixture
@@ -309,3 +316,32 @@ async def test_bad_arguments_are_refused(hf: holdfast.Holdfast) -> None:
     for namespace in ("", "\n", ("a", ""), 3, ("x",) * 17):
         with pytest.raises(InvalidRequest):
             hf.records(namespace)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (float("inf"), "value is inf"),
+        ({"scores": [1.0, float("nan")]}, r"value\.scores\[1\] is nan"),
+        ([None, ({"a": {"b": -float("inf")}},)], r"value\[1\]\[0\]\.a\.b is -inf"),
+        ({"point": Point(1.0, float("inf"))}, r"value\.point\.y is inf"),
+    ],
+)
+async def test_numbers_without_a_json_form_are_refused(hf: holdfast.Holdfast, value: Any, place: str) -> None:
+    """They were stored as null. The error names the place; nothing is written."""
+    notes = hf.records("notes", user_id="ada")
+    with pytest.raises(InvalidRequest, match=place) as refused:
+        await notes.put("a", value)
+    assert refused.value.param == "value"
+    with pytest.raises(InvalidRequest, match=place):
+        await notes.put_many({"fine": 1, "a": value})
+    assert [one.key async for one in notes.iterate()] == []
+
+
+async def test_null_next_to_other_values_is_kept(hf: holdfast.Holdfast) -> None:
+    notes = hf.records("notes", user_id="ada")
+    value = {"a": None, "b": [None, "null", 1.5, b"x"], "c": Point(1.0, 2.0)}
+    await notes.put("a", value)
+    one = await notes.get("a")
+    assert one is not None
+    assert one.value == {"a": None, "b": [None, "null", 1.5, "eA=="], "c": {"x": 1.0, "y": 2.0}}

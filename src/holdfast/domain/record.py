@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final
 
@@ -27,6 +29,10 @@ _LABEL_END: Final = b"\x1f"
 _NAMESPACE_END: Final = b"\0"
 _ITEM_COST: Final = 32
 """Bytes of text that take as long to encode as one item of a list or an object."""
+_PLAIN: Final = (str, int, bytes, bytearray, memoryview, msgspec.Raw, type(None))
+"""Types of values that contain no number with a fraction."""
+_PATH_CHARS: Final = 200
+"""Longest path of a number in an error message."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -292,11 +298,38 @@ def encode_record_value(value: Any) -> tuple[bool, bytes]:
                 + (half if isinstance(exc, UnicodeError) else ""),
                 param="value",
             ) from exc
-        if data == b"null" and value is not None and not isinstance(value, msgspec.Raw):
-            raise InvalidRequest(f"the value {value!r:.80} has no JSON form", param="value")
+        if b"null" in data and not isinstance(value, msgspec.Raw) and (found := _find_infinite(value)):
+            path, number = found
+            raise InvalidRequest(
+                f"{path} is {number}, which has no JSON form: store None or a text in its place", param="value"
+            )
     if len(data) > MESSAGE_BYTES:
         raise TooLarge(f"the value has {len(data)} bytes; at most {MESSAGE_BYTES} are allowed", param="value")
     return raw, data
+
+
+def _find_infinite(value: Any) -> tuple[str, float] | None:
+    """Return the place of an infinite number, or of one that is not a number, in a value; None if there is none.
+
+    JSON has no such numbers, and encoders write null in their place.
+
+    >>> _find_infinite({"scores": [1.0, float("inf")]})
+    ('value.scores[1]', inf)
+    """
+    stack: list[tuple[str, Any]] = [("value", value)]
+    while stack:
+        path, one = stack.pop()
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                return path, one
+        elif isinstance(one, Mapping):
+            stack += [(f"{path}.{key}"[:_PATH_CHARS], inner) for key, inner in one.items()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            stack += [(f"{path}[{at}]"[:_PATH_CHARS], inner) for at, inner in enumerate(one)]
+        elif not isinstance(one, _PLAIN):
+            with suppress(*UNWRITABLE):  # an object with fields, such as a dataclass, which may contain JSON already
+                stack.append((path, msgspec.to_builtins(one, str_keys=True)))
+    return None
 
 
 def encode_record_text(text: str | None) -> bytes | None:
