@@ -169,6 +169,8 @@ FALLBACKS: Final = 16
 """Fallback models of a model."""
 MODEL_EVENT_BYTES: Final = 16 * MIB
 """One event of a model's stream, or a whole reply that is not streamed. A generated image in base64 fits."""
+HOSTED_ITEM_BYTES: Final = MIB // 4
+"""Call of a tool that ran at the provider, with its result. Of a larger one, only type, id and status are stored."""
 MODEL_STREAM_BYTES: Final = 128 * MIB
 """Everything that an upstream sends for one reply, including the JSON around each chunk."""
 MODEL_REPLY_BYTES: Final = 24 * MIB

@@ -135,7 +135,7 @@ def test_tools_become_functions() -> None:
     assert [tool["function"]["name"] for tool in tools.functions] == ["look", "run", "mail__send"]
     assert tools.names["run"] == ToolName("run", is_custom=True)
     assert tools.names["mail__send"] == ToolName("send", "mail")
-    assert tools.left_out == ["web_search"]
+    assert [tool["type"] for tool in tools.hosted] == ["web_search"]
     assert "lark grammar" in tools.functions[1]["function"]["parameters"]["properties"]["input"]["description"]
 
 

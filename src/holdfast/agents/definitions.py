@@ -57,6 +57,8 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     """Client that asks the provider for token counts (`count: provider`); None: Holdfast alone counts tokens."""
     dialect: Dialect = "openai"
     """The API whose rules the model's prompts follow."""
+    hosts_tools: bool = False
+    """True: the provider has the Responses API, so tools that run at the provider can be sent to it."""
     records: bool = False
     """True: send messages as voice records with turn, time and metadata (Agora's short-term memory, `vendor: custom`)."""
     fallbacks: tuple[str, ...] = ()

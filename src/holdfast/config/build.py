@@ -393,6 +393,7 @@ def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clien
         inputs=None if settings.inputs is None else frozenset(settings.inputs),
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
         cache_key=_should_send_cache_key(settings),
+        hosts_tools=settings.api == "responses",
         system_messages=system_messages,
         count=clients.get("counter", settings, _create_counter) if settings.count == "provider" else None,
     )

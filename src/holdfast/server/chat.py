@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -224,7 +224,17 @@ def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnReque
         follows=parsed.follows,
         comparison=parsed.comparison,
         cache_key=parsed.hint,
+        hosted_tools=parsed.hosted_tools,
+        warnings=(*request.warnings, *_warn_of_hosted_tools(request, parsed)),
     )
+
+
+def _warn_of_hosted_tools(request: TurnRequest, parsed: ParsedRequest) -> Iterator[TurnWarning]:
+    """Yield a warning for each kind of tool that runs at the provider, if the model's provider has no such tools."""
+    if not request.responder.llm.hosts_tools:
+        for kind in dict.fromkeys(tool["type"] for tool in parsed.hosted_tools):
+            message = f"the tool {kind[:80]!r} runs only at OpenAI, so it was not sent to the model"
+            yield TurnWarning("tool_not_served", message, param="tools")
 
 
 def _check_request(call: Call, parsed: ParsedRequest, rules: RequestRules) -> tuple[str | None, list[str], Requester]:

@@ -148,6 +148,8 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):
         body["stream_options"] = {name: value for name, value in options.items() if name != PROGRESS}
+    if llm.hosts_tools and turn.request.hosted_tools:
+        body["tools"] = [*(body.get("tools") or ()), *turn.request.hosted_tools]
     body["model"] = llm.model
     body["messages"] = await to_sendable(turn.engine, turn.request.ref, llm, turn.working_set)
     if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():

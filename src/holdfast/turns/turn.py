@@ -125,6 +125,8 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     follows: int | None = None
     """`seq` of the message that the request continues after. Only one request can do so; see `holdfast.turns.continuation`.
     None: the request continues after the newest message."""
+    hosted_tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools that run at the provider, as sent by a client of the Responses API. Models of other providers do not get them."""
     cache_key: str | None = None
     """The client's own key for prompts in a provider's cache; None: the session's key is sent."""
     comparison: Comparison | None = None

@@ -23,8 +23,10 @@ from holdfast.wire.responses_replies import (
     Status,
     find_status,
     find_tool,
+    list_hosted,
     make_call,
     make_compaction_item,
+    make_hosted,
     make_message_item,
     make_reasoning,
     make_response,
@@ -100,6 +102,8 @@ class ResponseEvents:
         self._text: OpenPart | None = None
         self._refusal: OpenPart | None = None
         self._calls: list[_OpenCall] = []
+        self._hosted = 0
+        """Number of calls that the provider ran."""
         self._known: list[tuple[Any, Any]] = []
         """Position and id of each tool call, as received."""
         self._done: dict[int, Item] = {}
@@ -151,6 +155,8 @@ class ResponseEvents:
     def _add_delta(self, delta: Mapping[str, Any], logprobs: Any, events: list[Event]) -> None:
         if text := _read_reasoning(delta):
             self._add_reasoning(text, events)
+        for item in list_hosted(delta):
+            self._add_hosted(item, events)
         content = delta.get("content")
         for part in content if isinstance(content, list) else [content]:
             words = part.get("text") if isinstance(part, Mapping) else part
@@ -170,6 +176,14 @@ class ResponseEvents:
             events.append(self._add_item(item.index, make_reasoning(item.id, "", "in_progress")))
         item.pieces.append(text)
         events.append(self._make("response.reasoning_text.delta", item, content_index=0, delta=text))
+
+    def _add_hosted(self, item: Item, events: list[Event]) -> None:
+        """Add the events of a call that the provider ran. It is complete when it arrives."""
+        assert self._head is not None, "the stream has begun"
+        made = make_hosted(ItemIds(self._head.place), self._hosted, item)
+        index, self._count, self._hosted = self._count, self._count + 1, self._hosted + 1
+        events.append(self._add_item(index, made))
+        self._finish_item(index, made, events)
 
     def _add_text(self, text: str, logprobs: Any, events: list[Event]) -> None:
         part = self._text

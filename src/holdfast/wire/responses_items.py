@@ -246,8 +246,8 @@ class Tools(NamedTuple):
     functions: list[dict[str, Any]]
     names: dict[str, ToolName]
     """The client's tools by the names of their functions."""
-    left_out: list[str]
-    """Types of tools that run at OpenAI, and that no other provider has."""
+    hosted: list[dict[str, Any]]
+    """Tools that run at the provider. Only providers with the Responses API have them."""
 
 
 def parse_tools(tools: Any) -> Tools:
@@ -274,7 +274,7 @@ def _add_tool(parsed: Tools, tool: Any, where: str, namespace: str | None) -> No
     if not isinstance(kind, str):
         raise InvalidRequest(f"{where} must be an object with a type", param=where)
     if kind not in ("function", "custom", "namespace"):
-        parsed.left_out.append(kind)
+        parsed.hosted.append(dict(tool))
         return
     name = tool.get("name")
     if not isinstance(name, str) or not name:

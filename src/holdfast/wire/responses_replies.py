@@ -164,10 +164,14 @@ class ItemIds:
 REASONING: Final = 0
 TEXT: Final = 1
 FIRST_CALL: Final = 2
+FIRST_HOSTED: Final = 100_000
+"""Number of the first call of a tool that runs at the provider."""
+HOSTED: Final = "response.item"
+"""Type of the reasoning details that contain such a call."""
 
 
 def make_output(message: Mapping[str, Any], place: Place, names: ToolNames) -> list[Item]:
-    """Return the items of an assistant's message in Chat Completions format: reasoning, text, then calls.
+    """Return the items of an assistant's message in Chat Completions format: reasoning, calls at the provider, text, then calls.
 
     Args:
         message: The message.
@@ -178,6 +182,7 @@ def make_output(message: Mapping[str, Any], place: Place, names: ToolNames) -> l
     thoughts = [thought.text for thought in parse_field_thoughts(parse_message({**message, "role": "assistant"}))]
     if text := "".join(thoughts):
         items.append(make_reasoning(ids.make("rs", REASONING), text))
+    items += [make_hosted(ids, at, item) for at, item in enumerate(list_hosted(message))]
     if parts := _list_parts(message):
         items.append(make_message_item(ids.make("msg", TEXT), parts))
     for at, call in enumerate(message.get("tool_calls") or ()):
@@ -187,6 +192,20 @@ def make_output(message: Mapping[str, Any], place: Place, names: ToolNames) -> l
         id_ = ids.make(CALL_PREFIXES[tool.is_custom], FIRST_CALL + at)
         items.append(make_call(id_, call_id, tool, str(function.get("arguments") or "")))
     return items
+
+
+def list_hosted(message: Mapping[str, Any]) -> list[Item]:
+    """Return the calls of tools that ran at the provider, in a message or a delta of Chat Completions format."""
+    details = message.get("reasoning_details")
+    found = [one for one in details if isinstance(one, Mapping)] if isinstance(details, list | tuple) else []
+    items = (one.get("item") for one in found if one.get("type") == HOSTED)
+    return [dict(item) for item in items if isinstance(item, Mapping) and isinstance(item.get("type"), str)]
+
+
+def make_hosted(ids: ItemIds, at: int, item: Item) -> Item:
+    """Return the item of a call of a tool that ran at the provider. `at` is its position among such calls of the reply."""
+    prefix = item["type"].removesuffix("_call").replace("_", "")
+    return {**item, "id": ids.make(prefix, FIRST_HOSTED + at)}
 
 
 def make_compaction_item(place: Place, token: str) -> Item:

@@ -10,12 +10,18 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.errors import InvalidRequest
+from holdfast.limits import HOSTED_ITEM_BYTES
+from holdfast.wire.responses_replies import HOSTED
 
 Json = dict[str, Any]
 FORMAT: Final = "openai-responses-v1"
 """Value of `format` in reasoning details that are items of the Responses API, as OpenRouter names it."""
 ENCRYPTED: Final = "reasoning.encrypted_content"
+_CONVERTED_ITEMS: Final = ("message", "reasoning", "function_call", "custom_tool_call")
+"""Types of output items that have an equivalent in Chat Completions."""
 _REFUSED: Final = ("audio", "functions", "function_call", "logit_bias", "prediction", "stop", "web_search_options")
 """Fields of Chat Completions that change the answer and that the Responses API does not have."""
 _DROPPED: Final = frozenset(
@@ -159,7 +165,7 @@ def _convert_reply(message: Mapping[str, Any], upstream: str, custom: set[Any]) 
 
 
 def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]:
-    """Yield the reasoning items of a reply that this upstream encrypted."""
+    """Yield the reasoning items of a reply that this upstream encrypted, and the calls of tools that it ran."""
     details = message.get("reasoning_details")
     for detail in details if isinstance(details, list) else ():
         own = (
@@ -167,7 +173,10 @@ def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]
             and detail.get("format") == FORMAT
             and detail.get("upstream") == mark_upstream(upstream)
         )
-        if own and detail.get("type") == "reasoning.encrypted" and detail.get("data"):
+        if own and detail.get("type") == HOSTED and isinstance(detail.get("item"), Mapping):
+            # The provider stores nothing, so it would not find the item by its id.
+            yield {name: value for name, value in detail["item"].items() if name != "id"}
+        elif own and detail.get("type") == "reasoning.encrypted" and detail.get("data"):
             summary = [{"type": "summary_text", "text": text} for text in detail.get("summaries") or ()]
             about = {"id": detail["id"]} if detail.get("id") else {}
             yield {"type": "reasoning", **about, "summary": summary, "encrypted_content": detail["data"]}
@@ -275,6 +284,10 @@ class ResponseChunks:
             detail |= {"data": item["encrypted_content"], "summaries": summaries, "upstream": self._upstream}
             self._thoughts += 1
             yield self._make_chunk({"reasoning_details": [detail]})
+        elif kind not in _CONVERTED_ITEMS:
+            detail = {"type": HOSTED, "format": FORMAT, "index": self._thoughts, "upstream": self._upstream}
+            self._thoughts += 1
+            yield self._make_chunk({"reasoning_details": [{**detail, "item": _limit_item(item)}]})
         elif kind in ("function_call", "custom_tool_call") and index not in self._written:
             name = "arguments" if kind == "function_call" else "input"
             yield self._extend_call(index, _require_string(item[name]), custom=kind != "function_call")
@@ -296,6 +309,13 @@ class ResponseChunks:
         if logprobs is not None:
             choice["logprobs"] = {"content": logprobs}
         return {**self._head, "choices": [choice]}
+
+
+def _limit_item(item: Json) -> Json:
+    """Return an item of a tool that ran at the provider; of a large one, such as an image, only what identifies it."""
+    if len(msgspec.json.encode(item)) <= HOSTED_ITEM_BYTES:
+        return item
+    return {name: item[name] for name in ("type", "id", "status") if name in item}
 
 
 def _convert_usage(usage: Mapping[str, Any]) -> Json:

@@ -52,6 +52,8 @@ class ParsedRequest(NamedTuple):
     stores_system: bool = True
     """True: a new session stores the leading system messages, so that later requests need not send them. False: they are only for this
     request."""
+    hosted_tools: tuple[Mapping[str, Any], ...] = ()
+    """Tools that run at the provider, in the format of the Responses API."""
     is_whole: bool = False
     """True: the prompt must have the whole conversation, or the request is rejected."""
     hint: str | None = None

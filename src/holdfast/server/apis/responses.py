@@ -50,7 +50,8 @@ class Responses:
             stores_system=False,
             hint=request.hint,
             is_whole=request.is_whole,
-            warnings=(*map(_make_tool_warning, dict.fromkeys(request.tools.left_out)), *_warn_of_foreign_items(given)),
+            hosted_tools=tuple(request.tools.hosted),
+            warnings=_warn_of_foreign_items(given),
         )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ResponseEncoder:
@@ -62,11 +63,6 @@ class Responses:
 
 def _make_order(wish: CompactionWish | None) -> CompactionOrder | None:
     return None if wish is None else CompactionOrder(threshold=wish.threshold, is_alone=wish.at_once)
-
-
-def _make_tool_warning(kind: str) -> TurnWarning:
-    message = f"the tool {kind[:80]!r} runs only at OpenAI, so it was not sent to the model"
-    return TurnWarning("tool_not_served", message, param="tools")
 
 
 def _warn_of_foreign_items(given: Any) -> tuple[TurnWarning, ...]:
