@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -12,9 +13,9 @@ from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from tests.edges.server import Served, gateway
 from tests.edges.test_anthropic_upstream import claude
+from tests.stores.servers import place
 
 BETA = "cache-diagnosis-2026-04-07"
-LLMS = '{default: {model: gpt-4o, base_url: "%s"}, other: {model: gpt-4.1, base_url: "%s"}}'
 READ: Any = {"name": "read", "input_schema": {"type": "object"}}
 WRITE: Any = {"name": "write", "input_schema": {"type": "object"}}
 USAGE = {"prompt_tokens": 1_234, "completion_tokens": 5, "total_tokens": 1_239}
@@ -104,6 +105,23 @@ async def test_message_of_another_session_is_compared() -> None:
         assert third.diagnostics.cache_miss_reason.type == "messages_changed"
 
 
+@pytest.mark.parametrize("name", ["sqlite", "postgres", "mysql", "redis"])
+async def test_prompts_of_two_servers_are_compared(name: str, tmp_path: Path) -> None:
+    """The hashes are in the store, so a server compares with a prompt that another one has sent."""
+    with place(name, tmp_path) as url:
+        async with (
+            gateway(answer, store=url) as (one, _),
+            gateway(answer, store=url) as (other, _),
+            sdk(one) as first_client,
+            sdk(other) as second_client,
+        ):
+            first = await send(first_client, say("a"), None, stream=False, system="Be brief.")
+            second = await send(second_client, say("b"), first.id, stream=False, system="Be brief.")
+            assert second.diagnostics is None
+            third = await send(first_client, say("c"), second.id, stream=False, system="Be long.")
+            assert third.diagnostics.cache_miss_reason.type == "system_changed"
+
+
 async def test_messages_that_cannot_be_compared() -> None:
     """A message of another user and one without diagnosis are not found; one whose call failed has no prompt."""
     async with gateway([*["Yes."] * 4, Reply(status=500, error="down"), "Yes."]) as (served, _), sdk(served) as client:
@@ -179,6 +197,7 @@ async def respond(
 ) -> Any:
     """Create a response, with a comparison if an id is given."""
     options = {"prompt_cache_options": {"comparison_response_id": compared}} if compared else {}
+    options |= {name: fields.pop(name) for name in ("budget", "strategy") if name in fields}
     request: Any = {"model": "gpt-4o", "input": said, **fields}
     if not stream:
         return await served.client.responses.create(**request, extra_body=options)
@@ -225,14 +244,13 @@ async def test_openai_reason_for_each_change(changed: dict[str, Any], reason: st
         assert stored.prompt_cache_diagnostics == found
 
 
-async def test_compaction_is_told_from_changed_input() -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_compaction_is_told_from_changed_input(stream: bool) -> None:
     """If Holdfast made room, the reason is `context_compacted`; for a conversation with other messages it is not."""
     async with gateway(answer) as (served, _):
-        budget = {"extra_body": {"budget": 300, "strategy": "token_window"}}
         last = await respond(served, "word " * 200)
-        request: Any = {"model": "gpt-4o", "input": "word " * 200, "previous_response_id": last.id}
-        options = {"prompt_cache_options": {"comparison_response_id": last.id}, **budget["extra_body"]}
-        second = await served.client.responses.create(**request, extra_body=options)
+        smaller = {"budget": 300, "strategy": "token_window", "previous_response_id": last.id}
+        second = await respond(served, "word " * 200, last.id, stream=stream, **smaller)
         assert second.prompt_cache_diagnostics.reason == "context_compacted"
         other = await respond(served, "something else", last.id)
         assert other.prompt_cache_diagnostics.reason == "prompt_cache_key_changed"
