@@ -353,6 +353,11 @@ async def test_model_writes_the_summary_of_a_session_that_has_one() -> None:
         assert (done.usage.input_tokens, done.usage.output_tokens) == (700, 20)
         (made,) = await list_compactions(served, last.session_id)
         assert "LH123" in made["text"]
+    async with gateway([*REPLIES[:6], summary], config) as (served, _):
+        items, _ = await talk(served, 6)
+        trigger: Any = {"type": "compaction_trigger"}
+        alone = await served.client.responses.create(model="gpt-4o", input=[*items, trigger], store=False)
+        assert (alone.usage.input_tokens, alone.usage.output_tokens) == (700, 20)
 
 
 async def test_tokens_of_a_compacted_conversation_are_counted() -> None:

@@ -55,17 +55,21 @@ class SealKeys:
         known = {key.id: key.secret for key in keys}
         return open_sealed(token, known, tenant=self._store.tenant, user_id=user_id, where=where)
 
-    async def rotate(self) -> None:
-        """Make a new key, which signs from now on. Items that were signed with one of the previous keys stay valid.
+    async def rotate(self, *, drop_old: bool = False) -> int:
+        """Make a new key, which signs from now on, and return the number of keys that verify items.
 
-        At most `SEALING_KEYS` keys are kept. Other servers sign with the previous key until they restart.
+        Other servers sign with the previous key until they restart, or until a client sends them an item with the new one.
+
+        Args:
+            drop_old: True: items that were signed before are no longer valid, as soon as all servers have restarted. False: the newest
+                `SEALING_KEYS` keys still verify items.
         """
         while True:
             stored = await self._store.learned(_KEY)
-            keys = [_make_key(), *_decode(stored)][:SEALING_KEYS]
+            keys = [_make_key(), *([] if drop_old else _decode(stored))][:SEALING_KEYS]
             if await self._store.learn(_KEY, msgspec.msgpack.encode(keys), timestamp=FOREVER, expect=stored):
                 self._keys = keys
-                return
+                return len(keys)
 
     async def _load(self, *, fresh: bool = False) -> list[_Key]:
         if not self._keys or fresh:

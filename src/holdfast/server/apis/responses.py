@@ -174,7 +174,7 @@ class ResponseEncoder:
 
     def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         for chunk in to_chunks(completion):
-            self._events.add(chunk)
+            self._events.add(self._with_usage(chunk))
         response: dict[str, Any] = self._events.end(session)[-1]["response"]
         return response
 
@@ -182,7 +182,12 @@ class ResponseEncoder:
         if (text := self._events.get_appended_text(chunk)) is not None:
             return self._record(_TEXT_EVENT % self._note_text(text))
         self._session = session or self._session
-        return self._encode(self._events.add(chunk))
+        return self._encode(self._events.add(self._with_usage(chunk)))
+
+    def _with_usage(self, chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a chunk of a response that is only a compaction with the usage of the summary."""
+        done = self._turn.compacted
+        return chunk if done is None or not self._turn.is_answered_by_compaction else {**chunk, "usage": done.usage}
 
     def _note_text(self, text: str) -> tuple[int, bytes, int, int, bytes]:
         part, number = self._events.note_text(text)
