@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._version import __version__
 
 if TYPE_CHECKING:
-    from holdfast.agents import Agent, Llm, Roster
+    from holdfast.agents import Agent, Llm, MemoryFileSettings, Roster
     from holdfast.artifacts import ArtifactSettings
     from holdfast.config.build import from_config
     from holdfast.consolidation.sweeps import ConsolidationSettings
@@ -85,6 +85,7 @@ __all__ = [
     "Llm",
     "McpSettings",
     "Memory",
+    "MemoryFileSettings",
     "MemoryFiles",
     "MemorySettings",
     "Message",
@@ -154,6 +155,7 @@ _HOMES = {
     "Llm": "holdfast.agents",
     "McpSettings": "holdfast.tools.mcp.settings",
     "Memory": "holdfast.domain.memory",
+    "MemoryFileSettings": "holdfast.agents",
     "MemoryFiles": "holdfast.memory.files",
     "MemorySettings": "holdfast.memory.lookup",
     "Message": "holdfast.domain.messages",

@@ -168,9 +168,14 @@ async def test_two_tools_of_one_name_are_refused() -> None:
         answer = await served.http.post("/v1/chat/completions", json=body)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "memory")
         assert not upstream.requests
-    with pytest.raises(holdfast.errors.ConfigError, match="both tools have the name"):
-        async with gateway([], "memory: {enabled: true, files: server}"):
-            pass
+    for text in (
+        "memory: {enabled: true, files: server}",
+        "memory: {enabled: true}\nagents: {planner: {memory: server}}",
+        "agents: {planner: {memory: server, tools: [memory]}}",
+    ):
+        with pytest.raises(holdfast.errors.HoldfastError, match=r"have the (same )?name"):
+            async with gateway([], text):
+                pass
 
 
 # -- Anthropic's models ------------------------------------------------------------

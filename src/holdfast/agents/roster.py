@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -108,6 +108,7 @@ class Roster:
         self.context = check_settings(context or ContextSettings(), where="context")
         self.recalls = dict(recalls or {})
         self.memory_files = memory_files
+        _check_memory_tools(self.agents, self.recalls, memory_files)
         self.max_history_turns = 0
         self.summarizers = dict(summarizers or {})
         self.scorers = dict(scorers or {})
@@ -353,6 +354,29 @@ def _check_agents(agents: Mapping[str, Agent]) -> None:
     if wrong := find_wrong_relations(agents):
         listed = "; ".join(f"agent {relation.agent!r}: {relation.key}: {relation.message}" for relation in wrong)
         raise InvalidRequest(f"agents: {listed}", param="agents")
+
+
+def _check_memory_tools(
+    agents: Mapping[str, Agent], recalls: Mapping[RecalledKind, RecallSettings], files: MemoryFileSettings
+) -> None:
+    """Raise `InvalidRequest` if an agent, or requests without one, would have both tools of the name `memory`: for facts and for files.
+
+    Args:
+        agents: the agents by name.
+        recalls, files: the settings without an agent, and of agents that do not specify them.
+    """
+    places: list[tuple[str, Mapping[RecalledKind, RecallSettings], MemoryFileSettings, Sequence[str]]] = [
+        ("requests without an agent", recalls, files, ())
+    ]
+    for agent in agents.values():
+        own = recalls if agent.recalls is None else agent.recalls
+        places.append((f"agent {agent.name!r}", own, agent.memory_files or files, agent.tools or ()))
+    for place, recalled, chosen, tools in places:
+        if chosen.where == "server" and ("memory" in recalled or RECALLERS["memory"] in tools):
+            message = (
+                f"{place}: memory files and Holdfast's own tool `memory` have the same name; enable only one of them"
+            )
+            raise InvalidRequest(message, param="agents")
 
 
 def _identify_upstream(llm: Llm) -> tuple[int, str]:
