@@ -67,12 +67,13 @@ class LlamaIndexConversation(Conversation):
 
     async def ask(self, text: str, image: bytes | None = None) -> None:
         blocks: list[Any] = [TextBlock(text=text), *([ImageBlock(image=base64.b64encode(image))] if image else [])]
+        others = asyncio.all_tasks()
         handler = self.agent.run(ChatMessage(role="user", blocks=blocks), memory=self.memory)
         try:
             await handler
-        except asyncio.CancelledError:  # LlamaIndex does not stop a run whose caller is cancelled
+        except asyncio.CancelledError:  # LlamaIndex stops no run whose caller is cancelled, and waits for no step
             await handler.cancel_run()
-            await asyncio.gather(handler, return_exceptions=True)
+            await asyncio.gather(*asyncio.all_tasks() - others, return_exceptions=True)
             raise
 
     async def read(self) -> list[Sent]:

@@ -41,7 +41,7 @@ from agent_framework import (
 )
 
 import holdfast
-from holdfast.adapters._shared import find_runner, read_entries, to_chat
+from holdfast.adapters._shared import find_runner, finish_write, read_entries, to_chat
 from holdfast.errors import BudgetTooSmall, InvalidMessage, NotFound
 
 __all__ = ["HoldfastHistoryProvider", "WorkingSetMiddleware"]
@@ -175,7 +175,7 @@ class HoldfastHistoryProvider(HistoryProvider):
         user_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Append messages to a session: all of them, or none if this fails or is cancelled.
+        """Append messages to a session: all of them, or none if this fails or is cancelled. A cancelled call ends only after its write.
 
         Messages at the beginning that repeat the end of the session are not stored again, as in the framework's own providers.
 
@@ -295,9 +295,9 @@ class WorkingSetMiddleware(ChatMiddleware):
 
 async def _append(run: Callable[..., Awaitable[Any]], session: holdfast.SessionHandle, pieces: list[_Piece]) -> Any:
     try:
-        return await run(session.append, [piece.make_entry(strict=True) for piece in pieces])
+        return await finish_write(run(session.append, [piece.make_entry(strict=True) for piece in pieces]))
     except InvalidMessage:  # properties may have values that JSON does not have
-        return await run(session.append, [piece.make_entry(strict=False) for piece in pieces])
+        return await finish_write(run(session.append, [piece.make_entry(strict=False) for piece in pieces]))
 
 
 async def _read_newest(

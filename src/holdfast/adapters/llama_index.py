@@ -45,7 +45,7 @@ from llama_index.core.tools import AsyncBaseTool
 from llama_index.core.workflow import Context
 
 import holdfast
-from holdfast.adapters._shared import find_runner, read_entries, to_chat
+from holdfast.adapters._shared import find_runner, finish_write, read_entries, to_chat
 from holdfast.errors import Conflict, NotFound, StaleSession
 
 __all__ = ["HoldfastChatStore", "HoldfastFunctionAgent", "HoldfastMemory"]
@@ -143,11 +143,11 @@ class HoldfastMemory(BaseMemory):
         await self.aput_messages([message])
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
-        """Append messages: all of them, or none if this fails or is cancelled."""
+        """Append messages: all of them, or none if this fails or is cancelled. A cancelled call ends only after its write."""
         if messages:
             run, hf = find_runner(self._get_hf())
             session = await run(hf.session, self.session_id, user_id=self.user_id)
-            await run(session.append, [_make_entry(message) for message in messages])
+            await finish_write(run(session.append, [_make_entry(message) for message in messages]))
 
     async def aset(self, messages: list[ChatMessage]) -> None:
         """Replace all messages. Messages at the beginning that stay the same are not written again."""
@@ -158,7 +158,7 @@ class HoldfastMemory(BaseMemory):
         """Remove all messages. They stay in the session's log, but are no longer part of the conversation."""
         run, session = await self._find()
         if session is not None:
-            await run(session.clear)
+            await finish_write(run(session.clear))
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:  # noqa: A002 - the name in the base class
         """Return the working set, as `aget` does, in synchronous code."""
@@ -301,7 +301,7 @@ class HoldfastChatStore(AsyncDBChatStore):
     async def add_messages(
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
     ) -> None:
-        """Append messages: all of them, or none if this fails or is cancelled.
+        """Append messages: all of them, or none if this fails or is cancelled. A cancelled call ends only after its write.
 
         Args:
             key: the key, which is created if it does not exist.
@@ -311,7 +311,7 @@ class HoldfastChatStore(AsyncDBChatStore):
         if messages:
             run, hf = find_runner(self._hf)
             session = await run(hf.session, key, user_id=self.user_id)
-            await run(session.append, [_make_entry(message, status) for message in messages])
+            await finish_write(run(session.append, [_make_entry(message, status) for message in messages]))
 
     async def set_messages(
         self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
@@ -435,7 +435,7 @@ class _Log:
         Raises:
             StaleSession: the session has another version now.
         """
-        await self.run(self.session.append, messages, expect=self.version, **changes)
+        await finish_write(self.run(self.session.append, messages, expect=self.version, **changes))
 
     async def remove(self, removed: Sequence[Any]) -> None:
         """Take messages off the live path. Those after the first of them are written again, as copies, so that erasing one erases both.
