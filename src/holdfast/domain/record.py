@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -31,6 +32,8 @@ _ITEM_COST: Final = 32
 """Bytes of text that take as long to encode as one item of a list or an object."""
 _PLAIN: Final = (str, int, bytes, bytearray, memoryview, msgspec.Raw, type(None))
 """Types of values that contain no number with a fraction."""
+_INFINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""An infinite number, or one that is not a number, in MessagePack. It may also be part of a text."""
 _PATH_CHARS: Final = 200
 """Longest path of a number in an error message."""
 _encode = msgspec.json.Encoder().encode
@@ -316,6 +319,12 @@ def _find_infinite(value: Any) -> tuple[str, float] | None:
     >>> _find_infinite({"scores": [1.0, float("inf")]})
     ('value.scores[1]', inf)
     """
+    try:
+        # Much faster than the search for the place, and it finds at least all values with such a number.
+        if not _INFINITE.search(msgspec.msgpack.encode(value)):
+            return None
+    except UNWRITABLE:
+        pass  # such as a number over 64 bits
     stack: list[tuple[str, Any]] = [("value", value)]
     while stack:
         path, one = stack.pop()
