@@ -382,3 +382,46 @@ def test_the_command_line_exports_what_a_participant_may_read() -> None:
     assert find_secrets(seen.stdout) == set()
     refused = run("export", "plan", "--viewer", "carl")
     assert (refused.exit_code != 0, refused.stdout) == (True, "")
+
+
+COMPACTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "compact": ("/v1/responses/compact", {"input": "x"}),
+    "threshold": (
+        "/v1/responses",
+        {"input": "x", "context_management": [{"type": "compaction", "compact_threshold": 1}]},
+    ),
+    "trigger": ("/v1/responses", {"input": [{"role": "user", "content": "x"}, {"type": "compaction_trigger"}]}),
+    "edit": (
+        "/v1/messages",
+        {
+            "messages": [{"role": "user", "content": "x"}],
+            "context_management": {
+                "edits": [{"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": 1}}]
+            },
+        },
+    ),
+    "summarize": (
+        "/v1/messages",
+        {"messages": [{"role": "user", "content": "x"}], "compaction": {"type": "summarize"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", COMPACTS)
+async def test_participants_cannot_compact(way: str, tmp_path: Path) -> None:
+    """A participant gets no summary of the session in any way, and makes none; the owner does."""
+    path, body = COMPACTS[way]
+    async with gateway(["Yes."] * 4, auth(tmp_path)) as (served, _):
+        await fill_session(served.hf)
+        bob, ada = [await make_key(served, user) for user in ("bob", "ada")]
+        log = await served.log(REF.id, REF.user_id)
+        sent = {"model": "gpt-4o", "session_id": REF.id, "session_mode": "delta", **body}
+        refused = await served.http.post(path, json={**sent, "session_user": "ada"}, headers=bob)
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["param"] == "session_user"
+        assert await served.log(REF.id, REF.user_id) == log
+        assert not await served.hf.store.compactions(REF)
+        allowed = await served.http.post(path, json=sent, headers=ada)
+        assert allowed.status_code == 200, allowed.text
+        given = await served.http.post(path, json=sent, headers=bob)  # of his own session with this name
+        assert "Rome" not in given.text

@@ -215,7 +215,15 @@ async def open_turn(
 
 
 def _add_parsed_fields(request: TurnRequest, parsed: ParsedRequest) -> TurnRequest:
-    """Return the request of a turn with the data that its API format has found."""
+    """Return the request of a turn with the data that its API format has found.
+
+    Raises:
+        InvalidRequest: a participant asks to compact another user's session.
+    """
+    order = parsed.compaction
+    if request.guest and order is not None and order.is_asked:
+        message = "a participant cannot compact another user's session: leave out what asks for it"
+        raise errors.InvalidRequest(message, param="session_user")
     return msgspec.structs.replace(
         request,
         api=parsed.api,

@@ -64,7 +64,8 @@ async def _resume(
     call: Call, parsed: ParsedRequest, rules: RequestRules, system: Sequence[Message], block: FoundBlock
 ) -> ParsedRequest:
     requester = identify_requester(call, parsed.body, rules, parsed.api)
-    item = await _verify(call, block, requester.owner)
+    is_guest = parsed.body.get("session_user") is not None
+    item = await _verify(call, block, requester.owner, is_guest=is_guest)
     if item is not None:
         named = name_session(call, parsed.body, rules)
         found = await resume(call.hf, item, requester.owner, block.after, 0, named=named)
@@ -77,9 +78,16 @@ async def _resume(
     return _with_messages(parsed, system, [text, *block.after])
 
 
-async def _verify(call: Call, block: FoundBlock, owner: str) -> SealedItem | None:
-    """Return the sealed item of a block; None if the block is not one that Holdfast made for this user, or was changed."""
-    if block.signature is None or not is_sealed(block.signature):
+async def _verify(call: Call, block: FoundBlock, owner: str, *, is_guest: bool) -> SealedItem | None:
+    """Return the sealed item of a block; None if the block is not one that Holdfast made for this user, or was changed.
+
+    Args:
+        call: the request.
+        block: the block.
+        owner: the user of the request.
+        is_guest: True if the request names the owner of another session; participants get no blocks.
+    """
+    if block.signature is None or not is_sealed(block.signature) or is_guest:
         return None
     try:
         item = await call.hf.engine.seals.open(block.signature, owner, "signature")

@@ -15,7 +15,7 @@ from holdfast.server.http import Call
 from holdfast.server.responses import resolve_request
 from holdfast.server.routes import BODY, Routes
 from holdfast.server.stored_responses import iterate_items
-from holdfast.turns.compaction import Compacted, compact_session
+from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.prompt import build_prompt
 from holdfast.turns.scope import TurnScope
 from holdfast.turns.turn import Turn
@@ -76,14 +76,15 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
     parsed = await run_cpu(_FORMAT.parse, {**body, "store": False}, call.request.headers, long=long)
     sent = list(given) if isinstance(given, list) else given
     parsed = await resolve_request(call, parsed, state.rules)
+    parsed = parsed._replace(compaction=CompactionOrder(is_alone=True))
     turn = await open_turn(call, dict(body), parsed, state.matching, state.rules)
     try:
         async with TurnScope(turn):
             await build_prompt(turn)
-            done = await _compact(turn)
-            session = turn.session
+            session, done = turn.session, turn.compacted
     finally:
         _end_attempt(turn)
+    assert done is not None, "the request asks for a compaction"
     users = await _list_user_items(hf, session, sent, is_stored=bool(body.get("previous_response_id")))
     secret = make_secret()
     item = make_compaction_item(Place(session.id, done.through, secret), done.token)
@@ -98,12 +99,6 @@ async def compact(call: Call, body: JsonObject) -> CompactedResponse:
         session_id=session.id,
         compaction_id=None if done.made is None else done.made.id,
     )
-
-
-async def _compact(turn: Turn) -> Compacted:
-    built = turn.working_set
-    assert built is not None, "the prompt was built"
-    return await compact_session(turn.engine, turn.session, turn.request.responder, built.request)
 
 
 def _end_attempt(turn: Turn) -> None:

@@ -251,6 +251,9 @@ async def _open_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[Sea
     """Verify the compaction item of a request. Return it, and the number of messages before it, without leading system messages."""
     request: ResponsesRequest = parsed.context
     assert request.sealed is not None, "the input has a compaction item"
+    if parsed.body.get("session_user") is not None:
+        message = f"{request.sealed.where}: participants get no compaction items; leave the item out"
+        raise InvalidRequest(message, param=request.sealed.where)
     item = await call.hf.engine.seals.open(request.sealed.token, owner, request.sealed.where)
     return item, max(0, len(split_system(parsed.messages)[1]) - request.sealed.added)
 

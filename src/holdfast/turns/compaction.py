@@ -45,6 +45,11 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True):
     pauses: bool = False
     """True: if the session was compacted, no model answers."""
 
+    @property
+    def is_asked(self) -> bool:
+        """True if the request asks for a compaction; False if it only has an item of an earlier one."""
+        return self.is_alone or self.threshold is not None
+
 
 class Compacted(NamedTuple):
     """A compaction as a client gets it."""

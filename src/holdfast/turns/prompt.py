@@ -89,7 +89,7 @@ async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
 
 async def _compact(turn: Turn, order: CompactionOrder, built: WorkingSet) -> bool:
     """Compact the session if the request wants it. Return True if the prompt must be built again."""
-    if turn.has_compacted or turn.branched or turn.request.responder.history:
+    if turn.has_compacted or turn.branched or (turn.request.responder.history and not order.is_alone):
         return False
     wants_item = order.is_alone or (order.threshold is not None and built.total_tokens > order.threshold)
     summary = built.window.summary
