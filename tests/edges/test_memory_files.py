@@ -376,6 +376,20 @@ async def test_every_way_to_write_is_reviewed(command: Json) -> None:
         )
 
 
+async def test_the_end_of_a_long_text_is_reviewed_too() -> None:
+    """The beginning is the user's, and the rest may be the page's. Without a page, a long text is stored at once."""
+    own = "I like window seats. " * 400
+    command = {"command": "insert", "path": "/memories/a.md", "insert_line": 0, "insert_text": own + PLANTED}
+    async with page_of(PLANTED, command) as (_, upstream):
+        assert results(upstream)[-1].startswith("Held for review")
+    async with gateway([Reply(tool_calls=[("memory", {**NOTE[1], "file_text": own})]), "Noted."], PLANNER) as (
+        served,
+        upstream,
+    ):
+        await ask(served, False, model="planner")
+        assert results(upstream) == ["File created successfully at: /memories/seats.md"]
+
+
 async def test_a_rejected_change_is_gone() -> None:
     async with dictating_page() as (served, _):
         own = files(served, "ada", "planner")

@@ -334,6 +334,11 @@ async def trace_words(context: ToolContext, content: str, tags: Sequence[str]) -
     return await memories.trace(content, **compared._asdict(), tags=tags)
 
 
+async def may_have_outside_content(context: ToolContext) -> bool:
+    """Return True if content from outside is, or may be, anywhere in the session, up to the message that contains the call."""
+    return await _has_earlier_outside(context.call, context.call.memories, context.call.unit + 1)
+
+
 async def _remember(context: ToolContext, memories: SessionMemories, given: dict[str, Any]) -> str:
     content = given.pop("content")
     compared = await _read_compared(context, memories, "\n".join((content, *given.get("tags", ()))))

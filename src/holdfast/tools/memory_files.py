@@ -6,19 +6,19 @@ a tool's result, a page or another person, the change is held for review, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.domain.memory import REVIEWED_ORIGINS, Origin, find_least_trusted
+from holdfast.domain.memory import REVIEWED_ORIGINS, Origin
 from holdfast.errors import HoldfastError
 from holdfast.limits import MEMORY_CHARS
 from holdfast.memory.file_edits import parse_command
 from holdfast.memory.files import ROOT, ChangeSource
 from holdfast.tools.context import ToolContext
-from holdfast.tools.memory import MEMORY, OWN_FILES, trace_words
+from holdfast.tools.memory import MEMORY, OWN_FILES, may_have_outside_content, trace_words
 from holdfast.tools.tool import Tool, ToolRefusal, Toolset
 from holdfast.wire.anthropic_tools import MEMORY_DESCRIPTION, MEMORY_INSTRUCTION, MEMORY_PARAMETERS, MEMORY_TYPE
 
@@ -53,30 +53,25 @@ async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) ->
             raise ToolRefusal(HELD)
         return await files.run(arguments)
     except HoldfastError as exc:
-        raise ToolRefusal(str(exc)) from exc
+        raise ToolRefusal(exc.public_message) from exc
 
 
 async def _find_origin(context: ToolContext, name: str, given: Mapping[str, Any]) -> tuple[Origin | None, bool]:
     """Return who said the words that a command writes, and True if they may come from outside. The origin is None if it writes no words.
 
     A new path is compared too. It is a text of its own if there is no other, and otherwise goes with the text, as the tags of a fact do.
+    Of a long text, only the beginning is compared, because a comparison takes long. The rest may come from outside if anything in the session
+    does.
     """
     path = str(given.get("new_path") or given.get("path") or "").removeprefix(ROOT).replace("/", " ")
     text = str(given.get(_WRITTEN.get(name, ""), ""))
-    pieces = [piece for piece in _split(text) if piece.strip()]
-    if not pieces and name in _NAMING:
-        pieces = [path]
-    traces = [await trace_words(context, piece, (path,)) for piece in pieces if piece.strip()]
-    if not traces:
+    if not text.strip():
+        text = path if name in _NAMING else ""
+    if not text.strip():
         return None, False
-    doubtful = any(one.doubtful or one.origin in REVIEWED_ORIGINS for one in traces)
-    return find_least_trusted(one.origin for one in traces), doubtful
-
-
-def _split(text: str) -> Iterator[str]:
-    """Yield a text in pieces of at most `MEMORY_CHARS` characters."""
-    for start in range(0, len(text), MEMORY_CHARS):
-        yield text[start : start + MEMORY_CHARS]
+    trace = await trace_words(context, text[:MEMORY_CHARS], (path,))
+    doubtful = trace.doubtful or trace.origin in REVIEWED_ORIGINS
+    return trace.origin, doubtful or (len(text) > MEMORY_CHARS and await may_have_outside_content(context))
 
 
 def add_memory_file_tool(known: Toolset) -> Toolset:
