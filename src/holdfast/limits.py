@@ -279,7 +279,7 @@ INDEX_FRESH_SECONDS: Final = 1.0
 INDEX_AT_ONCE: Final = 2
 """Sessions of a tenant that a process indexes at the same time. Of other sessions, only the names are queued."""
 INDEX_WAITING: Final = 100_000
-"""Sessions that a process queues for indexing; the next backfill finds the others."""
+"""Sessions that a process queues for indexing, and as many owners of searchable records; the next backfill finds the others."""
 INDEX_PAGE: Final = 64
 """Entries of a session that are read and indexed at a time."""
 INDEX_TERMS: Final = 20_000

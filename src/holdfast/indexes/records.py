@@ -25,7 +25,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import Conflict, SessionNotFound
 from holdfast.indexes.documents import compute_digest, make_record_document, split_for_writes
 from holdfast.indexes.throttle import Throttle
-from holdfast.limits import INDEX_DELAY_SECONDS, INDEX_INLINE_CHARS, INDEX_PAUSE_SECONDS, RECORD_CHANGES
+from holdfast.limits import INDEX_DELAY_SECONDS, INDEX_INLINE_CHARS, INDEX_PAUSE_SECONDS, INDEX_WAITING, RECORD_CHANGES
 from holdfast.recall.base import Batch, Document, Index, Progress, Source, Space
 from holdfast.stores.base import Store
 
@@ -275,11 +275,11 @@ class RecordQueue:
     Args:
         feeder: indexes the records.
         indexed: called after records were indexed.
-        failed: called with the error of each failed attempt.
+        failed: called with the activity and the error of each failed attempt; without an error if the queue is full.
     """
 
     def __init__(
-        self, feeder: RecordFeeder, indexed: Callable[[], None], failed: Callable[[str, Exception], None]
+        self, feeder: RecordFeeder, indexed: Callable[[], None], failed: Callable[[str, Exception | None], None]
     ) -> None:
         self._feeder = feeder
         self._indexed = indexed
@@ -287,10 +287,11 @@ class RecordQueue:
         self._waiting: dict[RecordOwner, set[int]] = {}
         self._compared: set[RecordOwner] = set()
         self._task: asyncio.Task[None] | None = None
+        self._working = asyncio.Lock()
         self._closed = False
 
     def schedule(self, owner: RecordOwner, gone: Collection[int] = (), *, compare: bool = False) -> None:
-        """Queue an owner whose searchable records have changed.
+        """Queue an owner whose searchable records have changed. If the queue is full, a later search or backfill finds the changes.
 
         Args:
             owner: the owner.
@@ -298,6 +299,9 @@ class RecordQueue:
             compare: True: compare all documents of the owner with the store.
         """
         if self._closed or (isinstance(owner, SessionRef) and owner.withdrawn):
+            return
+        if len(self._waiting) >= INDEX_WAITING and owner not in self._waiting:
+            self._failed("waiting", None)
             return
         self._waiting.setdefault(owner, set()).update(gone)
         if compare:
@@ -341,21 +345,21 @@ class RecordQueue:
 
     async def _run_once(self) -> bool:
         """Index the records of all queued owners. Return False if that fails for some of them; these are queued again."""
-        waiting, self._waiting = self._waiting, {}
         succeeded = True
-        for owner, gone in waiting.items():
-            try:
-                await self._update(owner, gone)
-            except Exception as exc:  # noqa: BLE001 - the outermost handler: no write may fail because of an index
-                self._failed("indexing", exc)
-                self._waiting.setdefault(owner, set()).update(gone)
-                succeeded = False
+        async with self._working:
+            waiting, self._waiting = self._waiting, {}
+            for owner, gone in waiting.items():
+                try:
+                    await self._update(owner, gone)
+                except Exception as exc:  # noqa: BLE001 - the outermost handler: no write may fail because of an index
+                    self._failed("indexing", exc)
+                    self._waiting.setdefault(owner, set()).update(gone)
+                    succeeded = False
         return succeeded
 
     async def settle(self) -> None:
         """Index the records of all queued owners now, and wait until an attempt was made."""
-        if self._waiting:
-            await self._run_once()
+        await self._run_once()
 
     async def close(self, seconds: float) -> None:
         """Index the queued records within a time limit, and stop. A later search or backfill indexes the rest."""
