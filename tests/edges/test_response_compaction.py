@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from tests.edges.server import Served, gateway
 
@@ -373,3 +375,61 @@ async def test_tokens_of_a_compacted_conversation_are_counted() -> None:
         response = await served.client.responses.create(**request)
         assert response.session_id == last.session_id
         assert counted.input_tokens == response.session["working_set"]["total_tokens"] < 1000
+
+
+# -- several servers, and sessions that changed ----------------------------------------
+
+
+async def test_item_continues_on_another_server(tmp_path: Path) -> None:
+    """A second server on the same database continues the session; one with another database has only the text."""
+    store = f"sqlite:///{tmp_path}/shared.db"
+    async with gateway(list(REPLIES), store=store) as (one, _), gateway(list(REPLIES), store=store) as (two, sent):
+        items, last = await talk(one, 6)
+        done = await one.client.responses.compact(model="gpt-4o", input=items)
+        request: Any = {"model": "gpt-4o", "input": [*to_input(done.output), user("More?")], "store": False}
+        response = await two.client.responses.create(**request)
+        assert response.session_id == last.session_id
+        assert len(sent.requests[-1].body["messages"]) < 13
+        assert len(await one.log(last.session_id)) == 14
+    async with gateway(list(REPLIES)) as (other, _):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await other.client.responses.create(**request)
+        assert refused.value.code == "invalid_encrypted_content"
+
+
+async def test_rewound_session_is_not_continued() -> None:
+    """If the session was rewound behind the item, the request goes on from the item's text in a new session."""
+    async with gateway(list(REPLIES)) as (served, upstream):
+        items, last = await talk(served, 6)
+        done = await served.client.responses.compact(model="gpt-4o", input=items)
+        rewound = await served.http.post(f"/v1/sessions/{last.session_id}/rewind", json={"at_turn": 2})
+        assert rewound.status_code == 200
+        log = await served.log(last.session_id)
+        response = await served.client.responses.create(
+            model="gpt-4o", input=[*to_input(done.output), user("More?")], store=False
+        )
+        assert response.session_id != last.session_id
+        assert await served.log(last.session_id) == log
+        assert "Question 5?" in str(upstream.requests[-1].body["messages"])
+
+
+async def test_stored_item_has_no_erased_text() -> None:
+    """After a message of the conversation was erased, the stored response does not return its text in the item."""
+    async with gateway(list(REPLIES)) as (served, _):
+        items, _ = await talk(served, 5)
+        items += [user("My code is zebra7788."), {"role": "assistant", "content": "I see."}, user("More?")]
+        response = await served.client.responses.create(model="gpt-4o", input=items, context_management=above(300))
+        session = SessionRef("default", response.session_id)
+        seals = served.hf.engine.seals
+
+        async def read_texts() -> list[str]:
+            stored = await served.client.responses.retrieve(response.id)
+            tokens = [one.encrypted_content for one in stored.output if one.type == "compaction"]
+            return [(await seals.open(token, "default", "x")).text for token in tokens]
+
+        (text,) = await read_texts()
+        assert "zebra7788" in text
+        (entry,) = [one for one in await served.hf.store.entries(session) if "zebra" in one.message.text]
+        erased = await served.http.delete(f"/v1/sessions/{session.id}/messages/{entry.seq}")
+        assert erased.status_code == 200
+        assert not any("zebra7788" in one for one in await read_texts())

@@ -114,9 +114,16 @@ async def _find_session(hf: Holdfast, item: SealedItem, owner: str) -> Session |
 
 
 async def _read_later(hf: Holdfast, session: Session, item: SealedItem) -> Sequence[Entry] | None:
-    """Return the live messages after those that the item stands for; None if there are too many to compare."""
-    found = await hf.store.entries(session.ref, start=item.through + 1, limit=RESUMED_ENTRIES + 1)
-    return found if len(found) <= RESUMED_ENTRIES else None
+    """Return the live messages after those that the item stands for.
+
+    Return None if there are too many to compare, or if the last message that the item stands for is not in force any more. The session was
+    rewound or edited then, and the client continues what it was before.
+    """
+    found = await hf.store.entries(session.ref, start=max(0, item.through), limit=RESUMED_ENTRIES + 2)
+    if item.through < 0:
+        return found if len(found) <= RESUMED_ENTRIES else None
+    is_there = bool(found) and found[0].seq == item.through
+    return found[1:] if is_there and len(found) <= RESUMED_ENTRIES + 1 else None
 
 
 def _compare(later: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int | None]:
