@@ -51,6 +51,7 @@ def test_correct_install_commands_are_accepted(text: str) -> None:
 def test_no_file_names_the_unrelated_project() -> None:
     paths = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in {".md", ".toml", ""}]
     paths += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
+    paths = [path for path in paths if "node_modules" not in path.parts]
     texts = {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
         for path in paths
