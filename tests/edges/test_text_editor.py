@@ -144,6 +144,21 @@ async def test_anthropics_model_gets_the_tool_that_it_knows(streamed: bool) -> N
         assert [one.get("is_error", False) for one in answers] == [False, True]
 
 
+@pytest.mark.parametrize("kind", ["text_editor_20250124", "text_editor_20250728"])
+async def test_the_declaration_of_the_request_applies(kind: str) -> None:
+    """Views have at most `max_characters`, and only the first type of the tool has `undo_edit`."""
+    name = "str_replace_editor" if kind == "text_editor_20250124" else NATIVE["name"]
+    view = {"command": "view", "path": "/report.md"}
+    script = [edit(CREATE, REPLACE, view, UNDO, name=name), "Done."]
+    async with claude_gateway(script, WRITER) as (served, upstream):
+        declared = {"type": kind, "name": name, "max_characters": 50}
+        await ask_anthropic(served, False, model="writer", tools=[declared])
+        shown, undone = upstream.requests[1].body["messages"][-1]["content"][-2:]
+        text = shown["content"][0]["text"]
+        assert (len(text.partition("\n[…")[0]), text.endswith("use view_range to see the rest]")) == (50, True)
+        assert undone.get("is_error", False) is (kind != "text_editor_20250124")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "undoes"),
     [

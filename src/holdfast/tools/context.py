@@ -296,6 +296,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Calls an agent and returns its reply. The arguments are the context, the agent's name and the request. None: no agent can be called."""
     search: Callable[[SearchRequest], Awaitable[Sequence[FoundMessage]]] | None = None
     """Searches the user's conversations; None: search is not available."""
+    declared: Mapping[str, Any] = {}
+    """The request's own declaration of the tool, if it is one of Anthropic's tools that Holdfast runs; otherwise empty."""
     turn: int = 0
     """Number of the turn in the session."""
     files: MemoryFiles | None = None

@@ -31,6 +31,7 @@ from holdfast.wire.anthropic_tools import (
     EDITOR_NATIVE,
     EDITOR_TYPES,
     UNDOING_NAME,
+    UNDOING_TYPES,
     describe_editor,
     make_editor_parameters,
 )
@@ -41,6 +42,8 @@ _BASE: Final = "edited"
 """Metadata of a version that the editor saved: the number of the version that it edited, -1 if it was the first one."""
 _TRIES: Final = 8
 """Maximum number of attempts at an edit while other writers save the same artifact."""
+_CUT: Final = "\n[… cut: use view_range to see the rest]"
+"""End of a view that is longer than the `max_characters` of the tool's declaration."""
 _ROOTS: Final = frozenset({"", ".", "/"})
 """Paths of the directory that contains all artifacts."""
 
@@ -62,7 +65,9 @@ class TextEditor:
             ToolRefusal: the command is not valid, or is refused.
         """
         try:
-            name, given = parse_command(arguments, EDITOR_COMMANDS)
+            kind = context.call.declared.get("type")
+            allowed = EDITOR_COMMANDS if kind is None or kind in UNDOING_TYPES else EDITOR_COMMANDS[:-1]
+            name, given = parse_command(arguments, allowed)
             check_right(context, "read" if name == "view" else "write")
             answer: str = await getattr(self, f"_{name}")(context, **given)
         except HoldfastError as exc:
@@ -73,7 +78,9 @@ class TextEditor:
         if path in _ROOTS:
             return list_directory(".", {one.name: one.size for one in await context.artifacts.list()})
         artifact = await self._get(context, path)
-        return show_file(path, await self._load(context, artifact, path), view_range)
+        shown = show_file(path, await self._load(context, artifact, path), view_range)
+        most = context.call.declared.get("max_characters")
+        return shown if type(most) is not int or len(shown) <= most else shown[:most] + _CUT
 
     async def _create(self, context: ToolContext, path: str, file_text: str) -> str:
         """Save a text. If there is such a file, the text becomes its new version."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -176,6 +176,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
             transfer=partial(transfer, turn),
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
             search=None if turn.engine.index is None else partial(search_for_tool, turn),
+            declared=_find_declaration(turn, call.name),
             turn=session.tail.turn_id,
             files=open_files(turn),
             reviews_files=turn.request.responder.memory_files.review,
@@ -183,6 +184,12 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
             most=turn.request.responder.tools.limits.result,
         ),
     )
+
+
+def _find_declaration(turn: Turn, name: str) -> Mapping[str, Any]:
+    """Return the request's declaration of a tool of Anthropic's that Holdfast runs; empty if the request does not declare it."""
+    tools, given = turn.request.responder.tools, turn.request.body.get("tools") or ()
+    return next((one for one in given if tools.is_served(one) and tools.find(name) is tools.find(one["name"])), {})
 
 
 def _open_memories(turn: Turn) -> SessionMemories:
