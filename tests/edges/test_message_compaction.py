@@ -12,6 +12,7 @@ import pytest
 from anthropic import beta_async_tool
 
 from holdfast.testing import Reply
+from tests.edges.doors import CLAUDE, doors
 from tests.edges.server import Served, gateway
 
 PAGE = "Flight LH123 to Oslo costs 200 euros and leaves at 06:15. " * 12
@@ -299,3 +300,33 @@ async def test_wrong_fields_are_named(fields: dict[str, Any], param: str) -> Non
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] == param
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_anthropic_models_compact_themselves() -> None:
+    """An Anthropic model gets edits, header and blocks unchanged; its own block reaches the client, and matches when it is sent back."""
+    block = {"type": "compaction", "content": "What was said.", "encrypted_content": "xyz", "signature": "sig"}
+    script = [Reply(message={"content": [block, {"type": "text", "text": "Hello."}]}), "Fine.", "Good."]
+    async with doors(["never"], script) as both:
+        edits: Any = {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}, edit(50_000)]}
+        first = await both.client.beta.messages.create(
+            model=CLAUDE,
+            max_tokens=500,
+            messages=[user("One.")],
+            context_management=edits,
+            betas=["compact-2026-01-12"],
+        )
+        assert [one.type for one in first.content] == ["compaction", "text"]
+        (request,) = both.claude.requests
+        assert request.body["context_management"] == edits
+        assert request.headers["anthropic-beta"] == "compact-2026-01-12"
+        messages = [user("One."), reply(first), user("Two.")]
+        second = await both.client.beta.messages.create(model=CLAUDE, max_tokens=500, messages=messages)
+        assert session_of(second) == session_of(first)
+        sent = both.claude.requests[-1].body["messages"][1]["content"][0]
+        assert {name: sent[name] for name in block} == block
+        unknown = [{"role": "assistant", "content": [block]}, user("Three.")]  # not in any log
+        await both.client.beta.messages.create(model=CLAUDE, max_tokens=500, messages=unknown)
+        sent = next(one for one in both.claude.requests[-1].body["messages"] if one["role"] == "assistant")["content"][
+            0
+        ]
+        assert {name: sent[name] for name in block} == block

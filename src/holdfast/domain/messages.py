@@ -37,9 +37,10 @@ SERVER_TOOL_PARTS = frozenset(
         "tool_search_tool_result",
         "mcp_tool_use",
         "mcp_tool_result",
+        "compaction",
     }
 )
-"""Types of parts of a reply that describe the work of the provider's own tools."""
+"""Types of parts of a reply that describe the work of the provider's own tools, or its compaction of the conversation."""
 UNSPOKEN_PARTS = REASONING_PARTS | SERVER_TOOL_PARTS
 """Types of parts of a reply that do not belong to its text. Some clients keep such parts, others never received them."""
 DIGEST_SIZE = 16

@@ -29,9 +29,17 @@ _BLOCKS: dict[str, set[str]] = {
     "tool_reference": {"tool_name", "cache_control"},
     "browser_state": {"tabs", "state_changes", "cache_control"},
     "server_tool_use": {"id", "name", "input", "cache_control", "caller"},
+    "compaction": {"content", "encrypted_content", "signature", "tool_changes", "cache_control"},
     "web_search_tool_result": {"tool_use_id", "content", "cache_control", "caller"},
 }
-_ASSISTANT_ONLY = {"thinking", "redacted_thinking", "tool_use", "server_tool_use", "web_search_tool_result"}
+_ASSISTANT_ONLY = {
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "server_tool_use",
+    "web_search_tool_result",
+    "compaction",
+}
 _USER_ONLY = {"tool_result", "image", "document", "search_result"}
 _PLAIN = {"text", "thinking", "redacted_thinking", "tool_use"}
 _ONLY_IN_RESULTS = {"tool_reference", "browser_state"}
