@@ -330,3 +330,16 @@ async def test_anthropic_models_compact_themselves() -> None:
             0
         ]
         assert {name: sent[name] for name in block} == block
+
+
+async def test_block_of_holdfast_continues_with_an_anthropic_model() -> None:
+    """A block that was made for another model names the session for an Anthropic model, too; Anthropic never sees its signature."""
+    async with doors(list(REPLIES), ["Fine."]) as both:
+        messages, last = await talk(both.client, 6)
+        done = await send(both.client, messages, compaction={"type": "summarize"})
+        answer = await send(both.client, [reply(done), user("More?")], model=CLAUDE)
+        assert session_of(answer) == session_of(last)
+        assert len(await both.entries(session_of(last))) == 14
+        (request,) = both.claude.requests
+        assert "hfs1." not in str(request.body["messages"])
+        assert "LH123" in str(request.body["messages"])

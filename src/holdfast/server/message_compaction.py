@@ -31,7 +31,7 @@ from holdfast.wire.openai import split_system
 
 
 async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRules) -> ParsedRequest:
-    """Return the request with its compaction served by Holdfast. A request to an Anthropic model is returned unchanged.
+    """Return the request with its compaction served by Holdfast. An Anthropic model gets edits, and blocks that Holdfast did not make, unchanged.
 
     A block that Holdfast made names the session that the request continues; the messages before it are left out. Of any other block, the
     model gets the text in place of the messages before it.
@@ -40,12 +40,14 @@ async def resolve_compaction(call: Call, parsed: ParsedRequest, rules: RequestRu
     if not context.has_edits and context.compaction is None and not has_blocks(parsed.messages):
         return parsed
     body = parsed.body
-    if call.hf.roster.find_responder(agent=body.get("agent"), model=body.get("model")).llm.dialect == "anthropic":
-        return parsed
-    order = None if context.compaction is None else _make_order(context.compaction)
-    parsed = parsed._replace(body=_drop_served(body), compaction=order, clearing=merge_clearing(parsed))
+    llm = call.hf.roster.find_responder(agent=body.get("agent"), model=body.get("model")).llm
     system, incoming = split_system(parsed.messages)
     block = find_block(incoming)
+    if llm.dialect != "anthropic":
+        order = None if context.compaction is None else _make_order(context.compaction)
+        parsed = parsed._replace(body=_drop_served(body), compaction=order, clearing=merge_clearing(parsed))
+    elif block is None or not is_sealed(block.signature):
+        return parsed
     continues = context.thread is not None and context.thread.previous is not None
     if block is None or continues:
         return _with_messages(parsed, system, drop_blocks(incoming))
