@@ -332,7 +332,9 @@ async def page_of(text: str, command: Json, *more: str) -> AsyncIterator[tuple[S
             {"role": "assistant", "content": [block.to_dict() for block in first.content]},
             {"role": "user", "content": [result]},
         ]
-        await ask(served, False, messages=history, **asked)
+        answer = await ask(served, False, messages=history, **asked)
+        held = [one["code"] for one in answer.session.get("warnings", ())]
+        assert held == ["memory_change_held"] * results(upstream)[-1].startswith("Held for review")
         yield served, upstream
 
 

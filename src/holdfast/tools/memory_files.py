@@ -27,6 +27,8 @@ HELD: Final = (
     " Continue without this change."
 )
 """Answer of the tool if a change is held."""
+HELD_CHANGE: Final = "memory_change_held"
+"""Metadata of a result: the id of the change that is held."""
 _SHARED: Final = "The memory directory is not available in this conversation, because several users take part in it."
 _WRITTEN: Final = {"create": "file_text", "str_replace": "new_str", "insert": "insert_text"}
 """The argument of a command whose text is stored in a file."""
@@ -49,7 +51,7 @@ async def run_memory_command(context: ToolContext, arguments: dict[str, Any]) ->
         source = ChangeSource(context.session_id, context.call.turn, context.agent, origin)
         files = context.call.files.with_source(source)
         if is_doubtful and context.call.reviews_files:
-            await files.hold(arguments)
+            context.marked[HELD_CHANGE] = (await files.hold(arguments)).id
             raise ToolRefusal(HELD)
         return await files.run(arguments)
     except HoldfastError as exc:

@@ -16,11 +16,12 @@ from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
+from holdfast.tools.memory_files import HELD_CHANGE
 from holdfast.tools.tool import CANCELLED, NOT_RUN, CallOutcome, make_failure, run
 from holdfast.turns.handover import hand_over, transfer
 from holdfast.turns.recall import has_foreign_quotes, is_shared, open_files, read_text_at, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
-from holdfast.turns.turn import Turn
+from holdfast.turns.turn import Turn, TurnWarning
 
 
 async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
@@ -135,6 +136,8 @@ class _RunningCalls:
     async def _write(self, outcomes: Sequence[CallOutcome], *, last: bool) -> None:
         delta = join_deltas(outcome.delta for outcome in outcomes)
         noted = [{**outcome.noted, **self._marked[outcome.call.id]} or None for outcome in outcomes]
+        for marked in noted:
+            _warn_of_held_change(self._turn, marked or {})
         messages = [outcome.message for outcome in outcomes]
         await self._turn.append(messages, metadata=noted, state_delta=delta or None, last=last)
 
@@ -184,6 +187,15 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
             most=turn.request.responder.tools.limits.result,
         ),
     )
+
+
+def _warn_of_held_change(turn: Turn, marked: Mapping[str, Any]) -> None:
+    """Add a warning to the response if a call of the memory tool was held for review."""
+    if (number := marked.get(HELD_CHANGE)) is not None:
+        agent = turn.request.responder.agent_name
+        whose = "" if agent is None else f" of the agent {agent!r:.80}"
+        message = f"change {number} of the memory files{whose} is held, because its words may come from a tool: accept or reject it"
+        turn.warnings.add(TurnWarning(HELD_CHANGE, message))
 
 
 def _find_declaration(turn: Turn, name: str) -> Mapping[str, Any]:
