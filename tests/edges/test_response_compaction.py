@@ -433,3 +433,21 @@ async def test_stored_item_has_no_erased_text() -> None:
         erased = await served.http.delete(f"/v1/sessions/{session.id}/messages/{entry.seq}")
         assert erased.status_code == 200
         assert not any("zebra7788" in one for one in await read_texts())
+
+
+async def test_failed_summary_is_not_tried_with_each_request() -> None:
+    """If the model that writes summaries fails, the requests are answered, and the next one does not ask it again at once."""
+    config = "context: {strategy: summary_buffer, budget: 100000}\n"
+    refusal = Reply(text="I'm sorry, I cannot help with that.")
+    async with gateway([*REPLIES[:6], refusal, "One.", "Two."], config) as (served, upstream):
+        items, last = await talk(served, 6)
+        for text in ("One.", "Two."):
+            items.append(user("More?"))
+            response = await served.client.responses.create(
+                model="gpt-4o", input=items, store=False, context_management=above(300)
+            )
+            items += to_input(response.output)
+            assert response.output_text == text
+            assert [one.type for one in response.output] == ["message"]
+        assert len(upstream.requests) == 9
+        assert [one["status"] for one in await list_compactions(served, last.session_id)] == ["failed"]

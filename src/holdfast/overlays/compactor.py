@@ -260,6 +260,11 @@ class Compactor:
             report["failed"] = {"id": last.id, "error": last.error, "attempts": len(failures), "retry_at": until}
         return report
 
+    async def is_pausing(self, ref: SessionRef, key: str) -> bool:
+        """Return True if the last summary of a view failed, and the pause until the next attempt is not over."""
+        failures = _list_failures(await self._store.compactions(ref, view=key))
+        return bool(failures) and failures[-1].created_at + self._compute_pause(failures) > self._clock()
+
     async def wait_until_idle(self) -> None:
         """Wait until no summary is being made."""
         while self._tasks:

@@ -97,6 +97,8 @@ async def _compact(turn: Turn, order: CompactionOrder, built: WorkingSet) -> boo
         return False
     turn.has_compacted = True
     responder = turn.request.responder
+    if not order.is_alone and await turn.engine.compactor.is_pausing(turn.request.ref, responder.view_key):
+        return False
     done = await compact_session(turn.engine, turn.session, responder, built.request, prompt=order.prompt)
     if wants_item and (order.is_alone or done.made is not None):
         turn.compacted = done
