@@ -430,7 +430,10 @@ ARTIFACT_REASONS: Final[dict[str, dict[str, str]]] = {
         "test_names_may_differ_only_in_case": "such names are one file on some systems",
         "test_names_may_be_long": "a name has at most 255 bytes when it is encoded",
         "test_metadata_may_be_large": "metadata have at most 16 KiB",
-        "test_ids_that_are_paths_to_other_folders_are_refused": "ids are never part of a path",
+        **{
+            f"test_ids_that_are_paths_to_other_folders_are_refused[{name}]": "ids are never part of a path"
+            for name in ("other", "root", "inside", "drive")
+        },
     },
 }
 
