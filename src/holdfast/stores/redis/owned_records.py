@@ -399,7 +399,7 @@ async def write_record_changes(
         StaleRecord: a record does not have the version that its change expects.
         SessionNotFound: the owner is a session that does not exist.
     """
-    keys, places = tx.keys, [_TOTAL, _NUMBERS, *(change.place for change in changes)]
+    keys, places = tx.keys, _list_fields(changes)
     found = {} if fresh else await tx.read_fields(keys.record_infos, places)
     _require_owner(tx)
     total, numbers = found.pop(_TOTAL, None), int(found.pop(_NUMBERS, 0))
@@ -417,7 +417,7 @@ async def write_record_changes(
         if row.expires_at is not None:
             check_int64(row.expires_at)
         tx.queue("HSET", keys.record_values, place, change.data)
-        tx.queue("HSET", keys.record_infos, place, pack(row))
+        tx.queue("HSET", keys.record_infos, place, _pack_row(row))
         if place not in stored:
             tx.queue("ZADD", keys.record_places, 0, place)
         if row.expires_at is not None:
@@ -433,6 +433,17 @@ async def write_record_changes(
         _list_owner(tx, list(put.values()), is_new=total is None or total.startswith(_DROPPED))
     _queue_deletion(tx, gone, stored)
     return ChangedRecords(version, existed, freed)
+
+
+def _list_fields(changes: Sequence[EncodedChange]) -> list[bytes]:
+    """Return the fields of the hash of records that a write reads. The counter of numbers is needed only for searchable records."""
+    fields = [_TOTAL, *(change.place for change in changes)]
+    return [*fields, _NUMBERS] if any(change.text is not None for change in changes) else fields
+
+
+def _pack_row(row: RecordRow) -> bytes:
+    """Encode a row. Without a number, it has the form of earlier releases, of which a process may still run."""
+    return pack(row if row.number is not None else row[:-1])
 
 
 def _queue_text(tx: Transaction, place: bytes, text: bytes | None, row: RecordRow, before: RecordRow | None) -> None:
