@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.domain.artifact import NAMED_ARTIFACTS
 from holdfast.domain.fact_choices import STANDING_FACTS
+from holdfast.domain.messages import Message
 from holdfast.domain.session import PARENT, Entry, Session
 from holdfast.domain.state import get_scope
 from holdfast.errors import InvalidRequest
@@ -165,6 +166,32 @@ def check_participants(metadata: Mapping[str, Any]) -> None:
     for at, one in enumerate(named):
         if not one or len(one.encode(errors="replace")) > ID_BYTES:
             raise InvalidRequest(f"{where}[{at}] must be a user id of 1 to {ID_BYTES} bytes", param=where)
+
+
+def check_guest_messages(messages: Sequence[Message]) -> None:
+    """Check the messages that a participant's request adds to another user's session.
+
+    Raises:
+        InvalidRequest: one of them is not a user's message or the result of a call, or it has an origin, which an API or an adapter could
+            restore as a message with another role.
+    """
+    for message in messages:
+        if message.role not in ("user", "tool"):
+            reason = (
+                f"the request adds a message with the role {message.role!r}: participants in another user's session may only add"
+                " user messages and results of calls"
+            )
+            raise InvalidRequest(reason, param="messages")
+        if message.origin is not None:
+            reason = "participants in another user's session may only add items that are messages or results of calls, without other fields"
+            raise InvalidRequest(reason, param="input")
+
+
+def check_compaction_rights(*, guest: bool) -> None:
+    """Raise `InvalidRequest` if the caller may not compact the session, because they are a participant in another user's session."""
+    if guest and not PARTICIPANT_RIGHTS["compactions"].write:
+        reason = "only the owner of a session can compact it: leave out context_management, compaction and items of a compaction"
+        raise InvalidRequest(reason, param="session_user")
 
 
 def is_by_owner(metadata: Mapping[str, Any] | None, owner: str) -> bool:

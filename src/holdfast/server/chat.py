@@ -18,6 +18,7 @@ from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
 from holdfast.domain.messages import Message
+from holdfast.domain.participants import check_compaction_rights
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.holdfast import Holdfast
@@ -189,6 +190,7 @@ async def open_turn(
     locator_input.check(responder)
     warnings = make_field_warnings(unknown, names_session=session_id is not None)
     guest = call.get_user(None) not in (None, session.user_id)
+    check_compaction_rights(guest=guest and parsed.compaction is not None)
     request = TurnRequest(
         ref=session.ref,
         responder=hf.roster.with_request_settings(responder, settings),

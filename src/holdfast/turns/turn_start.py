@@ -25,7 +25,7 @@ from typing import Final
 
 from holdfast.context.units import Unit, group_units
 from holdfast.domain.messages import Message, encode_canonical
-from holdfast.domain.participants import SPEAKER
+from holdfast.domain.participants import SPEAKER, check_guest_messages
 from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
@@ -406,8 +406,10 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     """Write the request's messages and the changes in `plan` to the log, before the model is called."""
     if turn.placement is not None:
         turn.placement.check(session, plan.retire_from)
-    if turn.request.guest and plan.retire_from is not None:
-        await _check_own(turn, plan.retire_from)
+    if turn.request.guest:
+        check_guest_messages(plan.append)
+        if plan.retire_from is not None:
+            await _check_own(turn, plan.retire_from)
     if turn.handover.asked.team is not None:
         await resume(turn, session, plan)
     turn.plan = plan
