@@ -139,6 +139,11 @@ class Call:
         return data
 
     @property
+    def most_body(self) -> int:
+        """Maximum size in bytes of a body."""
+        return self._intake.limits.body
+
+    @property
     def most_speech(self) -> int:
         """Maximum size in bytes of a text for `POST …/speak`."""
         return self._intake.limits.speech

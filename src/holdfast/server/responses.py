@@ -17,7 +17,7 @@ from holdfast.domain.reconcile import is_same_message
 from holdfast.domain.sealed_items import SealedItem
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
-from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession
+from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession, TooLarge
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.matching.log_match import count_known_messages
 from holdfast.server.apis.api_format import Branch, ParsedRequest
@@ -400,23 +400,54 @@ async def parse_with_references(
         is_known: True if the session of the request has the items already, so that their references are left out.
     """
     given: list[Any] = []
-    outputs: dict[str, dict[str, Any]] = {}
+    reader = _ItemReader(call, user_id)
     for item in request.references:
         if not is_reference(item):
             given.append(item)
         elif not is_known:
-            given.append(await _get_item(call, item["id"], user_id, outputs))
-    return await run_cpu(parse_items, given, long=call.held.size > INLINE_BODY_BYTES)
+            given.append(await reader.read(item["id"]))
+    is_long = call.held.size + reader.bytes > INLINE_BODY_BYTES
+    return await run_cpu(parse_items, given, long=is_long)
 
 
-async def _get_item(call: Call, item_id: Any, user_id: str | None, outputs: dict[str, dict[str, Any]]) -> Any:
-    """Return the item with an id. `outputs` collects the items of the responses that were read."""
-    place = parse_place(item_id) if isinstance(item_id, str) else None
-    if place is not None and item_id not in outputs:
-        stored = await find_response(call.hf, place._replace(number=0).make_id("resp"), user_id)
-        if stored is not None:
-            response = await to_response(call.hf, stored)
-            outputs.update({item["id"]: item for item in response["output"]})
-    if item_id not in outputs:
-        raise InvalidRequest(f"Item with id '{item_id!s:.200}' not found.", param="input")
-    return outputs[item_id]
+class _ItemReader:
+    """Reads the items that a request refers to. Together they may have as many bytes as a body, because each one becomes part of the request.
+
+    Args:
+        call: the request.
+        user_id: the user of the items.
+    """
+
+    def __init__(self, call: Call, user_id: str | None) -> None:
+        self._call = call
+        self._user_id = user_id
+        self._items: dict[str, dict[str, Any]] = {}
+        self._sizes: dict[str, int] = {}
+        self.bytes = 0
+        """Bytes of the items that were read, as JSON."""
+
+    async def read(self, item_id: Any) -> dict[str, Any]:
+        """Return the item with an id.
+
+        Raises:
+            InvalidRequest: the user has no such item.
+            TooLarge: the items that were read are too large together.
+        """
+        place = parse_place(item_id) if isinstance(item_id, str) else None
+        if place is not None and item_id not in self._items:
+            stored = await find_response(self._call.hf, place._replace(number=0).make_id("resp"), self._user_id)
+            for item in () if stored is None else (await to_response(self._call.hf, stored))["output"]:
+                self._items[item["id"]] = item
+                self._sizes[item["id"]] = len(msgspec.json.encode(item))
+                self._add(self._sizes[item["id"]])
+        elif place is not None:
+            self._add(self._sizes[item_id])
+        if item_id not in self._items:
+            raise InvalidRequest(f"Item with id '{item_id!s:.200}' not found.", param="input")
+        return self._items[item_id]
+
+    def _add(self, size: int) -> None:
+        self.bytes += size
+        if self.bytes > self._call.most_body:
+            message = f"the items that input refers to have more than {self._call.most_body} bytes together, the server's gateway.max_body"
+            raise TooLarge(message, param="input")
