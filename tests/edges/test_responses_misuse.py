@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.domain.session import SessionRef
 from holdfast.limits import Limits
 from tests.edges.server import Served, gateway
 
@@ -32,3 +33,26 @@ async def test_references_cannot_make_a_request_larger_than_a_body(path: str) ->
         assert (refused.status_code, refused.json()["error"]["param"]) == (413, "input")
         assert "100000 bytes" in refused.json()["error"]["message"]
         assert len((await served.hf.sessions()).sessions) == before
+
+
+# -- metadata --------------------------------------------------------------------
+
+
+async def test_metadata_of_a_conversation_cannot_replace_what_is_not_text() -> None:
+    """The participants of a session are in its metadata. A client of this API sees only texts, so it changes only texts."""
+    async with gateway() as (served, _):
+        made = (await served.http.post("/v1/conversations", json={"metadata": {"topic": "rome"}})).json()
+        path = f"/v1/conversations/{made['id']}"
+        refused = await served.http.post(path, json={"metadata": {"participants": "carl"}})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata.participants")
+        (session,) = (await served.hf.sessions()).sessions
+        changes = {"metadata": {**session.metadata, "participants": ["bob"], "tags": [1]}}
+        assert (await served.http.patch(f"/v1/sessions/{session.id}", json=changes)).status_code == 200
+        for name in ("participants", "tags"):
+            refused = await served.http.post(path, json={"metadata": {name: "carl"}})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, f"metadata.{name}")
+        assert (await served.http.post(path, json={"metadata": {"topic": "oslo"}})).json()["metadata"] == {
+            "topic": "oslo"
+        }
+        after = await served.hf.store.get(SessionRef("default", session.id))
+        assert after.metadata == {"topic": "oslo", "participants": ["bob"], "tags": [1]}

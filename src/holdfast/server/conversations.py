@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.messages import Message
+from holdfast.domain.participants import check_participants
 from holdfast.domain.session import Session
 from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest
@@ -162,7 +163,12 @@ async def update(call: Call, query: SessionQuery, body: ConversationChanges) -> 
     check_metadata(body.metadata)
     session = await _get(call, query)
     others = {name: value for name, value in session.metadata.items() if not isinstance(value, str)}
-    patch = SessionPatch(metadata={**others, **(body.metadata or {})})
+    given = body.metadata or {}
+    check_participants(given)
+    for name in given.keys() & others.keys():
+        reason = f"metadata.{name} of this session is not a text: change it with PATCH /v1/sessions/{{id}}"
+        raise InvalidRequest(reason, param=f"metadata.{name}")
+    patch = SessionPatch(metadata={**others, **given})
     changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=session.version)
     call.hf.engine.warm.apply_change(session, changed)
     return ConversationObject.from_session(changed)
