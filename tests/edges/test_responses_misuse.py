@@ -56,3 +56,32 @@ async def test_metadata_of_a_conversation_cannot_replace_what_is_not_text() -> N
         }
         after = await served.hf.store.get(SessionRef("default", session.id))
         assert after.metadata == {"topic": "oslo", "participants": ["bob"], "tags": [1]}
+
+
+# -- sealed items ----------------------------------------------------------------
+
+
+async def test_erased_text_does_not_come_back_through_a_compaction_item() -> None:
+    """An item quotes messages. If they are erased later, the item cannot write them into another session."""
+    async with gateway(lambda _: "Flight LH123 costs 200 euros.") as (served, upstream):
+        items: list[Any] = [{"role": "user", "content": "My code is zebra."}]
+        first = (await create(served, input=items, store=False)).json()
+        compacted = await served.http.post(
+            "/v1/responses/compact", json={"model": "gpt-4o", "input": [*items, *first["output"]]}
+        )
+        item = compacted.json()["output"][-1]
+        assert item["type"] == "compaction"
+        question = [item, {"role": "user", "content": "And now?"}]
+        told = await create(served, input=question, store=False, session_id="before")
+        assert (told.status_code, "zebra" in str(await served.log("before"))) == (200, True)
+        path = f"/v1/sessions/{first['session_id']}/messages/0"
+        assert (await served.http.delete(path)).status_code == 200
+        for route in ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"):
+            body = {"model": "gpt-4o", "input": question, "store": False, "session_id": "elsewhere"}
+            refused = await served.http.post(route, json=body)
+            assert refused.json()["error"]["code"] == "invalid_encrypted_content", route
+            assert refused.status_code == 400
+        assert "elsewhere" not in [session.id for session in (await served.hf.sessions()).sessions]
+        goes_on = await create(served, input=question, store=False)
+        assert goes_on.json()["session_id"] == first["session_id"]
+        assert "zebra" not in str(upstream.requests[-1].body)

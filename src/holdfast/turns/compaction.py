@@ -116,7 +116,14 @@ async def _seal(engine: Engine, session: Session, responder: Responder, made: St
 async def seal_item(engine: Engine, session: Session, live: StoredCompaction | None, through: int, text: str) -> str:
     """Return the sealed item for a text from `make_item_text`, whose arguments these are."""
     summarized = -1 if live is None else live.last
-    item = SealedItem(session=session.id, identity=session.identity, through=through, summarized=summarized, text=text)
+    item = SealedItem(
+        session=session.id,
+        identity=session.identity,
+        through=through,
+        summarized=summarized,
+        text=text,
+        reshaped=session.reshaped,
+    )
     return await engine.seals.seal(item, session.user_id)
 
 
