@@ -474,7 +474,7 @@ class SessionHandle(ExplainedSession):
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall).without_tools
         request = self._make_request(() if messages is None else messages, responder, mode, interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
-        return Turn(self._engine, request if key is None else request.with_key(key))
+        return Turn(self._opened_engine, request if key is None else request.with_key(key))
 
     async def send(
         self,
@@ -534,7 +534,7 @@ class SessionHandle(ExplainedSession):
         Raises:
             InvalidMessage: one of the messages is not valid.
         """
-        with self._engine.mask_errors():
+        with self._opened_engine.mask_errors():
             messages, own = parse_sendable(given)
         refuse_notes(messages)
         system, incoming = split_system(messages)

@@ -25,7 +25,7 @@ async def check_continuation(turn: Turn) -> None:
     Raises:
         ThreadAlreadyContinued: it has one, or it is not in force any more.
     """
-    if turn.request.follows is not None and turn.request.idempotency_key is None:
+    if turn.request.idempotency_key is None:
         await _read_attempt(turn)
 
 

@@ -327,7 +327,7 @@ def make_tool_instructions(responder: Responder, declared: Sequence[Mapping[str,
         responder: the responder.
         declared: the tools that the request declares.
     """
-    if responder.llm.dialect == "anthropic":
+    if responder.llm.dialect == "anthropic" or not (declared or responder.tools.tools):
         return ()
     texts = [tool.instruction for tool in responder.tools.tools.values() if tool.instruction]
     texts += [text for tool in declared if not responder.tools.is_served(tool) and (text := get_instruction(tool))]

@@ -76,7 +76,7 @@ async def _relate(turn: Turn) -> Session | None:
         return None
     runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
-    if not is_joined:
+    if not is_joined and turn.request.follows is not None:
         await check_continuation(turn)
     if not is_joined and not (runs_tools and await _is_asked_again(turn)):
         await reconcile(turn)
