@@ -35,6 +35,24 @@ async def test_references_cannot_make_a_request_larger_than_a_body(path: str) ->
         assert len((await served.hf.sessions()).sessions) == before
 
 
+# -- tools -----------------------------------------------------------------------
+
+
+async def test_tools_of_namespaces_count_as_tools() -> None:
+    """The model gets each of them as a function, so a namespace is no way around the limit. One that is no list is refused."""
+    function = {"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}
+    async with gateway(lambda _: "ok", limits=Limits(tools=4)) as (served, _):
+        for count, status in ((3, 200), (4, 413)):
+            tools = [
+                {"type": "namespace", "name": "n", "tools": [{**function, "name": f"f{at}"} for at in range(count)]}
+            ]
+            sent = await create(served, input="Hello!", tools=tools)
+            assert sent.status_code == status
+        assert (sent.json()["error"]["param"], "gateway.max_tools is 4" in sent.text) == ("tools", True)
+        refused = await create(served, input="Hello!", tools=[{"type": "namespace", "name": "n", "tools": 5}])
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[0].tools")
+
+
 # -- metadata --------------------------------------------------------------------
 
 

@@ -264,7 +264,7 @@ def _parse_body(body: bytes, limits: Limits) -> Any:
 
 
 def _check_counts(body: Mapping[str, Any], limits: Limits) -> None:
-    _check_length(body.get("tools"), limits.tools, "tools", "max_tools")
+    _check_tools(body.get("tools"), limits.tools)
     for name in _MESSAGE_LISTS:
         _check_length(body.get(name), limits.messages, name, "max_messages")
         _check_calls(body.get(name), limits.tool_calls, name)
@@ -273,6 +273,17 @@ def _check_counts(body: Mapping[str, Any], limits: Limits) -> None:
                 place = f"{name}[{at}]"
                 _check_length(message.get("content"), limits.parts, f"{place}.content", "max_parts")
                 _check_length(message.get("tool_calls"), limits.tool_calls, f"{place}.tool_calls", "max_tool_calls")
+
+
+def _check_tools(tools: Any, most: int) -> None:
+    """Check the number of tools, including those in namespaces of the Responses API, which become tools of their own."""
+    count, waiting = 0, [tools]
+    while waiting:
+        found = _to_list(waiting.pop())
+        count += len(found)
+        waiting += [tool.get("tools") for tool in found if isinstance(tool, dict) and tool.get("type") == "namespace"]
+    if count > most:
+        raise TooLarge(f"tools has {count} items; the server's gateway.max_tools is {most}", param="tools")
 
 
 def _check_calls(items: Any, most: int, name: str) -> None:

@@ -280,7 +280,10 @@ def _add_tool(parsed: Tools, tool: Any, where: str, namespace: str | None) -> No
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"{where}.name must be a name", param=f"{where}.name")
     if kind == "namespace":
-        for at, inner in enumerate(tool.get("tools") or ()):
+        inner_tools = tool.get("tools") or []
+        if not isinstance(inner_tools, list):
+            raise InvalidRequest(f"{where}.tools must be a list of tools", param=f"{where}.tools")
+        for at, inner in enumerate(inner_tools):
             _add_tool(parsed, inner, f"{where}.tools[{at}]", name)
         return
     function_name = make_function_name(name, namespace)
