@@ -53,6 +53,25 @@ async def test_tools_of_namespaces_count_as_tools() -> None:
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools[0].tools")
 
 
+# -- values of another type ------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [[], {}, ["x"], {"type": "x"}, 5, True, None])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"])
+async def test_value_of_another_type_is_refused_by_name(path: str, value: Any) -> None:
+    """Also where the value of a field is looked up in a table."""
+    async with gateway(lambda _: "ok") as (served, _):
+        for fields, param in (
+            ({"input": [{"type": value}]}, "input[0].type"),
+            ({"input": [{"role": "user", "content": [{"type": value, "text": "x"}]}]}, "input[0].content[0]"),
+            ({"input": "x", "instructions": [{"type": value}]}, "instructions[0].type"),
+            ({"input": "x", "include": {"a": value}}, "include"),
+        ):
+            refused = await served.http.post(path, json={"model": "gpt-4o", **fields})
+            assert refused.status_code == 400, (fields, refused.text)
+            assert refused.json()["error"]["param"].startswith(param), (fields, refused.text)
+
+
 # -- metadata --------------------------------------------------------------------
 
 

@@ -97,6 +97,9 @@ class _ItemParser:
             raise InvalidMessage(f"{where} must be an object with a type", param=where)
         item = dict(item)
         kind = item.get("type", "message" if "role" in item else None)
+        if not isinstance(kind, str):
+            reason = "is missing" if kind is None else "must be a text"
+            raise InvalidMessage(f"{where}.type {reason}: it names the kind of the item", param=f"{where}.type")
         if kind == "message":
             self._add_message(item, where)
         elif kind in _CALLS:
@@ -104,10 +107,8 @@ class _ItemParser:
         elif kind in _OUTPUTS:
             self._finish_reply()
             self._messages.append(_parse_output(item, where))
-        elif isinstance(kind, str):
-            self._add_other(item)
         else:
-            raise InvalidMessage(f"{where}.type is missing: it names the kind of the item", param=f"{where}.type")
+            self._add_other(item)
 
     def _add_message(self, item: Item, where: str) -> None:
         message = _parse_message(item, where)

@@ -270,7 +270,10 @@ def _convert_sampling(body: Fields) -> dict[str, Any]:
     if body.get("max_output_tokens") is not None:
         check_whole(body["max_output_tokens"], "max_output_tokens", 1, _MAX_TOKENS)
         fields["max_completion_tokens"] = body["max_output_tokens"]
-    if "message.output_text.logprobs" in (body.get("include") or ()):
+    include = body.get("include") or []
+    if not isinstance(include, list):
+        raise InvalidRequest("include must be a list of names", param="include")
+    if "message.output_text.logprobs" in include:
         fields |= {"logprobs": True, "top_logprobs": body.get("top_logprobs") or 0}
     reasoning = body.get("reasoning")
     if reasoning is not None:
