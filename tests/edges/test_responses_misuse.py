@@ -35,6 +35,42 @@ async def test_references_cannot_make_a_request_larger_than_a_body(path: str) ->
         assert len((await served.hf.sessions()).sessions) == before
 
 
+# -- lists of items --------------------------------------------------------------
+
+
+async def test_page_of_input_items_reads_only_its_messages() -> None:
+    """However many items the request had: a client could ask for one of them again and again."""
+    sent = [{"role": "user", "content": f"Line {at}"} for at in range(300)]
+    async with gateway(lambda _: "ok") as (served, _):
+        made = (await create(served, input=sent)).json()["id"]
+        path = f"/v1/responses/{made}/input_items"
+        for order, texts in (
+            ("asc", [one["content"] for one in sent]),
+            ("desc", [one["content"] for one in sent[::-1]]),
+        ):
+            found, after, pages = list[str](), "", 0
+            while pages == 0 or after:
+                page = (await served.http.get(f"{path}?order={order}&limit=100{after}")).json()
+                found += [item["content"][0]["text"] for item in page["data"]]
+                after, pages = f"&after={page['last_id']}" if page["has_more"] else "", pages + 1
+            assert (found, pages) == (texts, 3)
+        read: list[int] = []
+        inner = served.hf.store.entries
+
+        async def count_entries(*args: Any, **kwargs: Any) -> Any:
+            entries = await inner(*args, **kwargs)
+            read.append(len(entries))
+            return entries
+
+        served.hf.store.entries = count_entries  # type: ignore[method-assign]
+        first = (await served.http.get(f"{path}?limit=1")).json()
+        assert [item["content"][0]["text"] for item in first["data"]] == ["Line 299"]
+        assert sum(read) < 100
+        for unknown in ("x", made, first["last_id"].replace("n0", "n1"), "msg_" + "0" * 32 + "_ffffffffffffffffen0"):
+            refused = await served.http.get(f"{path}?after={unknown}")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (404, "item_not_found")
+
+
 # -- tools -----------------------------------------------------------------------
 
 

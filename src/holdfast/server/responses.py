@@ -34,9 +34,9 @@ from holdfast.server.stored_responses import (
     find_response,
     get_conversation,
     get_response,
+    iterate_input,
     make_cancellation,
     read_calls,
-    read_input,
     to_response,
 )
 from holdfast.sessions.erasure import erase_everywhere
@@ -169,14 +169,11 @@ async def delete(call: Call, query: ResponseQuery) -> DeletedResponse:
 @routes.add("GET", f"{ONE}/input_items", "read", error_statuses=OF_SESSION)
 async def list_input_items(call: Call, query: ItemsQuery) -> ItemList:
     """List the items that were sent with the request of a response."""
-    items = await read_input(call.hf, await _get(call, query))
-    if query.order == "desc":
-        items.reverse()
-    if query.after is not None:
-        at = next((at for at, item in enumerate(items) if item["id"] == query.after), None)
-        if at is None:
-            raise Refused(404, "item_not_found", "the response has no such input item")
-        items = items[at + 1 :]
+    stored, items = await _get(call, query), list[JsonObject]()
+    async for item in iterate_input(call.hf, stored, after=query.after, descending=query.order == "desc"):
+        items.append(item)
+        if len(items) > query.limit:
+            break
     return ItemList.of(items[: query.limit], has_more=len(items) > query.limit)
 
 

@@ -275,20 +275,47 @@ async def _read_output(hf: Holdfast, stored: StoredResponse, reply: Entry) -> li
     return output
 
 
-async def read_input(hf: Holdfast, stored: StoredResponse) -> list[Item]:
-    """Return the items that were sent with the request of a response, oldest first."""
-    count = (stored.entry.metadata or {}).get(INPUT_COUNT) or 0
-    found = (
-        await hf.store.entries(stored.session.ref, stop=stored.entry.seq, limit=count, descending=True, retired=True)
-        if count
-        else ()
-    )
-    entries = await restore_entries(hf.store, stored.session.ref, [one for one in reversed(found) if not one.is_note])
-    return [
-        item
-        for one in entries
-        for item in make_items(one.message, Place(stored.session.id, one.seq, ""), stored.note.names)
-    ]
+async def iterate_input(
+    hf: Holdfast, stored: StoredResponse, *, after: str | None = None, descending: bool = False
+) -> AsyncIterator[Item]:
+    """Yield the items that were sent with the request of a response in order, beginning after an item. Only what is needed is read.
+
+    Args:
+        hf: the `Holdfast` of the tenant.
+        stored: the response.
+        after: id of the item after which to begin; None: from the beginning, or with `descending` from the end.
+        descending: True to yield the newest item first.
+
+    Raises:
+        Refused: the response has no input item `after`.
+    """
+    session, stop = stored.session, stored.entry.seq
+    start = max(0, stop - ((stored.entry.metadata or {}).get(INPUT_COUNT) or 0))
+    if after is not None:
+        place = parse_place(after)
+        if place is None or not start <= place.seq < stop:
+            raise _refuse_input_item()
+        start, stop = (start, place.seq + 1) if descending else (place.seq, stop)
+    passed = after is None
+    while start < stop:
+        page = await hf.store.entries(
+            session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending, retired=True
+        )
+        for entry in await restore_entries(hf.store, session.ref, page):
+            items = make_items(entry.message, Place(session.id, entry.seq, ""), stored.note.names)
+            for item in reversed(items) if descending else items:
+                if passed:
+                    yield item
+                passed = passed or item["id"] == after
+            if not passed:
+                raise _refuse_input_item()
+        if len(page) < ENTRIES:
+            break
+        start, stop = (start, page[-1].seq) if descending else (page[-1].seq + 1, stop)
+
+
+def _refuse_input_item() -> Refused:
+    return Refused(404, "item_not_found", "the response has no such input item")
 
 
 # -- items -------------------------------------------------------------------------
