@@ -71,6 +71,19 @@ async def test_page_of_input_items_reads_only_its_messages() -> None:
             assert (refused.status_code, refused.json()["error"]["code"]) == (404, "item_not_found")
 
 
+async def test_list_goes_on_after_an_item_that_was_deleted() -> None:
+    """The id of the last page's end is still a place in the log, and no item after it is left out."""
+    async with gateway() as (served, _):
+        conversation = (await served.http.post("/v1/conversations", json={})).json()["id"]
+        path, ids = f"/v1/conversations/{conversation}/items", list[str]()
+        for begin in range(0, 60, 20):
+            items = [{"role": "user", "content": f"Line {begin + at}"} for at in range(20)]
+            ids += [one["id"] for one in (await served.http.post(path, json={"items": items})).json()["data"]]
+        assert (await served.http.delete(f"{path}/{ids[-1]}")).status_code == 200
+        page = (await served.http.get(f"{path}?limit=100&after={ids[-1]}")).json()
+        assert [item["id"] for item in page["data"]] == ids[-2::-1]
+
+
 # -- tools -----------------------------------------------------------------------
 
 

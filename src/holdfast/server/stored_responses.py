@@ -350,6 +350,7 @@ async def iterate_items(
         page = await hf.store.entries(session.ref, start=start, stop=stop, limit=ENTRIES, descending=descending)
         for entry in await restore_entries(hf.store, session.ref, page):
             items = await _make_entry_items(hf, session, entry, notes)
+            passed = passed or entry.seq != begin  # the item was deleted with its message
             for item in reversed(items) if descending else items:
                 place = parse_place(item["id"])
                 if passed:
@@ -360,7 +361,6 @@ async def iterate_items(
                     passed = True
         if len(page) < ENTRIES:
             return
-        passed = True
         start, stop = (0, page[-1].seq) if descending else (page[-1].seq + 1, None)
 
 
