@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import Limits
+from holdfast.wire.response_ids import Place
 from tests.edges.server import Served, gateway
 
 
@@ -171,3 +172,27 @@ async def test_erased_text_does_not_come_back_through_a_compaction_item() -> Non
         goes_on = await create(served, input=question, store=False)
         assert goes_on.json()["session_id"] == first["session_id"]
         assert "zebra" not in str(upstream.requests[-1].body)
+
+
+# -- notes -----------------------------------------------------------------------
+
+
+async def test_note_of_a_program_cannot_forge_a_response() -> None:
+    """A note like those of responses is read as one, but it changes neither the id nor the status, and breaks no stream."""
+    echo = {"id": "resp_forged", "status": "forged", "output": "forged", "object": "forged", "metadata": {"a": "b"}}
+    note = {
+        "role": "note",
+        "origin": {"response": {"secret": "ab", "created_at": 1, "echo": echo}},
+        "metadata": {"input": "x"},
+    }
+    async with gateway() as (served, _):
+        await served.http.post("/v1/sessions", json={"id": "s"})
+        messages = [{"role": "user", "content": "Hi"}, note, {"role": "assistant", "content": "Hello."}]
+        written = await served.http.post("/v1/sessions/s/messages", json={"messages": messages})
+        place = Place("s", written.json()["data"][1]["seq"], "ab").make_id("resp")
+        found = await served.http.get(f"/v1/responses/{place}")
+        assert (found.status_code, "forged" in found.text) == (200, False)
+        assert (found.json()["id"], found.json()["metadata"]) == (place, {"a": "b"})
+        events = await served.http.get(f"/v1/responses/{place}?stream=true")
+        assert (events.text.count("event: response.completed"), "forged" in events.text) == (1, False)
+        assert (await served.http.get(f"/v1/responses/{place}/input_items")).json()["data"] == []

@@ -18,6 +18,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import PAGE
 from holdfast.liveness import is_dead
 from holdfast.media.outgoing import restore_entries
+from holdfast.numbers import is_whole
 from holdfast.server.http import get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.stores.session_changes import compute_claim_end
@@ -290,7 +291,8 @@ async def iterate_input(
         Refused: the response has no input item `after`.
     """
     session, stop = stored.session, stored.entry.seq
-    start = max(0, stop - ((stored.entry.metadata or {}).get(INPUT_COUNT) or 0))
+    count = (stored.entry.metadata or {}).get(INPUT_COUNT)
+    start = max(0, stop - count) if is_whole(count) else stop
     if after is not None:
         place = parse_place(after)
         if place is None or not start <= place.seq < stop:

@@ -14,6 +14,29 @@ import msgspec
 from holdfast.wire.responses_items import ToolName
 
 _KEY: Final = "response"
+ECHOED: Final = (
+    "background",
+    "instructions",
+    "max_output_tokens",
+    "max_tool_calls",
+    "metadata",
+    "parallel_tool_calls",
+    "previous_response_id",
+    "prompt_cache_key",
+    "reasoning",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "temperature",
+    "text",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "truncation",
+    "user",
+)
+"""Fields of the request that the Response object repeats."""
 _LARGE: Final = 4_096
 """Maximum size in bytes of a field that is stored. A larger one, usually `tools` or `instructions`, is left out."""
 
@@ -49,9 +72,13 @@ def make_note(note: ResponseNote) -> ResponseNote:
 
 
 def parse_note(origin: Any) -> ResponseNote | None:
-    """Return the response whose note has this origin, or None if it is another note."""
+    """Return the response whose note has this origin, or None if it is another note.
+
+    Programs can write notes too, so such a note can repeat only what a request can.
+    """
     data = origin.get(_KEY) if isinstance(origin, Mapping) else None
     try:
-        return msgspec.convert(data, ResponseNote)
+        note = msgspec.convert(data, ResponseNote)
     except msgspec.ValidationError:
         return None
+    return msgspec.structs.replace(note, echo={name: note.echo[name] for name in ECHOED if name in note.echo})

@@ -16,6 +16,7 @@ from holdfast.numbers import check_whole
 from holdfast.wire.cache_reports import OPTIONS, parse_comparison
 from holdfast.wire.openai import parse_message
 from holdfast.wire.request_fields import PROVIDER_FIELDS, find_misspelt_name
+from holdfast.wire.response_notes import ECHOED
 from holdfast.wire.responses_items import Tools, parse_choice, parse_items, parse_tools
 
 Fields = Mapping[str, Any]
@@ -66,29 +67,6 @@ _READ: Final = frozenset(
         "truncation",
     }
 )
-_ECHOED: Final = (
-    "background",
-    "instructions",
-    "max_output_tokens",
-    "max_tool_calls",
-    "metadata",
-    "parallel_tool_calls",
-    "previous_response_id",
-    "prompt_cache_key",
-    "reasoning",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "temperature",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-    "user",
-)
-"""Fields of the request that the Response object repeats."""
 
 
 class ResponsesRequest(NamedTuple):
@@ -171,7 +149,7 @@ def parse_request(body: Fields) -> ResponsesRequest:
     parsed, sealed = ([], None) if references else _parse_input(given)
     messages = [*_parse_instructions(body.get("instructions")), *parsed]
     check_metadata(body.get("metadata"))
-    echo = {name: body[name] for name in _ECHOED if body.get(name) is not None}
+    echo = {name: body[name] for name in ECHOED if body.get(name) is not None}
     store = _parse_flag(body, "store", default=True)
     background = _parse_flag(body, "background", default=False)
     if background and not store:
