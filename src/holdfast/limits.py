@@ -65,7 +65,7 @@ MEMORY_FILE_BYTES: Final = 100 * 1024
 """Longest file of an agent's memory in UTF-8."""
 MEMORY_FILES: Final = 1_000
 """Files of an agent's memory for one user."""
-MEMORY_FILES_MEASURED: Final = MIB
+MEMORY_FILES_MEASURED_BYTES: Final = MIB
 """Bytes of memory files that a list of a folder reads to give their exact sizes; the sizes of further files are estimated."""
 MEMORY_FILE_DEPTH: Final = 20
 """Segments of the path of a memory file below `/memories`."""

@@ -211,7 +211,7 @@ async def test_missing_objects_are_a_404(method: str, url: str, body: Any) -> No
         ("DELETE", "/v1/sessions", "GET, POST"),
         ("POST", "/v1/sessions/s", "DELETE, GET, PATCH, PUT"),
         ("PUT", "/v1/sessions/s/messages", "GET, POST"),
-        ("GET", "/v1/sessions/s/messages/0", "DELETE, PATCH"),
+        ("GET", "/v1/sessions/s/messages/0", "DELETE, PATCH, PUT"),
         ("GET", "/v1/sessions/s/context", "POST"),
         ("POST", "/v1/sessions/s/history", "GET"),
         ("POST", "/v1/models", "GET"),

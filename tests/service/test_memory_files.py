@@ -243,7 +243,7 @@ async def test_a_list_of_a_folder_reads_only_small_files_that_it_shows(monkeypat
             return await get_many(self, keys)
 
         monkeypatch.setattr(holdfast.Records, "get_many", note)
-        monkeypatch.setattr(module, "MEMORY_FILES_MEASURED", 100)
+        monkeypatch.setattr(module, "MEMORY_FILES_MEASURED_BYTES", 100)
         estimated = await files.view("/memories")
         assert read == ["small.md"]
         assert estimated == exact.replace("1000B\t", "1.5K\t")

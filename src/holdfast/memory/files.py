@@ -23,7 +23,7 @@ from holdfast.limits import (
     MEMORY_FILE_VERSIONS,
     MEMORY_FILES,
     MEMORY_FILES_HELD,
-    MEMORY_FILES_MEASURED,
+    MEMORY_FILES_MEASURED_BYTES,
     MEMORY_PATH_BYTES,
     RECORD_CHANGES,
 )
@@ -409,7 +409,7 @@ class MemoryFiles:
         listed = [one for one in files if is_listed(one.name.key.removeprefix(prefix))]
         for one in sorted(listed, key=lambda one: one.size):
             total += one.size
-            if total > MEMORY_FILES_MEASURED:
+            if total > MEMORY_FILES_MEASURED_BYTES:
                 break
             wanted.append(one.name.key)
         for start in range(0, len(wanted), RECORD_CHANGES):
