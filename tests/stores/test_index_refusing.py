@@ -13,10 +13,11 @@ from holdfast.limits import ID_BYTES
 from holdfast.recall.base import Filters, Index, Lookup, Source, Space, Vectored
 from holdfast.stores import STORES
 from holdfast.stores.indexes import open_index
-from holdfast.stores.logic.index import NOTE_BYTES
+from holdfast.stores.logic.index import NAME_BYTES, NOTE_BYTES
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
 
 LONG, LONGEST = "x" * (ID_BYTES + 1), "x" * ID_BYTES
+LONGEST_NAME = "x" * NAME_BYTES
 KIND: Any = "else"
 FAR = 1 << 62
 
@@ -95,7 +96,8 @@ DOCUMENTS: tuple[tuple[dict[str, Any], str | None], ...] = (
     ({"role": LONG}, "role"),
     ({"agent": LONG}, "agent"),
     ({"agent": LONGEST}, None),
-    ({"name": LONG}, "name"),
+    ({"name": LONGEST_NAME + "x"}, "name"),
+    ({"name": LONGEST_NAME}, None),
     ({"agent": "", "name": ""}, None),
 )
 

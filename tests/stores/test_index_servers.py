@@ -98,8 +98,8 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "index_posting_delete": (1, "t1_dog t1_cat"),
     "index_frequencies": (1, 0, '["dog","cat"]'),
     "index_frequencies_clean": (1, 0, '["dog","cat"]'),
-    "index_candidates": ("[1,2]", 1, 0, None, None, None, None, -ENDLESS, ENDLESS),
-    "index_candidates_newest": (10, 1, 0, None, None, None, None, -ENDLESS, ENDLESS),
+    "index_candidates": ("[1,2]", 1, 0, None, None, None, None, None, None, -ENDLESS, ENDLESS),
+    "index_candidates_newest": (10, 1, 0, None, None, None, None, None, None, -ENDLESS, ENDLESS),
     "index_vectors_like": (1, 1, "[1,2]"),
 }
 

@@ -35,7 +35,7 @@ NOTE_BYTES: Final = 64 * 1024
 SCANNING: Final = ("numpy", "python")
 """Vector engines that compare vectors in Python, because the database cannot."""
 _DIGEST: Final = 16
-_NAME_BYTES: Final = NAMESPACE_BYTES + NAMESPACE_LABELS + 1 + RECORD_KEY_BYTES
+NAME_BYTES: Final = NAMESPACE_BYTES + NAMESPACE_LABELS + 1 + RECORD_KEY_BYTES
 """Longest name of a document: the namespace and the key of a record, each label with a separator."""
 _TRAITS: Final = 1 << 31
 _NUMBER: Final = 1 << 62
@@ -255,7 +255,7 @@ def _check_document(one: Document) -> None:
     if one.agent is not None:
         _check_text(one.agent, "agent")
     if one.name:
-        checks.check_id(one.name, "name", longest=_NAME_BYTES)
+        checks.check_id(one.name, "name", longest=NAME_BYTES)
 
 
 def _check_vector(vector: bytes, size: int) -> None:
