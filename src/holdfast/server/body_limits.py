@@ -266,9 +266,13 @@ def _parse_body(body: bytes, limits: Limits) -> Any:
 def _check_counts(body: Mapping[str, Any], limits: Limits) -> None:
     _check_tools(body.get("tools"), limits.tools)
     for name in _MESSAGE_LISTS:
-        _check_length(body.get(name), limits.messages, name, "max_messages")
-        _check_calls(body.get(name), limits.tool_calls, name)
-        for at, message in enumerate(_to_list(body.get(name))):
+        messages = body.get(name)
+        if not isinstance(messages, list):
+            continue
+        _check_length(messages, limits.messages, name, "max_messages")
+        if name != "messages":
+            _check_calls(messages, limits.tool_calls, name)
+        for at, message in enumerate(messages):
             if isinstance(message, dict):
                 place = f"{name}[{at}]"
                 _check_length(message.get("content"), limits.parts, f"{place}.content", "max_parts")
@@ -286,10 +290,10 @@ def _check_tools(tools: Any, most: int) -> None:
         raise TooLarge(f"tools has {count} items; the server's gateway.max_tools is {most}", param="tools")
 
 
-def _check_calls(items: Any, most: int, name: str) -> None:
+def _check_calls(items: list[Any], most: int, name: str) -> None:
     """Check the number of consecutive items of the Responses API that become one message with calls."""
     count = 0
-    for item in _to_list(items):
+    for item in items:
         kind = item.get("type") if isinstance(item, dict) else None
         count = count + 1 if kind in ("function_call", "custom_tool_call") else 0
         if count > most:

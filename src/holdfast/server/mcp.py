@@ -6,7 +6,7 @@ No request depends on an earlier one, so any server process can answer it. Keys,
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import anyio
@@ -108,10 +108,10 @@ class McpErrorMiddleware:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and scope["path"] == PATH:
             scope.setdefault("state", {})["shaped"] = _to_rpc_error
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 def _to_rpc_error(reply: Reply) -> Reply:
