@@ -166,6 +166,7 @@ def test_choice_must_name_a_tool_of_the_request() -> None:
         ({"input": "x", "max_output_tokens": 0}, "max_output_tokens"),
         ({"input": "x", "metadata": {"k": 7}}, "metadata"),
         ({"input": "x", "truncation": "middle"}, "truncation"),
+        ({"input": "x", "prompt_cache_key": "k" * 65}, "prompt_cache_key"),
     ],
 )
 def test_wrong_fields_are_named(body: dict[str, Any], param: str) -> None:

@@ -23,6 +23,8 @@ Fields = Mapping[str, Any]
 _MAX_TOKENS: Final = 2**31
 _METADATA: Final = (16, 64, 512)
 """Maximum number of pairs of `metadata`, of characters of a key, and of characters of a value, as in OpenAI's API."""
+_CACHE_KEY_CHARS: Final = 64
+"""Maximum length of `prompt_cache_key`, as in OpenAI's API."""
 _REFUSED: Final = {
     "prompt": "prompt templates are stored at OpenAI; send instructions and input",
     "background_options": "it is not supported; leave it out",
@@ -158,6 +160,9 @@ def parse_request(body: Fields) -> ResponsesRequest:
         )
     fields |= {"on_disconnect": "finish"} if background else {}
     hint = _parse_text(body, "prompt_cache_key")
+    if hint is not None and len(hint) > _CACHE_KEY_CHARS:
+        message = f"prompt_cache_key must have at most {_CACHE_KEY_CHARS} characters, not {len(hint):,}"
+        raise InvalidRequest(message, param="prompt_cache_key")
     compared = parse_comparison(body.get(OPTIONS))
     return ResponsesRequest(
         *(fields, messages, tools, echo, conversation, previous, hint, store, background, references),
