@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's own `OpenAIConversationsSession` and server-side state, against a server with another model behind it."""
+"""The OpenAI Agents SDK's own `OpenAIConversationsSession` and server-side state, against a server with another provider's model."""
 
 from __future__ import annotations
 

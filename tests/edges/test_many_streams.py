@@ -25,7 +25,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.usefixtures("lines_end")
 
 STREAMS = {"/v1/chat/completions": 500, "/v1/messages": 200}
-"""How many at once by the API: what is behind the others, and behind Responses, is the same."""
+"""Number of streams at once, by path. All APIs share what happens after the conversion of a request, so one of them has most."""
 DROPPED = 0.4
 """The share of them whose clients go."""
 WORDS = 12

@@ -159,8 +159,8 @@ async def test_erased_text_does_not_come_back_through_a_compaction_item() -> Non
         item = compacted.json()["output"][-1]
         assert item["type"] == "compaction"
         question = [item, {"role": "user", "content": "And now?"}]
-        told = await create(served, input=question, store=False, session_id="before")
-        assert (told.status_code, "zebra" in str(await served.log("before"))) == (200, True)
+        answered = await create(served, input=question, store=False, session_id="before")
+        assert (answered.status_code, "zebra" in str(await served.log("before"))) == (200, True)
         path = f"/v1/sessions/{first['session_id']}/messages/0"
         assert (await served.http.delete(path)).status_code == 200
         for route in ("/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"):

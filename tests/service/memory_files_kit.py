@@ -1,4 +1,4 @@
-"""Shared by tests of memory files: Anthropic's own tool beside Holdfast's, and random commands."""
+"""Shared by tests of memory files: Anthropic's own tool next to Holdfast's, and random commands."""
 
 from __future__ import annotations
 

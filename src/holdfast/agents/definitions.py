@@ -150,7 +150,7 @@ class Summarizer(msgspec.Struct, frozen=True):
 
 
 MemoryPlace = Literal["client", "server"]
-"""Who runs the calls of Anthropic's memory tool."""
+"""Place where the calls of Anthropic's memory tool run."""
 
 
 class MemoryFileSettings(msgspec.Struct, frozen=True):
@@ -206,7 +206,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds of items that the agent may recall, with their settings. Kinds that are missing are not allowed. None: the roster's setting."""
 
     memory_files: MemoryFileSettings | None = None
-    """Who runs Anthropic's memory tool; None: the roster's setting."""
+    """Place where Anthropic's memory tool runs; None: the roster's setting."""
 
     @property
     def workflow(self) -> bool:

@@ -65,7 +65,7 @@ class AgentMemory(Settings, frozen=True, kw_only=True):
     budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
     """Tokens of each prompt that are reserved for memories."""
     files: Literal["client", "server"] = "client"
-    """Who runs Anthropic's memory tool. `server`: Holdfast keeps the files, and every model has the tool; `memory: server` means the same.
+    """Place where Anthropic's memory tool runs. `server`: Holdfast keeps the files, and every model has the tool; `memory: server` means the same.
     `client`: clients that declare the tool run it themselves. Not together with `enabled`, because both tools have the name `memory`."""
     review: bool = True
     """True: changes of memory files whose words may come from a tool's result are held until they are accepted."""

@@ -445,7 +445,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
     clearing: Mapping[str, Any] | None = None
     """The requested value of `clear_tool_results`, which applies before the strategy."""
     memory: Literal["client", "server"] | None = None
-    """Who runs the calls of Anthropic's memory tool; None: the agent's setting."""
+    """Place where the calls of Anthropic's memory tool run; None: the agent's setting."""
     is_whole: bool = False
     """True: the prompt must have the whole conversation. If it does not fit, the request is rejected. `strategy` must be None."""
 

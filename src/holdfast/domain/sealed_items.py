@@ -38,7 +38,7 @@ class SealedItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     summarized: int
     """`seq` of the last message that the session's summary covers; -1 if there is no summary."""
     text: str
-    """What the item says about the messages that it stands for."""
+    """Text of the item about the messages that it replaces."""
     reshaped: int = -1
     """`Session.reshaped` when the item was made. If it is unchanged, nothing was erased since."""
 

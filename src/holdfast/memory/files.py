@@ -82,7 +82,7 @@ class ChangeSource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Number of the turn in the session, from 0."""
     agent: str | None = None
     origin: str | None = None
-    """Who said the words of the new text: `user`, `assistant`, `tool`, `web` or `import`; see docs/memory-trust.md."""
+    """Origin of the words of the new text: `user`, `assistant`, `tool`, `web` or `import`; see docs/memory-trust.md."""
 
 
 class FileVersion(msgspec.Struct, frozen=True, omit_defaults=True):

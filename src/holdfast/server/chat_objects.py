@@ -181,7 +181,7 @@ class SessionFields(OpenObject, kw_only=True):
     on_disconnect: Literal["cut", "finish"] | None = None
     """Action if the client disconnects early: `cut` the reply, or `finish` it. Default: `gateway.on_disconnect`."""
     memory: Literal["client", "server"] | None = None
-    """Who runs Anthropic's memory tool. Unset: the agent's setting."""
+    """Place where Anthropic's memory tool runs. Unset: the agent's setting."""
     session_queue: Literal["queue", "reject", "interrupt"] | None = None
     """Action if another turn of the session is running. `queue`: wait for it; `reject`: fail with 409; `interrupt`: interrupt it."""
     strategy: str | None = None

@@ -57,7 +57,7 @@ class SourceObject(Answer, kw_only=True):
     """Number of the turn in the session."""
     agent: str | None
     origin: str | None
-    """Who said the words of the new text: `user`, `assistant`, `tool`, `web` or `import`."""
+    """Origin of the words of the new text: `user`, `assistant`, `tool`, `web` or `import`."""
 
     @classmethod
     def from_source(cls, source: ChangeSource) -> SourceObject:
