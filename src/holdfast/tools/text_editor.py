@@ -5,7 +5,8 @@ Each change saves a new version of the artifact. Its metadata names the version 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -85,17 +86,16 @@ class TextEditor:
     async def _create(self, context: ToolContext, path: str, file_text: str) -> str:
         """Save a text. If there is such a file, the text becomes its new version."""
         name = _parse_path(path)
-        for _ in range(_TRIES):
+
+        async def save() -> None:
             try:
                 newest: Artifact | None = await context.artifacts.get(name)
             except ArtifactNotFound:
                 newest = None
-            try:
-                await self._save(context, name, file_text, newest)
-            except StaleArtifact:
-                continue
-            return f"File created successfully at: {path}"
-        raise InvalidRequest(f"The file {path} is being edited constantly: try again.")
+            await self._save(context, name, file_text, newest)
+
+        await _repeat_until_saved(path, save)
+        return f"File created successfully at: {path}"
 
     async def _str_replace(self, context: ToolContext, path: str, old_str: str, new_str: str) -> str:
         snippet = ""
@@ -116,7 +116,8 @@ class TextEditor:
 
     async def _undo_edit(self, context: ToolContext, path: str) -> str:
         """Save the content before the last edit again. The next undo then goes back one edit further."""
-        for _ in range(_TRIES):
+
+        async def save() -> None:
             newest = await self._get(context, path)
             base = _get_base(newest)
             if base is None or base < 0:
@@ -126,26 +127,22 @@ class TextEditor:
             except ArtifactNotFound as exc:
                 raise InvalidRequest(f"No edit history found for {path}.") from exc
             earlier, content = _get_base(before), await self._load(context, before, path)
-            try:
-                await self._save(context, newest.name, content, newest, base=-1 if earlier is None else earlier)
-            except StaleArtifact:
-                continue
-            return f"Last edit to {path} undone successfully."
-        raise InvalidRequest(f"The file {path} is being edited constantly: try again.")
+            await self._save(context, newest.name, content, newest, base=-1 if earlier is None else earlier)
+
+        await _repeat_until_saved(path, save)
+        return f"Last edit to {path} undone successfully."
 
     # -- artifacts -----------------------------------------------------------
 
     async def _edit(self, context: ToolContext, path: str, edit: Callable[[str], str]) -> None:
         """Change the content of a file. If another writer has saved it in between, apply `edit` again to the new content."""
-        for _ in range(_TRIES):
+
+        async def save() -> None:
             newest = await self._get(context, path)
             changed = edit(await self._load(context, newest, path))
-            try:
-                await self._save(context, newest.name, changed, newest)
-            except StaleArtifact:
-                continue
-            return
-        raise InvalidRequest(f"The file {path} is being edited constantly: try again.")
+            await self._save(context, newest.name, changed, newest)
+
+        await _repeat_until_saved(path, save)
 
     async def _get(self, context: ToolContext, path: str) -> Artifact:
         name = _parse_path(path)
@@ -193,6 +190,18 @@ class TextEditor:
             metadata={"call_id": context.call.id, _BASE: version if base is None else base},
             expect=version,
         )
+
+
+async def _repeat_until_saved(path: str, save: Callable[[], Awaitable[None]]) -> None:
+    """Call `save`, which reads a file and saves its new version. Call it again if another writer has saved the file in between.
+
+    Raises:
+        InvalidRequest: other writers did so each time.
+    """
+    for _ in range(_TRIES):
+        with suppress(StaleArtifact):
+            return await save()
+    raise InvalidRequest(f"The file {path} is being edited constantly: try again.")
 
 
 def _get_base(artifact: Artifact) -> int | None:
