@@ -398,7 +398,7 @@ async def test_item_continues_on_another_server(tmp_path: Path) -> None:
 
 
 async def test_rewound_session_is_not_continued() -> None:
-    """If the session was rewound behind the item, the request goes on from the item's text in a new session."""
+    """If the session was rewound to a place before the end of the item, the request goes on from the item's text in a new session."""
     async with gateway(list(REPLIES)) as (served, upstream):
         items, last = await talk(served, 6)
         done = await served.client.responses.compact(model="gpt-4o", input=items)
@@ -451,3 +451,19 @@ async def test_failed_summary_is_not_tried_with_each_request() -> None:
             assert [one.type for one in response.output] == ["message"]
         assert len(upstream.requests) == 9
         assert [one["status"] for one in await list_compactions(served, last.session_id)] == ["failed"]
+
+
+async def test_item_next_to_a_reference_is_not_lost() -> None:
+    """The item names the session, and the referenced item of another conversation is added to it."""
+    async with gateway(lambda body: f"Reply to {body['messages'][-1]['content']}") as (served, upstream):
+        first = await served.client.responses.create(model="gpt-4o", input="I am Ada.")
+        compacted = await served.client.responses.compact(model="gpt-4o", previous_response_id=first.id)
+        other = await served.client.responses.create(model="gpt-4o", input="A zebra.")
+        item = compacted.output[-1].model_dump(exclude_none=True)
+        reference = {"type": "item_reference", "id": other.output[0].id}
+        sent = [item, reference, {"role": "user", "content": "And now?"}]
+        reply = await served.client.responses.create(model="gpt-4o", input=sent, store=False)
+        assert reply.session_id == first.session_id
+        texts = [message["content"] for message in upstream.requests[-1].body["messages"]]
+        assert (texts[0], texts[-1]) == ("I am Ada.", "And now?")
+        assert "Reply to A zebra." in texts

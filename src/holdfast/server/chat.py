@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -179,7 +179,7 @@ async def open_turn(
     separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
     locator_input = LocatorInput(
         *(system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)),
-        check=partial(_check_responder, settings, rules, parsed),
+        check=partial(_check_responder, settings, rules, parsed, unknown),
         fingerprint=fingerprint,
         stores_system=parsed.stores_system,
         hint=parsed.hint,
@@ -286,26 +286,26 @@ def read_settings(call: Call, parsed: ParsedRequest) -> RequestSettings:
 
 
 def _check_responder(
-    settings: RequestSettings, rules: RequestRules, parsed: ParsedRequest, responder: Responder
+    settings: RequestSettings, rules: RequestRules, parsed: ParsedRequest, unknown: Sequence[str], responder: Responder
 ) -> None:
-    """Raise `InvalidRequest` if the responder cannot answer a request with these settings and fields."""
+    """Raise `InvalidRequest` if the responder cannot answer a request with these settings and fields, of which some are unknown."""
     settings.check(responder.context, rules.allowed_strategies)
     if settings.memory == "server" and has_fact_tool(responder.tools):
         message = "memory: server is not possible here, because the agent already has another tool of the name `memory`"
         raise errors.InvalidRequest(message, param="memory")
     if parsed.api == "anthropic":
-        _check_native_fields(rules, parsed, responder)
+        _check_native_fields(parsed, unknown, responder)
 
 
-def _check_native_fields(rules: RequestRules, parsed: ParsedRequest, responder: Responder) -> None:
+def _check_native_fields(parsed: ParsedRequest, unknown: Sequence[str], responder: Responder) -> None:
     """Raise `InvalidRequest` if a request of Anthropic's API has fields that would be dropped, because the model has another API."""
     for step in responder.steps:
-        _check_native_fields(rules, parsed, step)
+        _check_native_fields(parsed, unknown, step)
     llm = responder.llm
     if responder.steps or llm.dialect == "anthropic":
         return
     check_native_fields(parsed.body, llm.name)
-    for name in find_unknown_fields(parsed.body, rules):
+    for name in unknown:
         reason = f"unknown field {name[:80]!r}: the model {llm.name!r} is not Anthropic's, and cannot get it"
         hint = (
             "did you mean 'session_id'?"

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from holdfast.context.escaping import END, escape_lines
 from holdfast.domain.messages import Message
 from holdfast.domain.sealed_items import SealedItem, is_sealed
 from holdfast.errors import InvalidSealedItem
@@ -15,8 +12,8 @@ from holdfast.server.apis.anthropic import MessagesContext
 from holdfast.server.apis.api_format import ParsedRequest
 from holdfast.server.http import Call
 from holdfast.server.requester import RequestRules, identify_requester, name_session
-from holdfast.server.resumption import LABEL, resume
-from holdfast.turns.compaction import CompactionOrder
+from holdfast.server.resumption import make_summary_message, resume
+from holdfast.turns.compaction import CompactionOrder, add_summarized
 from holdfast.wire.anthropic_compaction import (
     COMPACTION,
     CompactionWish,
@@ -73,11 +70,9 @@ async def _resume(
         found = await resume(call.hf, item, requester.owner, block.after, 0, named=named)
         if found.session is not None:
             body = {**parsed.body, "session_id": found.session.id, "session_mode": "delta"}
-            order = parsed.compaction or CompactionOrder()
-            parsed = parsed._replace(body=body, compaction=msgspec.structs.replace(order, summarized=found.summarized))
+            parsed = parsed._replace(body=body, compaction=add_summarized(parsed.compaction, found.summarized))
             return _with_messages(parsed, system, found.messages)
-    text = Message(role="user", content=f"{LABEL}\n{escape_lines(block.text)}\n{END}")
-    return _with_messages(parsed, system, [text, *block.after])
+    return _with_messages(parsed, system, [make_summary_message(block.text), *block.after])
 
 
 async def _verify(call: Call, block: FoundBlock, owner: str, *, is_guest: bool) -> SealedItem | None:

@@ -18,7 +18,7 @@ from holdfast.config.gateway import Gateway
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import FREE_STRATEGIES
 from holdfast.domain.reconcile import Mode
-from holdfast.domain.session import DEFAULT_USER
+from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.limits import ID_BYTES
 from holdfast.server.http import Call
 from holdfast.turns.turn import TurnWarning
@@ -274,6 +274,24 @@ OWN_FIELDS: Final = frozenset(
 """Holdfast's own fields in the body of a request. They are not sent upstream."""
 _SHOWN: Final = 80
 """Maximum number of characters of a field name that a message quotes."""
+
+
+def continue_session(body: Mapping[str, Any], session: Session, user_id: str | None) -> dict[str, Any]:
+    """Return the fields of a request that continues a session which the client named by the id of a message, response or conversation.
+
+    Args:
+        body: the fields of the request.
+        session: the session.
+        user_id: the user of the request; None: the caller may use the sessions of all users.
+
+    Raises:
+        InvalidRequest: `session_id` names another session.
+    """
+    if body.get("session_id") not in (None, session.id):
+        message = "session_id names another session than the thread, conversation or response"
+        raise errors.InvalidRequest(message, param="session_id")
+    owner = {} if user_id is not None else {"user_id": session.user_id}
+    return {**body, "session_id": session.id, "session_mode": "delta", **owner}
 
 
 def drop_own_fields(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from holdfast.server.chat_objects import ResponseEvent, ResponseObject
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
-from holdfast.server.requester import RequestRules, identify_requester, name_session
+from holdfast.server.requester import RequestRules, continue_session, identify_requester, name_session
 from holdfast.server.resumption import Resumed, find_resumed_place, insert_text, resume
 from holdfast.server.routes import JSON, OF_SESSION, Routes, SessionQuery
 from holdfast.server.stored_responses import (
@@ -40,17 +40,16 @@ from holdfast.server.stored_responses import (
     to_response,
 )
 from holdfast.sessions.erasure import erase_everywhere
-from holdfast.sessions.forks import copy_entries
+from holdfast.sessions.forks import copy_turns
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.log import Append
-from holdfast.turns.compaction import CompactionOrder
+from holdfast.turns.compaction import add_summarized
 from holdfast.wire.objects import Answer, Count, JsonObject, Page, json_schema
 from holdfast.wire.openai import split_system
 from holdfast.wire.response_ids import parse_place
 from holdfast.wire.response_notes import ResponseNote, make_note
 from holdfast.wire.responses_events import repeat_events
-from holdfast.wire.responses_items import parse_items
-from holdfast.wire.responses_requests import ResponsesRequest, is_reference
+from holdfast.wire.responses_requests import ResponsesRequest, is_reference, parse_input
 
 routes = Routes("responses")
 ONE: Final = "/v1/responses/{response_id}"
@@ -196,7 +195,6 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
     """
     request: ResponsesRequest = parsed.context
     user_id = identify_requester(call, parsed.body, rules, parsed.api).user_id
-    messages = parsed.messages
     session: Session | None = None
     branch: Branch | None = None
     if request.conversation is not None:
@@ -205,24 +203,17 @@ async def resolve_request(call: Call, parsed: ParsedRequest, rules: RequestRules
         open_branch = partial(_open_branch, call, request.previous, user_id)
         session = await open_branch()
         branch = Branch(session, open_branch)
-    if request.references:
-        messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
-    body = parsed.body
+    parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)
+    request, body, messages = parsed.context, parsed.body, parsed.messages
     if request.sealed is not None:
         resumed = await _resume_sealed(call, parsed, rules, session)
         session, messages = resumed.session, [*resumed.messages]
-        parsed = parsed._replace(compaction=_add_summarized(parsed.compaction, resumed.summarized))
+        parsed = parsed._replace(compaction=add_summarized(parsed.compaction, resumed.summarized))
     if session is not None:
-        if body.get("session_id") not in (None, session.id):
-            raise InvalidRequest(
-                "session_id names another session than the conversation or response", param="session_id"
-            )
         system, incoming = split_system(messages)
         known = await count_known(call, session, incoming)
         messages = [*system, *incoming[known:]]
-        body = {**body, "session_id": session.id, "session_mode": "delta"}
-        if user_id is None:
-            body["user_id"] = session.user_id
+        body = continue_session(body, session, user_id)
     note = _make_note(call, request, body)
     given = parsed.given if messages else []
     context: Any = request
@@ -253,11 +244,6 @@ async def _open_item(call: Call, parsed: ParsedRequest, owner: str) -> tuple[Sea
         raise InvalidRequest(message, param=request.sealed.where)
     item = await call.hf.engine.seals.open(request.sealed.token, owner, request.sealed.where)
     return item, max(0, len(split_system(parsed.messages)[1]) - request.sealed.added)
-
-
-def _add_summarized(order: CompactionOrder | None, summarized: int) -> CompactionOrder | None:
-    """Return the order for a request with an item whose summary covers the messages up to `summarized`."""
-    return order if summarized < 0 else msgspec.structs.replace(order or CompactionOrder(), summarized=summarized)
 
 
 def _make_note(call: Call, request: ResponsesRequest, body: Mapping[str, Any]) -> Any:
@@ -319,7 +305,7 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
     """
     request: ResponsesRequest = parsed.context
     requester = identify_requester(call, parsed.body, rules, parsed.api)
-    user_id, messages, stop = requester.user_id, parsed.messages, None
+    user_id, stop = requester.user_id, None
     session: Session | None = None
     if request.conversation is not None:
         session = await get_conversation(call.hf, request.conversation, user_id)
@@ -331,8 +317,8 @@ async def find_place(call: Call, parsed: ParsedRequest, rules: RequestRules) -> 
     elif (named := name_session(call, parsed.body, rules)) is not None:
         with suppress(SessionNotFound):
             session = await get_session_by_id(call.hf, named, user_id)
-    if request.references:
-        messages = [*messages, *await parse_with_references(call, request, user_id, is_known=session is not None)]
+    parsed = await _resolve_references(call, parsed, user_id, is_known=session is not None)
+    request, messages = parsed.context, parsed.messages
     if request.sealed is not None:
         item, covered = await _open_item(call, parsed, requester.owner)
         system, incoming = split_system(messages)
@@ -363,9 +349,7 @@ async def _open_branch(call: Call, response_id: str, user_id: str | None) -> Ses
         if stored.is_last:
             return stored.session
         with suppress(StaleSession):
-            session = stored.session
-            state = session.get_state_at(stored.entry.turn_id)
-            return await copy_entries(call.hf.engine, session, stored.end, state=state, metadata=session.metadata)
+            return await copy_turns(call.hf.engine, stored.session, stored.end, stored.entry.turn_id)
     raise Refused(400, "previous_response_not_found", _NO_RESPONSE.format(response_id))
 
 
@@ -385,17 +369,20 @@ async def count_known(call: Call, session: Session, incoming: Sequence[Message])
     return whole or 0
 
 
-async def parse_with_references(
-    call: Call, request: ResponsesRequest, user_id: str | None, *, is_known: bool
-) -> list[Message]:
-    """Return the messages of an input with references to stored items.
+async def _resolve_references(
+    call: Call, parsed: ParsedRequest, user_id: str | None, *, is_known: bool
+) -> ParsedRequest:
+    """Return a request with the items that its input refers to; unchanged if it refers to none.
 
     Args:
         call: the request.
-        request: the parsed request, with its input.
+        parsed: the parsed request.
         user_id: the user of the items.
         is_known: True if the session of the request has the items already, so that their references are left out.
     """
+    request: ResponsesRequest = parsed.context
+    if not request.references:
+        return parsed
     given: list[Any] = []
     reader = _ItemReader(call, user_id)
     for item in request.references:
@@ -404,7 +391,8 @@ async def parse_with_references(
         elif not is_known:
             given.append(await reader.read(item["id"]))
     is_long = call.held.size + reader.bytes > INLINE_BODY_BYTES
-    return await run_cpu(parse_items, given, long=is_long)
+    messages, sealed = await run_cpu(parse_input, given, long=is_long)
+    return parsed._replace(messages=[*parsed.messages, *messages], context=request._replace(sealed=sealed))
 
 
 class _ItemReader:

@@ -19,7 +19,7 @@ from holdfast import errors
 from holdfast.agents import Responder
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
-from holdfast.domain.session import Session, SessionRef
+from holdfast.domain.session import NO_VERSION, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
@@ -36,9 +36,6 @@ from holdfast.stores.session_changes import compute_claim_end
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn_start import NOTHING, find_unasked_result, make_result_error
-
-NO_VERSION: Final = -1
-"""A version that no session has."""
 
 
 class Request(NamedTuple):
@@ -200,14 +197,17 @@ class SessionLocator:
 
 def make_hinted_id(user_id: str, hint: str) -> str:
     """Return the id of the first session that is created for requests with this hint."""
-    data = msgspec.json.encode([user_id, hint])
-    return "sess_" + hashlib.blake2b(data, key=b"prompt cache", digest_size=16).hexdigest()
+    return _derive_id(user_id, hint, b"prompt cache")
 
 
 def make_keyed_id(user_id: str, key: str) -> str:
     """Return the id of the session that is created for a request with an idempotency key."""
-    data = msgspec.json.encode([user_id, key])
-    return "sess_" + hashlib.blake2b(data, key=b"idempotency", digest_size=16).hexdigest()
+    return _derive_id(user_id, key, b"idempotency")
+
+
+def _derive_id(user_id: str, text: str, purpose: bytes) -> str:
+    data = msgspec.json.encode([user_id, text])
+    return "sess_" + hashlib.blake2b(data, key=purpose, digest_size=16).hexdigest()
 
 
 # -- named sessions ----------------------------------------------------------------

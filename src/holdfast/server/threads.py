@@ -6,9 +6,9 @@ The id of such a message contains its place in the log, as the ids of OpenAI's R
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,9 +23,9 @@ from holdfast.server.apis.responses import make_secret
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.message_compaction import resolve_compaction
 from holdfast.server.permissions import Refused
-from holdfast.server.requester import RequestRules, identify_requester
+from holdfast.server.requester import RequestRules, continue_session, identify_requester
 from holdfast.server.stored_responses import get_last_message, read_calls, read_note_entry, read_replies
-from holdfast.sessions.forks import copy_entries
+from holdfast.sessions.forks import copy_turns
 from holdfast.sessions.transfer import TRIES
 from holdfast.wire.anthropic import parse_system
 from holdfast.wire.anthropic_requests import parse_tools
@@ -112,7 +112,8 @@ async def _resolve_thread(call: Call, parsed: ParsedRequest, rules: RequestRules
         raise Refused(404, "thread_not_found", message)
     _check_fixed_fields(context.setup, setup)
     changed = apply_tool_changes(setup, context.changes) if context.changes else setup
-    body = _name_session(parsed.body, stored.session, user_id)
+    body = continue_session(parsed.body, stored.session, user_id)
+    body["session_queue"] = body.get("session_queue") or "reject"
     if thread.fork:
         del body["session_id"]
         fork = partial(_fork, call, stored, thread)
@@ -183,17 +184,6 @@ def _check_fixed_fields(sent: ThreadSetup, setup: ThreadSetup) -> None:
             raise Refused(400, "thread_fingerprint_mismatch", message)
 
 
-def _name_session(body: Mapping[str, Any], session: Session, user_id: str | None) -> dict[str, Any]:
-    """Return the fields of a request with its session, which new messages are added to."""
-    if body.get("session_id") not in (None, session.id):
-        raise InvalidRequest("session_id names another session than the thread", param="session_id")
-    named = {**body, "session_id": session.id, "session_mode": "delta"}
-    named["session_queue"] = body.get("session_queue") or "reject"
-    if user_id is None:
-        named["user_id"] = session.user_id
-    return named
-
-
 async def _fork(call: Call, stored: StoredMessage, thread: ThreadRequest, new_id: str | None) -> Session:
     """Return a copy of a thread that ends with a message. If there is a session with the id already, return that one."""
     found: StoredMessage | None = stored
@@ -201,11 +191,8 @@ async def _fork(call: Call, stored: StoredMessage, thread: ThreadRequest, new_id
         if found is None or found.reply is None:
             break
         session, stop = found.session, found.replies[-1].seq + 1
-        state = session.get_state_at(found.entry.turn_id)
         try:
-            return await copy_entries(
-                call.hf.engine, session, stop, new_id=new_id, state=state, metadata=session.metadata
-            )
+            return await copy_turns(call.hf.engine, session, stop, found.entry.turn_id, new_id=new_id)
         except SessionExists:  # an earlier attempt at the request has made it
             return await call.hf.store.get(SessionRef(session.user_id, str(new_id)))
         except StaleSession:

@@ -50,9 +50,28 @@ async def fork_session(
         session = (await engine.store.get(ref)).require_intact()
         stop = None if at_turn is None else await _find_turn_end(engine.store, session, at_turn)
         with suppress(StaleSession):
-            state = session.state if at_turn is None else session.get_state_at(at_turn)
-            return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
+            return await copy_turns(engine, session, stop, at_turn, new_id=new_id)
     raise Conflict(f"session {ref.id!r} is being edited constantly: try again")
+
+
+async def copy_turns(
+    engine: Engine, session: Session, stop: int | None, at_turn: int | None, *, new_id: str | None = None
+) -> Session:
+    """Create a session of the same user with a copy of the live path before `stop`, and the metadata and state of the session.
+
+    Args:
+        engine: the tenant's engine.
+        session: the session to fork, as last read.
+        stop: the first `seq` that is not copied; None: copy everything.
+        at_turn: the last turn that is copied, as of which the state is; None: the present state.
+        new_id: id of the new session; None creates one.
+
+    Raises:
+        SessionExists: there is a session with the id `new_id`.
+        StaleSession: the original was edited since it was read.
+    """
+    state = session.state if at_turn is None else session.get_state_at(at_turn)
+    return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
 
 
 async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_id: str | None = None) -> Session:

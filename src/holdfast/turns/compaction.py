@@ -51,11 +51,16 @@ class CompactionOrder(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_alone or self.threshold is not None
 
 
+def add_summarized(order: CompactionOrder | None, summarized: int) -> CompactionOrder | None:
+    """Return the order for a request with an item whose summary covers the messages up to `summarized`; unchanged if that is -1."""
+    return order if summarized < 0 else msgspec.structs.replace(order or CompactionOrder(), summarized=summarized)
+
+
 class Compacted(NamedTuple):
     """A compaction as a client gets it."""
 
     text: str
-    """What the client's item says about the messages that it stands for."""
+    """Text of the client's item about the messages that it replaces."""
     token: str
     """The sealed item, with the text."""
     signature: str

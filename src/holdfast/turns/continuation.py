@@ -7,11 +7,10 @@ of one. The same request then continues there, and another request replaces them
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Plan
-from holdfast.domain.session import Entry, Session
+from holdfast.domain.session import NO_VERSION, Entry, Session
 from holdfast.errors import StaleSession, ThreadAlreadyContinued
 from holdfast.stores.walk import ENTRIES
 from holdfast.turns.turn import INPUT_COUNT, Turn
@@ -41,7 +40,7 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     except ThreadAlreadyContinued:
         if turn.request.idempotency_key is None:
             raise
-        return Plan("delta", incoming), _NO_VERSION  # only a repeated request is accepted at this version
+        return Plan("delta", incoming), NO_VERSION  # only a repeated request is accepted at this version
     if not attempt:
         return (Plan("delta", incoming) if incoming else Plan("replayed")), session.version
     if _begins_with(attempt, incoming):
@@ -51,13 +50,9 @@ async def plan_continuation(turn: Turn, session: Session) -> tuple[Plan, int]:
     return Plan("edited", incoming, retire_from=attempt[0].seq), session.version
 
 
-_NO_VERSION: Final = -1
-"""A version that no session has."""
-
-
 def explain_refusal(turn: Turn, error: StaleSession) -> Exception:
     """Return the error for a write that was refused because the session did not have the expected version."""
-    is_refused = turn.request.follows is not None and error.expected == _NO_VERSION
+    is_refused = turn.request.follows is not None and error.expected == NO_VERSION
     return ThreadAlreadyContinued(turn.request.ref.id) if is_refused else error
 
 

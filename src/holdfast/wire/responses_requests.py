@@ -148,7 +148,7 @@ def parse_request(body: Fields) -> ResponsesRequest:
     threshold = _parse_threshold(body.get("context_management"))
     wish = CompactionWish(threshold, is_triggered) if is_triggered or threshold is not None else None
     references = list(given) if isinstance(given, list) and any(map(is_reference, given)) else []
-    parsed, sealed = ([], None) if references else _parse_input(given)
+    parsed, sealed = ([], None) if references else parse_input(given)
     messages = [*_parse_instructions(body.get("instructions")), *parsed]
     check_metadata(body.get("metadata"))
     echo = {name: body[name] for name in ECHOED if body.get(name) is not None}
@@ -221,8 +221,12 @@ _THRESHOLD: Final = 150_000
 """Tokens of the prompt above which a conversation is compacted, if the request asks for it without a number."""
 
 
-def _parse_input(given: Any) -> tuple[list[Message], SealedInput | None]:
-    """Return the messages of an input, and its newest compaction item that Holdfast made."""
+def parse_input(given: Any) -> tuple[list[Message], SealedInput | None]:
+    """Return the messages of an input, and its newest compaction item that Holdfast made.
+
+    Raises:
+        InvalidMessage: An item is not valid. The error names it.
+    """
     at = find_compaction(given)
     if at is None:
         return parse_items(given), None
