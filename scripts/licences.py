@@ -78,6 +78,15 @@ def format_rows(found: dict[str, Distribution], without: dict[str, Distribution]
         yield f"| {name} | {' AND '.join(marked)} |"
 
 
+def list_extras() -> dict[str, set[str]]:
+    """Return the names of the distributions that each extra requires."""
+    requirements = [Requirement(line) for line in distribution(OURS).requires or ()]
+    return {
+        extra: {one.name for one in requirements if one.marker and one.marker.evaluate({"extra": extra})}
+        for extra in distribution(OURS).metadata.get_all("Provides-Extra") or ()
+    }
+
+
 def format_page() -> str:
     """Return the page for the installed distributions."""
     base: dict[str, Distribution] = {}
@@ -89,9 +98,8 @@ def format_page() -> str:
         "\n\n## Installed with an extra\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
     ]
     # The extras in `all`: those of other frameworks are installed nowhere beside each other.
-    requirements = map(Requirement, distribution(OURS).requires or ())
-    extras = sorted({extra for one in requirements if canonicalize_name(one.name) == OURS for extra in one.extras})
-    for extra in extras:
+    extras = list_extras()
+    for extra in sorted(name for name in extras if name != "all" and extras[name] <= extras["all"]):
         more: dict[str, Distribution] = {}
         collect_dependencies(OURS, frozenset({extra}), more)
         parts.extend(f"| `{extra}` {row}\n" for row in format_rows(more, base))
