@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from holdfast.domain.images import Flat, Pricing, find_pricing
 from holdfast.domain.media.parts import get_picture, show_to_model
 from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.provider_items import DETAILS, ENCRYPTED, is_provider_compaction, list_details
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ AUDIO_CHARS_PER_TOKEN: Final = 512
 """Base64 characters of compressed speech per token, assuming 10 tokens a second at 32 kbit/s."""
 FILE_CHARS_PER_TOKEN: Final = 64
 """Base64 characters of a document per token, assuming about 1,500 tokens for a page of 75 kB."""
+ENCRYPTED_CHARS_PER_TOKEN: Final = 5
+"""Base64 characters of a provider's compaction item per token of the text in it, assuming 4 characters for a token."""
 
 MEDIA: Final[dict[str, int | None]] = {
     "image": None,
@@ -252,7 +255,14 @@ class _Counter:
     def _count_extra(self, extra: Mapping[str, Any]) -> int:
         # Clients send replies back with their empty fields (`refusal: null`, `annotations: []`), which no model sees.
         filled = {key: value for key, value in extra.items() if value not in (None, "", [], {})}
-        return self.text(_to_json(filled)) if filled else 0
+        if not filled:
+            return 0
+        encrypted = sum(
+            len(one["item"][ENCRYPTED]) for one in list_details(extra) if is_provider_compaction(one["item"])
+        )
+        if encrypted:
+            filled[DETAILS] = []
+        return self.text(_to_json(filled)) + encrypted // ENCRYPTED_CHARS_PER_TOKEN
 
 
 def _measure_longest_text(value: Any) -> int:

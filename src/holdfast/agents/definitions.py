@@ -58,7 +58,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect = "openai"
     """The API whose rules the model's prompts follow."""
     hosts_tools: bool = False
-    """True: the provider has the Responses API, so tools that run at the provider can be sent to it."""
+    """True: the provider has the Responses API, so it gets tools that run at the provider, and its own compaction items."""
     records: bool = False
     """True: send messages as voice records with turn, time and metadata (Agora's short-term memory, `vendor: custom`)."""
     fallbacks: tuple[str, ...] = ()
@@ -287,6 +287,8 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             made = make_strategy(
                 ContextSettings(self.context.strategy, {**self.context.options, "summarizer_llm": "none"})
             )
+        if self.llm.hosts_tools:
+            made = msgspec.structs.replace(made, reads_items=True)
         if not self.history and self.agent is None:
             return made
         return msgspec.structs.replace(made, history=self.history, perspective=self.perspective)
@@ -367,6 +369,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         identity += [{"branch": self.branch}] if self.branch else []
         identity += [] if self.llm.inputs is None else [{"inputs": sorted(self.llm.inputs)}]
         identity += [LOADER] if self.loads else []  # the markers in saved views say how to load
+        identity += [{"items": True}] if self.llm.hosts_tools else []  # its views have compaction items of the provider
         return hashlib.blake2b(msgspec.json.encode(identity, order="sorted"), digest_size=12).hexdigest()
 
 

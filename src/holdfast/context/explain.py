@@ -412,6 +412,8 @@ def _iter_sent_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit,
             yield unit, "pinned", "pinned"
         elif first in window.standing:
             yield unit, "kept", "a system message that is still in force"
+        elif first == window.compacting:
+            yield unit, "kept", "the newest compaction item of the provider"
         elif first == window.current:
             yield unit, "kept", "the current user message"
         else:

@@ -47,6 +47,7 @@ REPLY_PART, REPLY_LEAST_ROOM = 8, 768
 - `REPLY_LEAST_ROOM`: smallest token limit with which the reply is kept.
 """
 NO_CONTENT = "no content: providers refuse such a message"
+UNREADABLE = "a compaction item, which only models with the Responses API can read"
 """Reason for leaving out an empty reply or an empty system message."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
 """Values of `summarizer_llm` that select a digest instead of a model's summary."""
@@ -82,6 +83,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         bounded: False for the strategy `none`, which never evicts anything, so that `fit` refuses a window that is too large.
         perspective: the form in which the agent sees other agents' messages; None to send every message of the log unchanged.
         recall: True if the prompt recalls evicted messages when the current message asks about them.
+        reads_items: True if the model's provider reads its own compaction items.
     """
 
     name: str
@@ -104,6 +106,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     history: int = 0
     perspective: Perspective | None = None
     recall: bool = False
+    reads_items: bool = False
 
     def cap(self, budget: Budget) -> Budget:
         """Return a model's budget, reduced to `max_window` tokens of the context window unless the strategy has its own budget."""
@@ -114,7 +117,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     def view_unit(self, unit: Unit) -> Unit | None:
         """Return a unit in the form in which the agent sees it; None if the unit is hidden from the agent or has no content."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
-        return seen if seen is not None and seen.speaks else None
+        return seen if seen is not None and (seen.speaks or (self.reads_items and seen.compacts)) else None
 
     def view_units(self, units: Iterable[Unit]) -> Iterable[Unit]:
         """Return units in the form in which the agent sees them. Hidden units and units without content are left out."""
@@ -123,7 +126,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     def explain_omission(self, unit: Unit) -> str:
         """Return the reason why no prompt contains a unit; empty if the unit belongs to another branch."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
-        return "" if seen is None else NO_CONTENT
+        return "" if seen is None else UNREADABLE if seen.compacts else NO_CONTENT
 
     def is_due(self, window: Window) -> bool:
         """Return True if the window exceeds a limit, so that the strategy must be applied to it."""

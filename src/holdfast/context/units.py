@@ -15,6 +15,7 @@ from msgspec import UnsetType
 from holdfast.context.escaping import escape_content, escape_name, format_tag
 from holdfast.domain.media.parts import get_picture
 from holdfast.domain.messages import REASONING_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
+from holdfast.domain.provider_items import has_compaction
 from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry
 from holdfast.limits import SYSTEM_IN_FORCE
@@ -164,6 +165,11 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     def speaks(self) -> bool:
         """False if the unit is an empty reply or an empty system message, which providers refuse."""
         return has_content(self.entries[0].message if self.overrides is None else self.overrides[0].message)
+
+    @property
+    def compacts(self) -> bool:
+        """True if the unit contains a compaction item, which only its provider can read."""
+        return has_compaction(self.entries[0].message)
 
     @property
     def has_media(self) -> bool:

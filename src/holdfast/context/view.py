@@ -42,6 +42,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     """`seq` of each entry before the frontier that is still sent."""
     anchor: int | None = None
     current: int | None = None
+    compacting: int | None = None
     cuts: dict[int, Cut] = {}
     summary: Compaction | None = None
     compaction: Compaction | None = None
@@ -201,6 +202,7 @@ class FoldedView:
             keep=tuple(entry.seq for unit in window.head for entry in unit.entries),
             anchor=window.anchor,
             current=window.current,
+            compacting=window.compacting,
             cuts=window.cuts,
             summary=window.summary,
             compaction=window.compaction,
@@ -247,6 +249,7 @@ def _restore_window(
     for unit in group_units([entry for entry in entries if entry.seq <= state.through]):
         _grow_window(strategy, window, unit, strategy.view_unit(unit))
     window.current = state.current
+    window.compacting = state.compacting
     window.standing = state.standing
     return window
 
@@ -285,6 +288,7 @@ class BufferedView(FoldedView):
             self._passed.left_out = tuple(one for one in state.left_out if one.first < state.frontier)
         self._anchor = state.anchor if state else None
         self._current = state.current if state else None
+        self._compacting = state.compacting if state else None
         self._standing = state.standing if state else ()
         self._made: tuple[Room, FoldedView] | None = None
         super().__init__(strategy, room, None, (), entries)
@@ -317,6 +321,7 @@ class BufferedView(FoldedView):
             self._messages -= len(self._units.pop().entries)
         for unit in units:
             seen = self._strategy.view_unit(unit)
+            self._compacting = unit.first if unit.compacts else self._compacting
             self._beyond = unit.entries[-1] if seen is None else None
             if seen is not None:
                 self._take_seen(seen)
@@ -343,7 +348,7 @@ class BufferedView(FoldedView):
         anchored = self._strategy.anchored and unit.first == self._anchor
         return (
             anchored
-            or unit.first == self._current
+            or unit.first in (self._current, self._compacting)
             or unit.first in self._standing
             or any(entry.pinned for entry in unit.entries)
         )
@@ -356,6 +361,7 @@ class BufferedView(FoldedView):
             self._made = (room, made)
         window = self._made[1].make_window(room).copy()
         window.beyond = self._beyond
+        window.compacting = self._compacting
         window.left_out = self._passed.left_out
         if self._units and self._units[0].first:
             first = self._units[0].entries[0]
@@ -381,6 +387,7 @@ class BufferedView(FoldedView):
             keep=tuple(entry.seq for unit in self._staying for entry in unit.entries),
             anchor=self._anchor,
             current=self._current,
+            compacting=self._compacting,
             standing=self._standing,
             left_out=self._passed.left_out,
         )

@@ -176,7 +176,8 @@ class Window:
     when the log grows.
 
     Attributes:
-        head: older units that must stay: the task anchor, pinned units, system messages in force, the current user message.
+        head: older units that must stay: the task anchor, pinned units, system messages in force, the current user message, and the
+            newest compaction item of a provider.
         units: the tail, oldest first. The last item is the newest unit of the log that the agent sees.
         left: units that were dropped since the last digest was made, oldest first.
         summary: a model's summary of the oldest evicted units; None if there is none.
@@ -186,6 +187,7 @@ class Window:
         anchored: True if the task anchor must stay; False if it is an ordinary unit.
         outside: the older part of the log that the strategy does not see; None if it sees the whole log.
         beyond: the last entry of the log if the agent does not see it; otherwise None.
+        compacting: `seq` of the first entry of the newest unit with a compaction item of a provider; None if there is none.
         standing: for each system message in force, the `seq` of its unit's first entry. A system message is in force until a later one
             replaces it.
         left_out: the newest units that no prompt contains, oldest first, at most `LEFT_OUT_EXPLAINED`.
@@ -198,6 +200,7 @@ class Window:
         self.anchored = anchored
         self.anchor = anchor
         self.current: int | None = None
+        self.compacting: int | None = None
         self.head: tuple[Unit, ...] = ()
         self.units: list[Unit] = []
         self.left: tuple[Unit, ...] = ()
@@ -290,7 +293,7 @@ class Window:
             return True
         if self.anchored and unit.first == self.anchor:
             return True
-        if unit.first in self.standing:
+        if unit.first in self.standing or unit.first == self.compacting:
             return True
         return any(entry.pinned for entry in unit.entries)
 
@@ -301,6 +304,8 @@ class Window:
         if unit.asks:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
+        if unit.compacts:
+            self.compacting = unit.first
         if unit.instructs:
             self.standing = update_standing(self.standing, self.units[-1] if self.units else None, unit)
         self.beyond = None
@@ -320,6 +325,8 @@ class Window:
             reason: why no prompt contains it; empty if it belongs to another branch, which needs no explanation.
         """
         first, self.beyond = unit.entries[0], unit.entries[-1]
+        if unit.compacts:
+            self.compacting = unit.first
         if reason:
             tokens = self.beyond.total - first.total + first.tokens
             passed = LeftOut(first.seq, self.beyond.seq, tokens, self.beyond.total, reason)

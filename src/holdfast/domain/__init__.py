@@ -18,5 +18,6 @@ artifact       named, versioned contents
 memory         facts that outlive their session
 participants   several users in one session
 fact_choices   statements that a caller pinned or dropped
+provider_items items of the Responses API that only their provider can read
 refusals       messages that a model's provider refused
 """

@@ -13,7 +13,7 @@ from holdfast.accounting import run_cpu
 from holdfast.agents import Responder
 from holdfast.context.explain import OUTSIDE, SUMMARIZED, UNSEEN, BuildRecord, decode_record
 from holdfast.context.presence import Departure, Presence, PromptContents, find_first_beyond, find_least_budget
-from holdfast.context.strategies import NO_CONTENT
+from holdfast.context.strategies import NO_CONTENT, UNREADABLE
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import EntryNotFound, InvalidRequest
@@ -310,7 +310,7 @@ def _list_remedies(
     engine: Engine, responder: Responder, found: Preview, entry: Entry, presence: Presence, *, with_budget: bool
 ) -> list[Remedy]:
     built = found.built
-    if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT):
+    if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT, UNREADABLE):
         return []
     if presence.decision in _GONE:
         return [

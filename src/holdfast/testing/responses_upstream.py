@@ -29,7 +29,7 @@ class ResponsesUpstream(ScriptedUpstream):
     """A server that answers `POST /v1/responses` from a script, as a stream or as one Response object.
 
     It works like `ScriptedUpstream`. A request that OpenAI would refuse gets the status 400: an output without its call, or encrypted
-    reasoning that this server did not make.
+    reasoning or a compaction item that this server did not make (`encrypted_content` begins with `sealed:`).
     """
 
     PATH: ClassVar[str] = "/responses"
@@ -39,7 +39,7 @@ class ResponsesUpstream(ScriptedUpstream):
         given = received.body.get("input")
         for item in given if isinstance(given, list) else ():
             kind = item.get("type")
-            if kind == "reasoning" and not str(item.get("encrypted_content")).startswith(_SEAL):
+            if kind in ("reasoning", "compaction") and not str(item.get("encrypted_content")).startswith(_SEAL):
                 return Reply(status=400, error="The encrypted content could not be verified.")
             if kind in ("function_call", "custom_tool_call"):
                 known.add(item["call_id"])

@@ -450,6 +450,7 @@ _OF_OTHERS: Final = re.compile(
     r"|credits?|quota|billing|rate.limit|parameters?|context.length|thinking)\b",
     re.IGNORECASE,
 )
+_OF_ITEMS: Final = re.compile(r"encrypted|compaction", re.IGNORECASE)
 _CODE: Final = re.compile(r"[a-z0-9_.-]{3,60}", re.IGNORECASE)
 
 
@@ -547,6 +548,12 @@ class Refusals:
 
     async def _guess_suspect(self, error: ModelRejected) -> Suspect | None:
         """Return the message that most likely caused the error; None if the error is not about a message."""
+        built = self._turn.working_set
+        assert built is not None, "a prompt was refused"
+        item = built.window.compacting
+        is_sent = item in built.list_seqs() and item not in built.refused
+        if item is not None and is_sent and _OF_ITEMS.search(_read_words(error)):
+            return Suspect(item, _read_reason(error), named=False)
         seq = await self._find_likeliest() if _is_about_messages(error, _read_words(error)) else None
         return None if seq is None else Suspect(seq, _read_reason(error), named=False)
 

@@ -25,6 +25,7 @@ from holdfast.context.recalled import Introduction, Recall, make_introduction
 from holdfast.domain.calibration import Learned
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import is_shared, may_read, may_read_state
+from holdfast.domain.provider_items import drop_items
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.domain.state import TEMP
 from holdfast.domain.templates import ARTIFACT, Template, parse_template
@@ -38,7 +39,7 @@ from holdfast.stores.sessions import NewSession
 from holdfast.turns.compaction import CompactionOrder, compact_session
 from holdfast.turns.interruptions import check_interruptable
 from holdfast.turns.recall import is_for_owner, keep_recalled, prepare_recall, recall_other_sessions, recall_session
-from holdfast.turns.turn import Turn, TurnRequest
+from holdfast.turns.turn import Turn, TurnRequest, TurnWarning
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
 from holdfast.wire.anthropic_tools import add_betas, get_instruction, replace_typed_tools
@@ -73,8 +74,16 @@ async def build_prompt(turn: Turn) -> WorkingSet:
         raise BudgetTooSmall(
             budget=built.budget, needed=built.budget + 1, what="the whole conversation, which the request asks for"
         )
+    if built.window.compacting is not None and not built.request.strategy.reads_items:
+        turn.warnings.add(TurnWarning("compaction_not_read", _NOT_READ, param="input"))
     keep_recalled(turn, built)
     return built
+
+
+_NOT_READ: Final = (
+    "the session has a compaction item of another service, which this model cannot read: use a model with api: responses, send the"
+    " messages that the item stands for, or compact them with POST /v1/responses/compact"
+)
 
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
@@ -252,8 +261,10 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
     """Remove content that only other providers accept from a Chat Completions prompt.
 
-    This concerns Anthropic's own fields, and media in tool results.
+    This concerns Anthropic's own fields, items of the Responses API, and media in tool results.
     """
+    if not llm.hosts_tools:
+        messages = [*map(drop_items, messages)]
     if "claude" in llm.model.lower():  # routers to Claude accept everything that Claude accepts
         return messages
     converted = [drop_anthropic_fields(message) for message in messages]

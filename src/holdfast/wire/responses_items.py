@@ -1,7 +1,8 @@
 """Items of OpenAI's Responses API: conversion of a request's input to messages.
 
 Follows the API reference, "Create a model response". A reply in a log is one message. In the Responses API it is several items: reasoning,
-text, and each call. So consecutive items of the assistant become one message, in which calls come last. An item without an equivalent is
+text, and each call. So consecutive items of the assistant become one message, in which calls come last. A compaction item of a provider
+becomes part of the message that follows it, if that is the assistant's, or a message of its own. Any other item without an equivalent is
 stored whole in the `origin` of the message next to it, and never sent to a model.
 """
 
@@ -15,6 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.domain.messages import Message, Part, ToolCall
+from holdfast.domain.provider_items import ENCRYPTED, is_provider_compaction, with_compactions
+from holdfast.domain.sealed_items import is_sealed
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.openai import parse_message
 
@@ -107,6 +110,9 @@ class _ItemParser:
         elif kind in _OUTPUTS:
             self._finish_reply()
             self._messages.append(_parse_output(item, where))
+        elif is_foreign_compaction(item):
+            self._finish_reply()  # providers begin a reply with it
+            self._reply.append((item, None))
         else:
             self._add_other(item)
 
@@ -137,7 +143,8 @@ class _ItemParser:
             return
         texts = [made for _, made in reply if isinstance(made, Message)]
         calls = tuple(made for _, made in reply if isinstance(made, ToolCall))
-        if not texts and not calls:
+        compactions = [item for item, _ in reply if is_foreign_compaction(item)]
+        if not texts and not calls and not compactions:
             self._keep_unplaced([item for item, _ in reply])
             return
         content = "".join(message.text for message in texts)
@@ -145,8 +152,9 @@ class _ItemParser:
         refused = [part for text in texts for part in text.media or () if part.type != "text"]
         if refused:
             message = message.evolve(content=tuple(part for text in texts for part in _list_parts(text)))
+        message = with_compactions(message, compactions)
         items = [item for item, _ in reply]
-        kept = items if any(_is_lossy(item, made) for item, made in reply) else []
+        kept = items if any(_is_lossy(item, made) for item, made in reply if item not in compactions) else []
         self._messages.append(_with_items(message, [*self._take_unplaced(), *kept]))
 
     def _keep_unplaced(self, items: list[Item]) -> None:
@@ -158,6 +166,11 @@ class _ItemParser:
     def finish(self) -> list[Message]:
         self._finish_reply()
         return self._messages
+
+
+def is_foreign_compaction(item: Mapping[str, Any]) -> bool:
+    """Return True for a compaction item that a provider made, and not Holdfast."""
+    return is_provider_compaction(item) and not is_sealed(item[ENCRYPTED])
 
 
 def _with_items(message: Message, items: Sequence[Item]) -> Message:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.context.dialects import parse_field_thoughts
 from holdfast.domain.messages import Message
+from holdfast.domain.provider_items import list_details
 from holdfast.numbers import is_whole
 from holdfast.wire.openai import convert_parts, parse_message, to_chat_message
 from holdfast.wire.response_ids import Place
@@ -165,9 +166,7 @@ REASONING: Final = 0
 TEXT: Final = 1
 FIRST_CALL: Final = 2
 FIRST_HOSTED: Final = 100_000
-"""Number of the first call of a tool that runs at the provider."""
-HOSTED: Final = "response.item"
-"""Type of the reasoning details that contain such a call."""
+"""Number of the first call of a tool that runs at the provider, or compaction of the provider."""
 
 
 def make_output(message: Mapping[str, Any], place: Place, names: ToolNames) -> list[Item]:
@@ -195,16 +194,13 @@ def make_output(message: Mapping[str, Any], place: Place, names: ToolNames) -> l
 
 
 def list_hosted(message: Mapping[str, Any]) -> list[Item]:
-    """Return the calls of tools that ran at the provider, in a message or a delta of Chat Completions format."""
-    details = message.get("reasoning_details")
-    found = [one for one in details if isinstance(one, Mapping)] if isinstance(details, list | tuple) else []
-    items = (one.get("item") for one in found if one.get("type") == HOSTED)
-    return [dict(item) for item in items if isinstance(item, Mapping) and isinstance(item.get("type"), str)]
+    """Return the provider's own items, such as calls of its tools, in a message or a delta of Chat Completions format."""
+    return [dict(one["item"]) for one in list_details(message) if isinstance(one["item"].get("type"), str)]
 
 
 def make_hosted(ids: ItemIds, at: int, item: Item) -> Item:
-    """Return the item of a call of a tool that ran at the provider. `at` is its position among such calls of the reply."""
-    prefix = item["type"].removesuffix("_call").replace("_", "")
+    """Return an item of the provider with an id of Holdfast. `at` is its position among such items of the reply."""
+    prefix = _PREFIXES.get(item["type"]) or item["type"].removesuffix("_call").replace("_", "")
     return {**item, "id": ids.make(prefix, FIRST_HOSTED + at)}
 
 

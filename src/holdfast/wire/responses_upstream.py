@@ -12,13 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.domain.provider_items import FORMAT, HOSTED, is_provider_compaction
 from holdfast.errors import InvalidRequest
 from holdfast.limits import HOSTED_ITEM_BYTES
-from holdfast.wire.responses_replies import HOSTED
 
 Json = dict[str, Any]
-FORMAT: Final = "openai-responses-v1"
-"""Value of `format` in reasoning details that are items of the Responses API, as OpenRouter names it."""
 ENCRYPTED: Final = "reasoning.encrypted_content"
 _CONVERTED_ITEMS: Final = ("message", "reasoning", "function_call", "custom_tool_call")
 """Types of output items that have an equivalent in Chat Completions."""
@@ -165,17 +163,20 @@ def _convert_reply(message: Mapping[str, Any], upstream: str, custom: set[Any]) 
 
 
 def _list_reasoning(message: Mapping[str, Any], upstream: str) -> Iterator[Json]:
-    """Yield the reasoning items of a reply that this upstream encrypted, and the calls of tools that it ran."""
+    """Yield the reasoning items of a reply that this upstream encrypted, the calls of tools that it ran, and compactions.
+
+    Compaction items that a client sent name no upstream.
+    """
     details = message.get("reasoning_details")
     for detail in details if isinstance(details, list) else ():
-        own = (
-            isinstance(detail, Mapping)
-            and detail.get("format") == FORMAT
-            and detail.get("upstream") == mark_upstream(upstream)
-        )
-        if own and detail.get("type") == HOSTED and isinstance(detail.get("item"), Mapping):
-            # The provider stores nothing, so it would not find the item by its id.
-            yield {name: value for name, value in detail["item"].items() if name != "id"}
+        if not isinstance(detail, Mapping) or detail.get("format") != FORMAT:
+            continue
+        own, item = detail.get("upstream") == mark_upstream(upstream), detail.get("item")
+        if detail.get("type") == HOSTED and isinstance(item, Mapping):
+            is_compaction = item.get("type") == "compaction"
+            if (own or detail.get("upstream") is None) if is_provider_compaction(item) else own and not is_compaction:
+                # The provider stores nothing, so it would not find the item by its id.
+                yield {name: value for name, value in item.items() if name != "id"}
         elif own and detail.get("type") == "reasoning.encrypted" and detail.get("data"):
             summary = [{"type": "summary_text", "text": text} for text in detail.get("summaries") or ()]
             about = {"id": detail["id"]} if detail.get("id") else {}

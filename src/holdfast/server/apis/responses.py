@@ -14,13 +14,13 @@ from holdfast.server.replies import Reply
 from holdfast.server.response_recordings import Recordings
 from holdfast.turns.compaction import CompactionOrder
 from holdfast.turns.reply_assembler import Progress
-from holdfast.turns.turn import Turn, TurnWarning
+from holdfast.turns.turn import Turn
 from holdfast.wire.cache_reports import report_to_openai
 from holdfast.wire.response_ids import Place
 from holdfast.wire.response_notes import parse_note
 from holdfast.wire.responses_events import Event, ResponseEvents
 from holdfast.wire.responses_replies import ResponseHead
-from holdfast.wire.responses_requests import CompactionWish, ResponsesRequest, is_compaction, parse_request
+from holdfast.wire.responses_requests import CompactionWish, ResponsesRequest, parse_request
 
 PATH: Final = "/v1/responses"
 _encoder = msgspec.json.Encoder()
@@ -51,7 +51,6 @@ class Responses:
             hint=request.hint,
             is_whole=request.is_whole,
             hosted_tools=tuple(request.tools.hosted),
-            warnings=_warn_of_foreign_items(given),
         )
 
     def create_encoder(self, parsed: ParsedRequest, turn: Turn) -> ResponseEncoder:
@@ -63,19 +62,6 @@ class Responses:
 
 def _make_order(wish: CompactionWish | None) -> CompactionOrder | None:
     return None if wish is None else CompactionOrder(threshold=wish.threshold, is_alone=wish.at_once)
-
-
-def _warn_of_foreign_items(given: Any) -> tuple[TurnWarning, ...]:
-    """Return a warning if the input has a compaction item that another service made."""
-    items = given if isinstance(given, list) else ()
-    found = (one for one in items if isinstance(one, Mapping) and one.get("type") == "compaction")
-    if all(map(is_compaction, found)):
-        return ()
-    message = (
-        "a compaction item of another service was stored, but the model cannot read it: send the messages that it"
-        " stands for, or compact them with POST /v1/responses/compact"
-    )
-    return (TurnWarning("compaction_not_read", message, param="input"),)
 
 
 def make_secret() -> str:
