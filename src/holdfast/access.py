@@ -23,6 +23,8 @@ ID_RANDOM: Final = 10
 """Number of random bytes in the id of a key."""
 SECRET_RANDOM: Final = 32
 """Number of random bytes in the secret of a key."""
+TOKEN_KEYS: Final = frozenset({"jwt", "upstream"})
+"""Values of `Principal.key_id` for credentials that are not keys of Holdfast: tokens, and keys of a model provider."""
 _KEY: Final = re.compile(r"hf_([a-z2-7]{16})_[a-z2-7]{52}")
 _PREFIX: Final = "hf_"
 _MEANT: Final = re.compile(r"hf_[a-z2-7]{16}_")
@@ -49,6 +51,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     ones. None: the mode of the agent or the server."""
     budget: int | None = None
     """Token limit for the conversation in a prompt; None: the agent's own budget."""
+    expires_at: int | None = None
+    """Time at which the credential becomes invalid, in milliseconds since the epoch; None: it never expires."""
 
     def has_role(self, role: Role) -> bool:
         """Return True if the principal has at least this role."""
@@ -115,8 +119,12 @@ def is_valid_key(kept: ApiKey, text: str, now: int) -> bool:
         now: the current time, in milliseconds since the epoch.
     """
     same = hmac.compare_digest(kept.hash, hash_key(text))
-    in_time = kept.expires_at is None or now < kept.expires_at
-    return same and kept.id == parse_key_id(text) and in_time and kept.revoked_at is None
+    return same and kept.id == parse_key_id(text) and is_usable_key(kept, now)
+
+
+def is_usable_key(kept: ApiKey, now: int) -> bool:
+    """Return True if a stored key is neither expired nor revoked."""
+    return kept.revoked_at is None and (kept.expires_at is None or now < kept.expires_at)
 
 
 def to_principal(kept: ApiKey) -> Principal:
@@ -130,6 +138,7 @@ def to_principal(kept: ApiKey) -> Principal:
         max_body=kept.max_body,
         session_mode=kept.session_mode,
         budget=kept.budget,
+        expires_at=kept.expires_at,
     )
 
 

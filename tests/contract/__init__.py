@@ -43,6 +43,7 @@ MODULES = (
     "origins",
     "claims",
     "keys",
+    "sign_ins",
     "state",
     "memories",
     "memories_limits",

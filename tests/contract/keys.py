@@ -40,8 +40,9 @@ async def test_a_key_is_read_back_unchanged(openings: list[Store]) -> None:
     """By its hash, through every opening; with all that it says, or next to nothing."""
     for key in (api_key(1), FULL, api_key(3, revoked_at=9, role="read")):
         await openings[0].add_key(key)
-        assert await openings[-1].key_of(key.hash) == key
+        assert await openings[-1].key_of(key.hash) == await openings[-1].get_key(key.id) == key
     assert await openings[-1].key_of(b"\0" * 32) is None
+    assert await openings[-1].get_key("k9") is None
 
 
 async def test_keys_are_listed_by_id(store: Store) -> None:
@@ -147,6 +148,8 @@ async def test_invalid_keys_are_refused(store: Store) -> None:
             await store.revoke_key(id_, timestamp=1)
         with pytest.raises(InvalidRequest):
             await store.use_key(id_, timestamp=1)
+        with pytest.raises(InvalidRequest):
+            await store.get_key(id_)
     with pytest.raises(InvalidRequest):
         await store.key_of(b"short")
     assert list(await store.keys()) == []

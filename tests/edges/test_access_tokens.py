@@ -50,9 +50,9 @@ def make_verifier(issuer: Issuer | None = None, clock: Clock | None = None, **se
 
 
 async def test_token_identifies_its_user() -> None:
-    """`sub` is the user in the server's own tenant, with the default role."""
+    """`sub` is the user in the server's own tenant, with the default role, until `exp` and the leeway of 30 seconds."""
     assert await make_verifier().principal(token()) == Principal(
-        tenant="default", user_id="ada", role="write", key_id="jwt"
+        tenant="default", user_id="ada", role="write", key_id="jwt", expires_at=START + 630_000
     )
 
 

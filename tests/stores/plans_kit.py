@@ -83,6 +83,9 @@ ON_A_TURNS_PATH = (
     "media_drop_unused",
     "key_of_hash",
     "key_use",
+    "key_get",
+    "sign_in_get",
+    "sign_in_use",
 )
 """Statements of the SQL stores that a turn makes, or may have to."""
 LISTS = ("list_newest", "list_oldest", "list_newest_of_user", "list_oldest_of_user")

@@ -26,6 +26,7 @@ from tests.amounts import examples
 from tests.contract.keys import api_key
 from tests.contract.kit import assistant, calls, compaction, failed, result, user
 from tests.contract.media import brought
+from tests.contract.sign_ins import sign_in
 from tests.stores.conftest import _place
 
 NAMES = ("a", "A", "é", "a\0", "{}")
@@ -68,6 +69,7 @@ _state = st.dictionaries(st.builds(str.__add__, st.sampled_from(["", "user:", "a
 _ttl = st.sampled_from([None, None, 0, 5, 40])
 _tokens = st.integers(0, 9)
 _view = st.sampled_from("vw")
+_sign_in = st.integers(0, 3)
 _range = st.tuples(_place_in_log, _place_in_log).map(sorted)
 _lag = st.one_of(st.none(), st.integers(0, 12))
 
@@ -228,6 +230,18 @@ _writes: list[st.SearchStrategy[Operation]] = [
     st.builds(_does, st.just("revoke_key"), _view, timestamp=_time),
     st.builds(_does, st.just("use_key"), _view, timestamp=_time),
     st.builds(
+        lambda at, key_id, created_at, lasts: _does(
+            "add_sign_in", sign_in(at, key_id=key_id, created_at=created_at, expires_at=created_at + lasts)
+        ),
+        _sign_in,
+        st.none() | _view,
+        _time,
+        st.integers(1, 9),
+    ),
+    st.builds(lambda at, timestamp: _does("use_sign_in", sign_in(at).hash, timestamp=timestamp), _sign_in, _time),
+    st.builds(lambda at: _does("remove_sign_in", sign_in(at).hash), _sign_in),
+    st.builds(_does, st.just("remove_sign_ins"), _view),
+    st.builds(
         _does,
         st.just("change_state"),
         st.none() | _user,
@@ -330,7 +344,8 @@ async def _all(store: Store, endings: list[Ending]) -> list[object]:
         seen += [await store.sightings(name, [mark], limit=SIGHTINGS) for mark in _SAID]
         seen += [await store.sightings(name, [mark], limit=20, alias=True) for mark in _SAID]
     seen += [await store.state(user_id) for user_id in (None, *NAMES[:3])]
-    return [*seen, await store.keys()]
+    sign_ins = [await store.find_sign_in(sign_in(at).hash) for at in range(4)]
+    return [*seen, await store.keys(), sign_ins]
 
 
 async def _sighted(store: Store, ref: SessionRef) -> object:

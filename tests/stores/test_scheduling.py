@@ -27,6 +27,7 @@ from tests.contract.kit import REF, compaction, session, user
 from tests.contract.memory_kit import ANN, entry, memory, put
 from tests.contract.records import drop as drop_record
 from tests.contract.records import put as put_record
+from tests.contract.sign_ins import sign_in
 
 OTHER = SessionRef("ann", "s2")
 OWN, NEW = ("acme", "ann", "s1", ""), ("acme", "ann", "s3", "")
@@ -83,6 +84,7 @@ async def store() -> AsyncIterator[Any]:
             await store.add_artifact(scope, artifact(f"{prefix}a.txt", f"b{at}"))
     await store.put_blob("b1", 0, b"x", timestamp=1)
     await store.add_key(api_key(1))
+    await store.add_sign_in(sign_in())
     await store.change_state("ann", {"k": 1}, timestamp=1)
     await store.change_state(None, {"k": 1}, timestamp=1)
     await put(store, memory())
@@ -160,6 +162,10 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
     "add_key": (lambda store: store.add_key(api_key(2)), {}),
     "revoke_key": (lambda store: store.revoke_key("k1", timestamp=9), {}),
     "use_key": (lambda store: store.use_key("k1", timestamp=9), {}),
+    "add_sign_in": (lambda store: store.add_sign_in(sign_in(2)), {}),
+    "use_sign_in": (lambda store: store.use_sign_in(sign_in().hash, timestamp=9), {}),
+    "remove_sign_in": (lambda store: store.remove_sign_in(sign_in().hash), {}),
+    "remove_sign_ins": (lambda store: store.remove_sign_ins("k1"), {}),
     "lease": (lambda store: store.lease("n", "h", now=1, until=2), {}),
     "release": (lambda store: store.release("n", "h"), {}),
     "learn": (lambda store: store.learn("m", b"x", timestamp=1, expect=None), {}),
@@ -204,6 +210,8 @@ READS: dict[str, Call] = {
     "state": lambda store: store.state("ann"),
     "state by name": lambda store: store.state("ann", names=["k"]),
     "key_of": lambda store: store.key_of(b"h" * 32),
+    "get_key": lambda store: store.get_key("k1"),
+    "find_sign_in": lambda store: store.find_sign_in(sign_in().hash),
     "keys": lambda store: store.keys(),
     "learned": lambda store: store.learned("m"),
     "artifact": lambda store: store.artifact(REF, "a.txt"),

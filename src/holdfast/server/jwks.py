@@ -144,13 +144,12 @@ class TokenVerifier:
         user = _check_claim(claims, settings.user_claim)
         tenant = self._tenant if settings.tenant_claim is None else _check_claim(claims, settings.tenant_claim)
         role_claim = None if settings.role_claim is None else claims.get(settings.role_claim)
-        if role_claim is None:
-            return Principal(tenant=tenant, user_id=user, role=settings.role, key_id="jwt")
         # A list of roles is rejected: taking its highest or its lowest role would both be surprising.
-        role = next((role for role in ROLES if role == role_claim), None)
+        role = settings.role if role_claim is None else next((role for role in ROLES if role == role_claim), None)
         if role is None:
             raise BadToken("unknown role")
-        return Principal(tenant=tenant, user_id=user, role=role, key_id="jwt")
+        expires_at = int((claims["exp"] + settings.leeway) * 1000)
+        return Principal(tenant=tenant, user_id=user, role=role, key_id="jwt", expires_at=expires_at)
 
 
 _CHECKS: Final[Any] = {

@@ -14,6 +14,7 @@ contract consists of one protocol per subject, which is described in the docstri
 | memories | `holdfast.stores.memories` |
 | records | `holdfast.stores.records` |
 | API keys | `holdfast.stores.keys` |
+| sign-ins to the inspector | `holdfast.stores.sign_ins` |
 | matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
 | the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
 
@@ -48,6 +49,7 @@ from holdfast.stores.matching import MatchingStore
 from holdfast.stores.memories import MemoryStore
 from holdfast.stores.records import RecordStore
 from holdfast.stores.sessions import SessionStore
+from holdfast.stores.sign_ins import SignInStore
 from holdfast.stores.state import StateStore
 from holdfast.stores.tenants import TenantStore
 
@@ -61,6 +63,7 @@ class Store(
     MemoryStore,
     RecordStore,
     KeyStore,
+    SignInStore,
     MatchingStore,
     TenantStore,
     Protocol,

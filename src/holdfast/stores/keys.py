@@ -60,6 +60,10 @@ class KeyStore(Protocol):
         """Return the key with that hash, even if it is revoked or expired; None if there is none."""
         ...
 
+    async def get_key(self, key_id: str) -> ApiKey | None:
+        """Return the key with that id, even if it is revoked or expired; None if there is none."""
+        ...
+
     async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         """Return at most `limit` keys with ids after `after`, in order of id. Revoked keys are included."""
         ...

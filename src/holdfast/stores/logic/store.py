@@ -41,6 +41,7 @@ from holdfast.stores.logic.artifacts import ArtifactMethods
 from holdfast.stores.logic.matching import MatchingMethods
 from holdfast.stores.logic.memories import MemoryMethods
 from holdfast.stores.logic.records import RecordMethods
+from holdfast.stores.logic.sign_ins import SignInMethods
 from holdfast.stores.logic.tenants import TenantMethods
 from holdfast.stores.record_checks import encode_changes_off_loop
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
@@ -51,7 +52,7 @@ PING_BYTES: Final = 1 << 20
 """Number of bytes that `ping` writes after a write has failed: about the size of a turn with a large message."""
 
 
-class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, TenantMethods):
+class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, SignInMethods, TenantMethods):
     """A store handle of one tenant (`holdfast.stores.base.Store`) on a SQL database.
 
     Its methods check arguments and run the generators of statements.

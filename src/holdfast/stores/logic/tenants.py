@@ -55,6 +55,10 @@ class TenantMethods(Handle):
         checks.check_hash(hash, "hash")
         return await self._read(partial(_find_key, self.tenant, hash), single=True)
 
+    async def get_key(self, key_id: str) -> ApiKey | None:
+        checks.check_id(key_id, "key_id")
+        return await self._read(partial(_get_key, self.tenant, key_id), single=True)
+
     async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         checks.check_limit(limit)
         return await self._read(partial(_list_keys, self.tenant, after, limit), single=True)
@@ -121,6 +125,11 @@ def _add_key(tenant: str, key: ApiKey) -> Steps[None]:
 
 def _find_key(tenant: str, hash_: bytes) -> Steps[ApiKey | None]:
     rows = yield Query("key_of_hash", (tenant, hash_))
+    return decode_key(rows[0]) if rows else None
+
+
+def _get_key(tenant: str, key_id: str) -> Steps[ApiKey | None]:
+    rows = yield Query("key_get", (tenant, key_id))
     return decode_key(rows[0]) if rows else None
 
 

@@ -202,6 +202,9 @@ class TenantKeys:
         self.api_keys = self._key("api_keys")  # a hash: API keys by id
         self.api_hashes = self._key("api_hashes")  # a hash: their ids by their hashes
         self.api_ids = self._key("api_ids")  # their ids, sorted
+        # A hash of sign-ins by their hashes; these by expiry, by time, and by key, tenant, user and time.
+        self.sign_ins, self.sign_in_expiries = self._key("sign_ins"), self._key("sign_in_expiries")
+        self.sign_in_times, self.sign_in_holders = self._key("sign_in_times"), self._key("sign_in_holders")
         # Users and the tenant with records, owners by the time when their first record expires, and a hash of tokens of both.
         self.record_owners = self._key("record_owners")
         self.record_expiries = self._key("record_expiries")

@@ -20,6 +20,7 @@ from holdfast.stores.redis.memories import MemoryMethods
 from holdfast.stores.redis.nodes import Nodes
 from holdfast.stores.redis.owned_records import RecordMethods
 from holdfast.stores.redis.sessions import SessionMethods
+from holdfast.stores.redis.sign_ins import SignInMethods
 from holdfast.stores.redis.state import StateMethods
 from holdfast.stores.redis.tenants import TenantMethods
 from holdfast.stores.sql import Migration
@@ -46,6 +47,7 @@ class RedisStore(
     ArtifactMethods,
     MemoryMethods,
     RecordMethods,
+    SignInMethods,
     TenantMethods,
 ):
     """A store (`holdfast.stores.base.Store`) of one tenant on a Redis server or cluster."""

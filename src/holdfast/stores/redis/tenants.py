@@ -136,6 +136,12 @@ class TenantMethods(Handle):
         return None if stored is None else _decode_key(stored)
 
     @read_transaction()
+    async def get_key(self, tx: Transaction, key_id: str) -> ApiKey | None:
+        checks.check_id(key_id, "key_id")
+        (stored,) = await tx.read((b"HGET", self._tenant_keys.api_keys, key_id))
+        return None if stored is None else _decode_key(stored)
+
+    @read_transaction()
     async def keys(self, tx: Transaction, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
         checks.check_limit(limit)
         keys, begin = self._tenant_keys, b"(" + after.encode() if after else b"-"

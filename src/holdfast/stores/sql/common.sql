@@ -816,6 +816,40 @@ UPDATE api_keys SET revoked_at = :revoked_at WHERE tenant = :tenant AND id = :id
 -- Record the time of an API key's last use.
 UPDATE api_keys SET used_at = :used_at WHERE tenant = :tenant AND id = :id AND (used_at IS NULL OR used_at < :used_at)
 
+-- sign_in_get(tenant, hash) --
+-- Return a sign-in by its hash.
+SELECT hash, opens, user_id, role, key_id, created_at, expires_at, used_at FROM sign_ins WHERE tenant = :tenant AND hash = :hash
+
+-- sign_in_insert(tenant, hash, opens, user_id, role, key_id, created_at, expires_at, used_at) --
+-- Insert a new sign-in.
+INSERT INTO sign_ins (tenant, hash, opens, user_id, role, key_id, created_at, expires_at, used_at)
+VALUES (:tenant, :hash, :opens, :user_id, :role, :key_id, :created_at, :expires_at, :used_at)
+
+-- sign_in_use(tenant, hash, used_at) --
+-- Record the time of a sign-in's last use.
+UPDATE sign_ins SET used_at = :used_at WHERE tenant = :tenant AND hash = :hash AND (used_at IS NULL OR used_at < :used_at)
+
+-- sign_in_delete(tenant, hash) --
+-- Delete a sign-in.
+DELETE FROM sign_ins WHERE tenant = :tenant AND hash = :hash
+
+-- sign_ins_of_key_delete(tenant, key_id) --
+-- Delete the sign-ins of a key.
+DELETE FROM sign_ins WHERE tenant = :tenant AND key_id = :key_id
+
+-- sign_ins_of_holder(tenant, key_id, opens, user_id, kept, limit) --
+-- Return sign-ins of a holder, without the newest ones.
+SELECT hash FROM sign_ins WHERE tenant = :tenant AND key_id = :key_id AND opens = :opens AND user_id = :user_id
+ORDER BY created_at DESC, hash DESC LIMIT :limit OFFSET :kept
+
+-- sign_ins_oldest(tenant, kept, limit) --
+-- Return sign-ins of all holders, without the newest ones.
+SELECT hash FROM sign_ins WHERE tenant = :tenant ORDER BY created_at DESC, hash DESC LIMIT :limit OFFSET :kept
+
+-- sign_ins_expired(tenant, now, limit) --
+-- Return sign-ins that have expired.
+SELECT hash FROM sign_ins WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+
 -- lease_put(tenant, name, holder, expires_at, now) --
 -- Take a lease that no holder has any more, or renew it.
 INSERT INTO leases (tenant, name, holder, expires_at) VALUES (:tenant, :name, :holder, :expires_at)

@@ -1,0 +1,147 @@
+"""The contract, sign-ins: found by their hash, in the handle that keeps them, and bounded in number."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import anyio
+import pytest
+
+from holdfast.errors import InvalidRequest
+from holdfast.stores.base import Store
+from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SIGN_INS_OF_HOLDER, SignIn
+
+LATER = 10**12
+
+
+def sign_in(number: int = 1, **fields: Any) -> SignIn:
+    """Return a sign-in of the key `k1`; `number` decides its hash."""
+    secret = hashlib.sha256(b"sign-in %d" % number).digest()
+    given = {"hash": secret, "tenant": "blue", "role": "read", "key_id": "k1", "created_at": 5, "expires_at": LATER}
+    return SignIn(**{**given, **fields})
+
+
+async def stored(store: Store, numbers: range) -> list[int]:
+    """Return the numbers of those sign-ins that the store still has."""
+    return [at for at in numbers if await store.find_sign_in(sign_in(at).hash) is not None]
+
+
+async def test_a_sign_in_is_read_back_unchanged(openings: list[Store]) -> None:
+    full = sign_in(2, tenant="réd ", user_id="ann\0", role="admin", key_id="k\0é", expires_at=99, used_at=7)
+    bare = sign_in(3, key_id=None)
+    for one in (sign_in(1), full, bare):
+        await openings[0].add_sign_in(one)
+        assert await openings[-1].find_sign_in(one.hash) == one
+    assert await openings[-1].find_sign_in(b"\0" * 32) is None
+
+
+async def test_a_sign_in_is_stored_once(openings: list[Store]) -> None:
+    await openings[0].add_sign_in(sign_in())
+    with pytest.raises(InvalidRequest):
+        await openings[-1].add_sign_in(sign_in(tenant="red"))
+    assert await openings[0].find_sign_in(sign_in().hash) == sign_in()
+    refused: list[InvalidRequest] = []
+
+    async def add(at: int) -> None:
+        try:
+            await openings[at % len(openings)].add_sign_in(sign_in(9, key_id=f"k{at}"))
+        except InvalidRequest as exc:
+            refused.append(exc)
+
+    async with anyio.create_task_group() as group:
+        for at in range(8):
+            group.start_soon(add, at)
+    assert len(refused) == 7
+
+
+async def test_use_of_a_sign_in_is_recorded(store: Store) -> None:
+    await store.add_sign_in(sign_in())
+    for timestamp, noted in ((10, 10), (9, 10), (11, 11)):
+        await store.use_sign_in(sign_in().hash, timestamp=timestamp)
+        assert await store.find_sign_in(sign_in().hash) == sign_in(used_at=noted)
+    await store.use_sign_in(sign_in(2).hash, timestamp=13)
+    assert await store.find_sign_in(sign_in(2).hash) is None
+
+
+async def test_a_sign_in_is_removed(openings: list[Store]) -> None:
+    """Only that one; a second time does nothing."""
+    for at in (1, 2):
+        await openings[0].add_sign_in(sign_in(at))
+    for _ in range(2):
+        await openings[0].remove_sign_in(sign_in(1).hash)
+    assert await stored(openings[-1], range(1, 3)) == [2]
+
+
+async def test_the_sign_ins_of_a_key_are_removed(store: Store) -> None:
+    """Whichever tenant and user they act for, and only that key's."""
+    others: list[dict[str, Any]] = [{}, {"user_id": "ann"}, {"tenant": "réd"}]
+    for at, fields in enumerate(others):
+        await store.add_sign_in(sign_in(at, **fields))
+    for at, key_id in enumerate((None, "k", "k10", "k1\0"), start=3):
+        await store.add_sign_in(sign_in(at, key_id=key_id))
+    await store.remove_sign_ins("k1")
+    assert await stored(store, range(7)) == [3, 4, 5, 6]
+    await store.remove_sign_ins("k1")
+    assert await stored(store, range(7)) == [3, 4, 5, 6]
+
+
+async def test_the_oldest_sign_in_of_a_holder_is_replaced(store: Store) -> None:
+    """A holder is a key with a tenant and a user: users who sign in with tokens do not end each other's sign-ins."""
+    most = SIGN_INS_OF_HOLDER
+    others = range(1000, 1004)
+    differences: list[dict[str, Any]] = [{"user_id": "ann"}, {"tenant": "red"}, {"key_id": "k2"}, {"key_id": None}]
+    for at, fields in zip(others, differences, strict=True):
+        await store.add_sign_in(sign_in(at, created_at=1, **fields))
+    for at in range(most + 3):
+        await store.add_sign_in(sign_in(at, created_at=100 - at))
+    # Each was older than the ones before it, and replaced the oldest of those.
+    kept = [*range(most - 1), most + 2]
+    assert await stored(store, range(most + 3)) == kept
+    await store.add_sign_in(sign_in(most + 3, created_at=200))
+    assert await stored(store, range(most + 4)) == [*range(most - 1), most + 3]
+    assert await stored(store, others) == list(others)
+
+
+async def test_expired_sign_ins_are_deleted(store: Store) -> None:
+    """When another one is added, some at a time; until then they are found."""
+    few = SIGN_INS_OF_HOLDER
+    for at in range(few):
+        await store.add_sign_in(sign_in(at, expires_at=50 + at % 2))
+    assert len(await stored(store, range(few))) == few
+    await store.add_sign_in(sign_in(few, created_at=50, key_id="k2"))
+    assert await stored(store, range(few + 1)) == [*range(1, few, 2), few]
+    assert few <= EXPIRED_PER_WRITE
+
+
+async def test_sign_ins_belong_to_the_handle_that_stored_them(store: Store) -> None:
+    other = store.for_tenant("blue")
+    await store.add_sign_in(sign_in())
+    assert await other.find_sign_in(sign_in().hash) is None
+    await other.add_sign_in(sign_in(tenant="acme"))
+    await other.use_sign_in(sign_in().hash, timestamp=9)
+    assert await store.find_sign_in(sign_in().hash) == sign_in()
+    await other.remove_sign_in(sign_in().hash)
+    await store.for_tenant("third").remove_sign_ins("k1")
+    assert await store.find_sign_in(sign_in().hash) == sign_in()
+
+
+async def test_invalid_sign_ins_are_refused(store: Store) -> None:
+    for wrong in (
+        {"hash": b"short"},
+        {"tenant": ""},
+        {"user_id": ""},
+        {"key_id": "\ud800"},
+        {"role": "king"},
+        {"expires_at": 5},
+    ):
+        with pytest.raises(InvalidRequest):
+            await store.add_sign_in(sign_in(**wrong))
+    for call in (store.find_sign_in, store.remove_sign_in):
+        with pytest.raises(InvalidRequest):
+            await call(b"short")
+    with pytest.raises(InvalidRequest):
+        await store.use_sign_in(b"short", timestamp=1)
+    with pytest.raises(InvalidRequest):
+        await store.remove_sign_ins("")
+    assert await store.find_sign_in(sign_in().hash) is None
