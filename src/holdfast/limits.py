@@ -528,6 +528,14 @@ KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
 PARAMETERS: Final = 50
 """Query parameters in a request."""
+FORM_FIELDS: Final = 1_000
+"""Fields in a form that a page of the inspector sends."""
+FORM_BYTES: Final = 8 * MIB
+"""Largest form that a page of the inspector sends."""
+SIGN_IN_SECONDS: Final = 43_200
+"""Seconds after which a browser has to sign in again."""
+INSPECTOR_TEXT_CHARS: Final = 20_000
+"""Characters of one text that a page of the inspector shows."""
 BODIES: Final = 4
 """Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
 BODY_STALL_SECONDS: Final = 5.0

@@ -149,6 +149,7 @@ async def run_server(
             origins=found.gateway.cors_origins,
             relays=ReplyStreams(found.gateway.keep_alive, found.gateway.on_disconnect),
             rules=RequestRules.from_gateway(found.gateway),
+            inspector=found.inspector,
             close=False,
         ),
         http=make_protocol(found.gateway.send_timeout),

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 from starlette.routing import Route
 
+from holdfast.config.inspector import Inspector
 from holdfast.domain.session import SessionRef
 from holdfast.server.app import make_app
 from holdfast.server.http import Call
@@ -191,7 +192,7 @@ async def test_keys_are_accepted_in_any_supported_header(tmp_path: Path) -> None
 async def test_permission_table_matches_the_live_app(tmp_path: Path) -> None:
     """Every route and method of the app is in the table and no others; the description agrees."""
     async with server(tmp_path) as served:
-        app = make_app(served.hf, close=False)
+        app = make_app(served.hf, inspector=Inspector(enabled=False), close=False)
         routes = [route for route in app.routes if isinstance(route, Route)]
         assert len(routes) == len(app.routes)
         assert {route.path for route in routes} == {path for _, path in PERMISSIONS} | {REST}

@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.config import load_settings
 from holdfast.config.build import build_roster
+from holdfast.config.inspector import Inspector
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
@@ -278,7 +279,7 @@ async def test_description_matches_the_app() -> None:
 
 
 def app_routes(served: Any) -> list[Any]:
-    return make_app(served.hf, close=False).routes
+    return make_app(served.hf, inspector=Inspector(enabled=False), close=False).routes
 
 
 async def test_front_page_links_exist() -> None:

@@ -14,6 +14,7 @@ from msgspec import Meta
 from holdfast.config.agents import Agent, AgentMemory, Artifacts, Search
 from holdfast.config.gateway import Auth, Gateway
 from holdfast.config.hooks import Hooks, Redaction, SecretGuard
+from holdfast.config.inspector import Inspector
 from holdfast.config.llms import LLM
 from holdfast.config.storage import Database, Storage
 from holdfast.consolidation.promotion import PromotionWeights
@@ -138,6 +139,7 @@ class Document(Settings, frozen=True, kw_only=True):
     mcp: Mcp = Mcp()
     artifacts: Artifacts = Artifacts()
     gateway: Gateway = Gateway()
+    inspector: Inspector = Inspector()
     python: Python = Python()
     redaction: Redaction = Redaction()
     secret_guard: SecretGuard | None = None

@@ -26,10 +26,12 @@ from holdfast.errors import HoldfastError, TooLarge
 from holdfast.holdfast import Holdfast
 from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
 from holdfast.server.body_limits import get_declared_size
+from holdfast.server.browsers import is_page, needs_sign_in, read_cookie
 from holdfast.server.http import Caller, refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, to_response
+from holdfast.server.sign_in import SignIns
 from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")
@@ -62,6 +64,7 @@ class Access:
 
     Attributes:
         passthrough: True if the upstream is called with the client's own key.
+        sign_ins: the browsers that are signed in to the inspector.
 
     Args:
         hf: the `Holdfast` of the server's own tenant. Its store contains the API keys.
@@ -85,6 +88,7 @@ class Access:
         self._key_cache = _KeyCache(lambda: hf.store, hf.clock)
         self._rates = RateLimiter(self._settings.rate, self._settings.burst, hf.clock)
         self._requires_key = self._settings.kind == "always"
+        self.sign_ins = SignIns(hf.clock)
 
     @property
     def requires_key(self) -> bool:
@@ -120,11 +124,30 @@ class Access:
         """
         credentials = self._read_credentials(headers)
         principal = await self._identify(credentials)
+        self._check_rate(principal)
+        return principal, credentials.upstream
+
+    async def authenticate_page(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
+        """Return the principal of a request for a page, and the token of its sign-in, or None if it has none.
+
+        Without a valid sign-in, the request is authenticated like any other.
+
+        Raises:
+            Refused: the caller has to sign in, or the rate limit is exceeded.
+        """
+        token = read_cookie(headers)
+        principal = None if token is None else await self.sign_ins.find(token)
+        if principal is None:
+            return (await self.authenticate(headers))[0], None
+        self._check_rate(principal)
+        return principal, token
+
+    def _check_rate(self, principal: Principal) -> None:
+        """Count a request. Raise `Refused` if the principal sends too many."""
         wait = self._rates.consume(principal)
         if wait:
             message = "rate limit of this key exceeded; retry after the seconds in Retry-After"
             raise Refused(429, "rate_limit_exceeded", message, retry_after=str(wait))
-        return principal, credentials.upstream
 
     def _read_credentials(self, headers: Mapping[str, str]) -> Credentials:
         scheme, _, value = headers.get("authorization", "").partition(" ")
@@ -297,22 +320,31 @@ class RateLimiter:
 class AuthMiddleware:
     """ASGI middleware that authenticates requests and stores a `Caller` in the request state.
 
-    The resources of the caller's tenant stay open until the response is sent. Paths in `public` need no authentication.
+    The resources of the caller's tenant stay open until the response is sent. Paths in `public` need no authentication. If `has_pages` is
+    True, the server has the inspector, whose pages a browser gets with the cookie of its sign-in.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, hf: Holdfast, public: Collection[str], *, has_pages: bool = False
+    ) -> None:
         self._app = app
+        self._has_pages = has_pages
         self._public = public
         self._access = access
         self._hf = hf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._public:
+        if scope["type"] != "http" or self._is_public(scope):
             await self._app(scope, receive, send)
             return
+        state = scope.setdefault("state", {})
         async with AsyncExitStack() as opened:
             try:
-                principal, upstream = await self._access.authenticate(_read_headers(scope))
+                if self._has_pages and is_page(scope):
+                    upstream = None
+                    principal, state["sign_in"] = await self._access.authenticate_page(_read_headers(scope))
+                else:
+                    principal, upstream = await self._access.authenticate(_read_headers(scope))
                 if principal.max_body is not None:
                     receive = _limit_body(scope, receive, principal.max_body)
                 hf = await opened.enter_async_context(self._hf.serve_tenant(principal.tenant))
@@ -320,11 +352,14 @@ class AuthMiddleware:
                 await to_response(make_failure_reply(exc, self._hf.guard), scope)(scope, receive, send)
                 return
             own = principal.user_id is None and principal.tenant == self._hf.tenant
-            scope.setdefault("state", {})["caller"] = Caller(
-                principal, hf, upstream, own=own, passthrough=self._access.passthrough
-            )
+            state["caller"] = Caller(principal, hf, upstream, own=own, passthrough=self._access.passthrough)
             with charge_to(get_work_owner(principal)):
                 await self._app(scope, receive, send)
+
+    def _is_public(self, scope: Scope) -> bool:
+        if self._has_pages and is_page(scope):
+            return not needs_sign_in(scope)
+        return scope["path"] in self._public
 
 
 def get_work_owner(principal: Principal) -> Owner:

@@ -11,6 +11,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route as StarletteRoute
 
+from holdfast.config.inspector import Inspector
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.mcp_server.call_limiter import CallLimiter
@@ -47,6 +48,9 @@ from holdfast.server.body_limits import BodyLimits
 from holdfast.server.chat import Chat, Resolve
 from holdfast.server.chat_objects import CHAT_ROUTES
 from holdfast.server.http import Call, RawPathMiddleware
+from holdfast.server.inspector.access import InspectorMiddleware
+from holdfast.server.inspector.frame import InspectorState
+from holdfast.server.inspector.routes import PAGE_ROUTES
 from holdfast.server.logs import RequestLogMiddleware
 from holdfast.server.metrics import Metrics
 from holdfast.server.openapi import describe_api
@@ -141,6 +145,7 @@ def make_app(
     origins: Collection[str] = (),
     relays: ReplyStreams | None = None,
     rules: RequestRules | None = None,
+    inspector: Inspector | None = None,
     close: bool = True,
 ) -> Starlette:
     """Create the ASGI app that serves one `Holdfast`.
@@ -154,6 +159,7 @@ def make_app(
         origins: origins of web pages that may call the server.
         relays: settings for sending replies, and counters of replies.
         rules: rules for reading the user and session of chat requests.
+        inspector: settings of the inspector; None: the defaults.
         close: True: the app opens `hf` at startup and closes it at shutdown. False: the caller opens and closes it.
     """
     who = access or Access(hf)
@@ -167,7 +173,8 @@ def make_app(
         for api_format in API_FORMATS
     }
     table: dict[str, list[Route]] = {}
-    for route in (*ROUTES, *_NOT_FOUND):
+    inspector = inspector or Inspector()
+    for route in (*ROUTES, *(PAGE_ROUTES if inspector.enabled else ()), *_NOT_FOUND):
         table.setdefault(route.path, []).append(route)
     metrics = Metrics(hf, relays)
     paths = sorted(table, key=lambda path: "{" in path)  # `/v1/memories/diary` is not a memory id
@@ -177,16 +184,18 @@ def make_app(
             Middleware(RawPathMiddleware),
             Middleware(AnthropicErrorMiddleware),
             Middleware(mcp.McpErrorMiddleware),
+            *([Middleware(InspectorMiddleware, lambda: who.requires_key)] if inspector.enabled else []),
             Middleware(RequestLogMiddleware, metrics),
             Middleware(
                 HostMiddleware, hosts, origins, requires_key=lambda: who.requires_key, any_host=health.HEALTH_PATHS
             ),
             *_make_cors_middleware(origins),
-            Middleware(AuthMiddleware, who, hf, PUBLIC),
+            Middleware(AuthMiddleware, who, hf, PUBLIC, has_pages=inspector.enabled),
         ],
         lifespan=_make_lifespan(hf) if close else None,
     )
     app.state.access, app.state.metrics = who, metrics
+    app.state.inspector = InspectorState(inspector, frozenset(origins))
     app.state.matching = matching
     app.state.rules, app.state.mcp_calls = rules, CallLimiter()
     app.state.recordings = Recordings()

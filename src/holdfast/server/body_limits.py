@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
@@ -13,11 +14,13 @@ from starlette.requests import Request
 
 from holdfast.accounting import FairLimiter, get_owner, run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
-from holdfast.errors import HoldfastError, TooLarge
+from holdfast.errors import HoldfastError, InvalidRequest, TooLarge
 from holdfast.limits import (
     ANSWER_BYTES,
     BODY_STALL_BYTES,
     BODY_STALL_SECONDS,
+    FORM_BYTES,
+    FORM_FIELDS,
     MESSAGE_BYTES,
     MIB,
     STORE_TRANSFERS,
@@ -117,15 +120,49 @@ class BodyLimits:
         finally:
             del body
 
-    async def _read_bytes(self, request: Request, reservation: MemoryReservation) -> bytes:
+    async def read_form(self, request: Request, reservation: MemoryReservation) -> dict[str, list[str]]:
+        """Return the fields of a form that a browser sent, each with its values, in order.
+
+        Args:
+            request: the request. Its body must be `application/x-www-form-urlencoded`.
+            reservation: the memory that the request has reserved. It is increased by the size of the body.
+
+        Raises:
+            Refused: the body has another type, is compressed, or arrives too slowly.
+            TooLarge: the body is too large.
+            InvalidRequest: the body has more than `FORM_FIELDS` fields, or is not UTF-8.
+        """
+        check_encoding(request.headers)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            message = f"Content-Type {kind[:80]!r} is not supported: send application/x-www-form-urlencoded"
+            raise Refused(415, "unsupported_media_type", message)
+        reservation.begin(self.room, get_owner())
+        try:
+            body = await self._read_bytes(request, reservation, FORM_BYTES)
+        finally:
+            reservation.end_arrival()
+        fields: dict[str, list[str]] = {}
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FORM_FIELDS)
+        except UnicodeDecodeError as exc:
+            raise InvalidRequest("the form is not percent-encoded UTF-8") from exc
+        except ValueError as exc:
+            raise InvalidRequest(f"the form has more than {FORM_FIELDS} fields") from exc
+        for name, value in pairs:
+            fields.setdefault(name, []).append(value)
+        return fields
+
+    async def _read_bytes(self, request: Request, reservation: MemoryReservation, limit: int | None = None) -> bytes:
+        most = self.limits.body if limit is None else min(limit, self.limits.body)
         size_header = get_declared_size(request.headers)
-        if size_header is not None and size_header > self.limits.body:
-            raise self._make_size_error()
+        if size_header is not None and size_header > most:
+            raise _make_size_error(most)
         pieces: list[bytes] = []
         arrival = _Arrival(self.limits.body_timeout)
         async for piece in arrival.read_pieces(request):
-            if arrival.size > self.limits.body:
-                raise self._make_size_error()
+            if arrival.size > most:
+                raise _make_size_error(most)
             await self._make_room(reservation, len(piece), arrival)
             pieces.append(piece)
         return b"".join(pieces)
@@ -150,9 +187,6 @@ class BodyLimits:
         mib = self.room.get_held(reservation.owner) / MIB
         message = f"the server is busy with other large bodies{since}; your requests hold {mib:.1f} MiB; try again"
         return Refused(503, "busy", message, retry_after="1", connection="close")
-
-    def _make_size_error(self) -> TooLarge:
-        return TooLarge(f"the body is larger than {self.limits.body} bytes, the server's gateway.max_body")
 
 
 class _Arrival:
@@ -214,6 +248,10 @@ class _Arrival:
         else:
             message = f"less than {BODY_STALL_BYTES // 1024} KiB of the body arrived in {BODY_STALL_SECONDS:g} s; send it faster"
         return Refused(408, "request_timeout", message, connection="close")
+
+
+def _make_size_error(most: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {most} bytes, the server's gateway.max_body")
 
 
 def get_declared_size(headers: Mapping[str, str]) -> int | None:

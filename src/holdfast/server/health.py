@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast._version import __version__
 from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE
-from holdfast.server import pages
 from holdfast.server.apis.anthropic import make_model_list
 from holdfast.server.chat_objects import AnthropicError, Error
 from holdfast.server.http import Call
@@ -153,12 +151,9 @@ async def ready(call: Call) -> Health:
 
 
 @server_routes.add("GET", "/", "public", answer={JSON: Home, "text/html": TEXT})
-async def home(call: Call) -> Reply:
-    """Return an overview of the server, as HTML for browsers and as JSON for programs."""
-    shown = (
-        pages.render_home("Holdfast", __version__) if _prefers_html(call.get_header("accept") or "") else Reply(Home())
-    )
-    return msgspec.structs.replace(shown, headers={**shown.headers, "vary": "Accept"})
+async def home(_: Call) -> Reply:
+    """Return an overview of the server. Browsers get the first page of the inspector instead."""
+    return Reply(Home(), headers={"vary": "Accept"})
 
 
 @server_routes.add("GET", "/metrics", "server", answer={"text/plain": TEXT})
@@ -166,10 +161,3 @@ async def metrics(call: Call) -> Reply:
     """Return the metrics of the server in Prometheus text format."""
     counted: Metrics = call.request.app.state.metrics
     return Reply(counted.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
-
-
-def _prefers_html(accept: str) -> bool:
-    """Return True if the header `Accept` prefers HTML to JSON. Browsers do. Programs send `*/*` or no header."""
-    kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
-    named = [kind for kind in kinds if kind in ("text/html", "application/xhtml+xml", "application/json")]
-    return bool(named) and named[0] != "application/json"

@@ -138,6 +138,10 @@ class Call:
             raise errors.InvalidRequest("the body must be a JSON object")
         return data
 
+    async def read_form(self) -> dict[str, list[str]]:
+        """Return the fields of the form in the body, each with its values. Raises the errors of `BodyLimits.read_form`."""
+        return await self._intake.read_form(self.request, self._held)
+
     @property
     def most_body(self) -> int:
         """Maximum size in bytes of a body."""

@@ -1,4 +1,4 @@
-"""Render the HTML pages: the API description and the home page. The pages use no scripts and no external files."""
+"""Render the API description as an HTML page, which uses no scripts and no external files."""
 
 from __future__ import annotations
 
@@ -42,24 +42,6 @@ HEADERS: Final[Mapping[str, str]] = {
 def render_docs(document: Schema) -> Reply:
     """Return an OpenAPI document as one HTML page."""
     return _render_page(f"{document['info']['title']} API", "".join(_render_document(document)))
-
-
-def render_home(title: str, version: str) -> Reply:
-    """Return the home page as HTML."""
-    links = (
-        ("/docs", "API", "all routes, fields and errors"),
-        ("/openapi.json", "OpenAPI", "the same for programs"),
-        ("/v1/sessions", "Sessions", "as JSON"),
-        ("/metrics", "Metrics", "for Prometheus"),
-    )
-    rows = "".join(f'<tr><td><a href="{to}">{name}</a></td><td>{about}</td></tr>' for to, name, about in links)
-    hint = (
-        "<p>Any OpenAI client works with this server: use this address followed by <code>/v1</code> as base URL. Sessions"
-        " are stored, and each model call gets the messages that fit its budget.</p>"
-    )
-    return _render_page(
-        title, f"<h1>{escape(title)}</h1><p class=soft>version {escape(version)}</p>{hint}<table>{rows}</table>"
-    )
 
 
 def _render_page(title: str, body: str) -> Reply:

@@ -245,6 +245,7 @@ async def _serve(
             origins=gateway.cors_origins,
             relays=relays,
             rules=rules,
+            inspector=settings.config.inspector,
             close=False,
         )
         server = _Server(

@@ -1,0 +1,194 @@
+"""Let browsers in: sign in, sign out, serve assets, and turn errors of pages into HTML.
+
+Signing in exchanges an API key for the token of a sign-in, which the browser keeps in a cookie. The key itself is not stored in the browser.
+Only pages accept the cookie. The REST API does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.config.gateway import is_loopback
+from holdfast.limits import SIGN_IN_SECONDS
+from holdfast.server.access import Access
+from holdfast.server.browsers import ASSETS, SIGN_IN, is_page, is_same_origin, make_cookie, read_cookie
+from holdfast.server.http import Call
+from holdfast.server.inspector.frame import (
+    ASSET_TYPES,
+    HEADERS,
+    HTML,
+    PageQuery,
+    get_token,
+    make_url,
+    read_asset,
+    render,
+    render_template,
+)
+from holdfast.server.permissions import Refused
+from holdfast.server.replies import Reply, make_error_body, to_response
+from holdfast.server.routes import Routes
+
+routes = Routes("inspector", lenient=True)
+_OVERVIEW: Final = "/inspect/overview"
+
+
+class InspectorMiddleware:
+    """ASGI middleware for the pages of the inspector. Their errors become pages, too.
+
+    Without authentication, pages are served only to browsers on the same machine.
+
+    Args:
+        app: the wrapped app.
+        requires_key: returns True if every request needs a key.
+    """
+
+    def __init__(self, app: ASGIApp, requires_key: Callable[[], bool]) -> None:
+        self._app = app
+        self._requires_key = requires_key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not is_page(scope):
+            await self._app(scope, receive, send)
+            return
+        # Browsers send the empty fields of a form. Here an empty field is one that is not given.
+        query = urlencode(parse_qsl(scope["query_string"].decode("latin-1"))).encode()
+        path = _OVERVIEW if scope["path"] == "/" else scope["path"]
+        scope = {**scope, "path": path, "query_string": query}
+        scope.setdefault("state", {})["shaped"] = _ErrorPages(scope)
+        if not self._requires_key() and not is_local(scope):
+            message = (
+                "the inspector is served to other machines only if requests need a key: run `holdfast keys create`"
+            )
+            body = make_error_body(message, kind="invalid_request_error", code="inspector_not_served")
+            await to_response(Reply(body, 403), scope)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def is_local(scope: Scope) -> bool:
+    """Return True if both ends of the connection are on this machine."""
+    return all(end is None or is_loopback(end[0]) for end in (scope.get("client"), scope.get("server")))
+
+
+class _ErrorPages:
+    """Converts the errors of one request to pages, and the error that a key is missing to the sign-in page."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def __call__(self, reply: Reply) -> Reply:
+        if reply.status < 400 or not isinstance(reply.body, dict):
+            return reply
+        path, query = self._scope["path"], self._scope["query_string"].decode()
+        if reply.status == 401 and self._scope["method"] in ("GET", "HEAD"):
+            here = "/" if path == _OVERVIEW else path
+            target = make_url(SIGN_IN, next=f"{here}?{query}" if query else here)
+            return Reply(None, 303, {"location": target, "cache-control": "no-store"})
+        return make_error_page(reply.status, reply.body["error"])
+
+
+def make_error_page(status: int, error: Any, back: str = "") -> Reply:
+    """Return a page that describes an error.
+
+    Args:
+        status: status of the response.
+        error: the error, in OpenAI's format.
+        back: address to go back to; empty: the overview.
+    """
+    html = render_template("error.html", {"status": status, "error": error, "back": back or "/"})
+    return Reply(html.encode(errors="replace"), status, HEADERS)
+
+
+# -- assets ------------------------------------------------------------------------
+
+
+@routes.add("GET", ASSETS, "public", answer=HTML)
+async def get_asset(call: Call) -> Reply:
+    """Return the stylesheet or the script of the pages."""
+    name = call.path["name"]
+    if name not in ASSET_TYPES:
+        raise Refused(404, "not_found", f"there is no file {name[:80]!r}")
+    headers = {**HEADERS, "content-type": ASSET_TYPES[name], "cache-control": "public, max-age=31536000, immutable"}
+    return Reply(read_asset(name)[0], headers=headers)
+
+
+# -- signing in --------------------------------------------------------------------
+
+
+class SignInQuery(PageQuery, kw_only=True):
+    """Query parameters of the sign-in page."""
+
+    next: str | None = None
+    """Path to open after signing in."""
+
+
+def check_path(path: str | None) -> str:
+    """Return a path on this server to go to, or `/` if the text is anything else, such as the address of another server."""
+    is_ours = path is not None and path.startswith("/") and not path.startswith("//") and "\\" not in path
+    return path if is_ours and path is not None and path.isprintable() else "/"
+
+
+@routes.add("GET", SIGN_IN, "public", answer=HTML)
+async def show_sign_in(call: Call, query: SignInQuery) -> Reply:
+    """Return the page that asks for an API key."""
+    return await render(call, "sign_in.html", title="Sign in", next=check_path(query.next), error="")
+
+
+@routes.add("POST", SIGN_IN, "public", answer=HTML)
+async def sign_in(call: Call) -> Reply:
+    """Exchange an API key or token for a sign-in, and send the browser to the page that it wanted."""
+    check_origin(call)
+    form = await call.read_form()
+    target = check_path(form.get("next", ["/"])[0])
+    access: Access = call.request.app.state.access
+    key = form.get("key", [""])[0].strip()
+    try:
+        principal, _ = await access.authenticate({"x-holdfast-key": key} if key else {})
+    except Refused as exc:
+        error = "This key is not valid, has expired or was revoked." if exc.status == 401 and key else str(exc)
+        return await render(call, "sign_in.html", title="Sign in", status=exc.status, next=target, error=error)
+    if principal.key_id is None:  # no key is required here, and this was none
+        return redirect(target)
+    # Never continue with a token that the browser already had: somebody else may know it.
+    await _end(call)
+    token = await access.sign_ins.create(principal)
+    return redirect(target, make_cookie(token, is_secure=_is_secure(call), seconds=SIGN_IN_SECONDS))
+
+
+@routes.add("POST", "/inspect/sign-out", "read", answer=HTML)
+async def sign_out(call: Call) -> Reply:
+    """End the sign-in of this browser."""
+    check_origin(call)
+    await _end(call)
+    return redirect(SIGN_IN, make_cookie("", is_secure=_is_secure(call), seconds=0))
+
+
+async def _end(call: Call) -> None:
+    access: Access = call.request.app.state.access
+    token = get_token(call) or read_cookie(call.request.headers)
+    if token is not None:
+        await access.sign_ins.end(token)
+
+
+def redirect(path: str, cookie: str = "") -> Reply:
+    """Return a response that sends the browser to a path of this server with GET, after a form."""
+    location = quote(path, safe="/?&=%#:+,;@!$'()*~")
+    more = {"set-cookie": cookie} if cookie else {}
+    return Reply(None, 303, {"location": location, "cache-control": "no-store", **more})
+
+
+def check_origin(call: Call) -> None:
+    """Raise `Refused` if the page of another site sent this form."""
+    if not is_same_origin(call.request.headers, call.request.app.state.inspector.origins):
+        raise Refused(
+            403, "cross_site_form", "this form was sent by a page of another site, or through another host name"
+        )
+
+
+def _is_secure(call: Call) -> bool:
+    """Return True if the browser uses HTTPS, directly or through a proxy."""
+    return "https" in (call.request.url.scheme, call.request.headers.get("x-forwarded-proto"))

@@ -1,0 +1,131 @@
+"""Change data from pages: forms that name an action, which is a route of the REST API.
+
+A form is sent to `/inspect/do`. It contains the name of the action, parameters of the route (`path.NAME`, `query.NAME`, `body.NAME`), the
+page to return to, and a text that pages of other sites cannot know. The macro `action` of `macros.html` writes such a form.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.server.http import Call
+from holdfast.server.inspector.access import check_origin, check_path, make_error_page, redirect
+from holdfast.server.inspector.frame import HTML, make_csrf_token, render
+from holdfast.server.inspector.rest import call_rest, make_path
+from holdfast.server.permissions import Refused
+from holdfast.server.replies import Reply
+from holdfast.server.routes import Routes
+
+routes = Routes("inspector", lenient=True)
+FieldKind = Literal["text", "flag", "integer", "number", "json", "list"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A change that a form can make."""
+
+    method: str
+    path: str
+    """Path of the route, with parameters in braces."""
+    notice: str = "Done."
+    """Report for the page that is shown next."""
+    kinds: Mapping[str, FieldKind] = field(default_factory=dict)
+    """Kinds of the fields in the body. A field that is not listed is text."""
+    template: str = ""
+    """Template of a page that shows the answer as `answer`; empty: return to the page with the form."""
+
+
+ACTIONS: Final[dict[str, Action]] = {}
+"""The actions, by name. Modules of pages add theirs with `declare_action`."""
+
+
+def declare_action(name: str, action: Action) -> None:
+    """Add an action under a name that forms use."""
+    assert name not in ACTIONS, name
+    ACTIONS[name] = action
+
+
+def get_notice(name: str | None) -> str:
+    """Return the report on an action that has led to a page; empty if there was none."""
+    return ACTIONS[name].notice if name in ACTIONS else ""
+
+
+def check_form(call: Call, form: Mapping[str, list[str]]) -> None:
+    """Raise `Refused` if a form does not come from a page that this server made for the caller."""
+    check_origin(call)
+    if not hmac.compare_digest(form.get("csrf", [""])[0].encode(), make_csrf_token(call).encode()):
+        message = (
+            "this form is outdated, because you signed in again or the server restarted: reload the page and repeat"
+        )
+        raise Refused(403, "outdated_form", message)
+
+
+@routes.add("POST", "/inspect/do", "read", answer=HTML)
+async def do(call: Call) -> Reply:
+    """Run the action that a form names, through its REST route, which checks the caller's rights."""
+    form = await call.read_form()
+    check_form(call, form)
+    name = form.get("action", [""])[0]
+    action = ACTIONS.get(name)
+    if action is None:
+        raise InvalidRequest(f"unknown action {name[:80]!r}", param="action")
+    back = check_path(form.get("next", ["/"])[0])
+    try:
+        path = make_path(action.path, **_select(form, "path."))
+        body = _convert(_select(form, "body.", whole=True), action.kinds)
+    except (KeyError, ValueError) as exc:
+        raise InvalidRequest(f"the form of {name!r} lacks the field {exc}", param="action") from exc
+    has_body = action.method in ("POST", "PUT", "PATCH")
+    status, answer = await call_rest(
+        call, action.method, path, query=_select(form, "query."), body=body if has_body else None
+    )
+    if status >= 400:
+        return make_error_page(status, answer["error"], back)
+    if action.template:
+        return await render(call, action.template, title=action.notice, answer=answer, back=back)
+    start, _, fragment = back.partition("#")
+    separator = "&" if "?" in start else "?"
+    return redirect(f"{start}{separator}notice={name}" + (f"#{fragment}" if fragment else ""))
+
+
+def _select(form: Mapping[str, list[str]], prefix: str, *, whole: bool = False) -> dict[str, Any]:
+    """Return the fields whose names begin with `prefix`, without it. With `whole`, as lists of values; otherwise the first value."""
+    found = {name.removeprefix(prefix): values for name, values in form.items() if name.startswith(prefix)}
+    return dict(found) if whole else {name: values[0] for name, values in found.items() if values[0] != ""}
+
+
+def _convert(fields: Mapping[str, list[str]], kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
+    """Return the body of a request. Empty fields are left out. Raise `InvalidRequest` if a field is not of its kind."""
+    body: dict[str, Any] = {}
+    for name, values in fields.items():
+        kind = kinds.get(name, "text")
+        if kind == "list":
+            body[name] = [value for value in values if value]
+        elif values[0] != "":
+            try:
+                body[name] = _CONVERTERS[kind](values[0])
+            except (ValueError, msgspec.DecodeError) as exc:
+                raise InvalidRequest(f"{name} must be {_KIND_WORDS[kind]}, not {values[0][:80]!r}", param=name) from exc
+    return body
+
+
+def _parse_flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "text": str,
+    "flag": _parse_flag,
+    "integer": int,
+    "number": float,
+    "json": msgspec.json.decode,
+}
+_KIND_WORDS: Final = {"flag": "true or false", "integer": "a whole number", "number": "a number", "json": "JSON"}

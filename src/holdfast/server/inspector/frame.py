@@ -1,0 +1,310 @@
+"""Render pages: the template environment, what every template can use, and the headers of every page."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.resources import files
+from secrets import token_bytes
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import jinja2
+import msgspec
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from holdfast._version import __version__
+from holdfast.accounting import run_cpu
+from holdfast.config.inspector import Inspector
+from holdfast.domain.session import DEFAULT_USER
+from holdfast.durations import format_utc
+from holdfast.limits import INSPECTOR_TEXT_CHARS
+from holdfast.server.http import Call
+from holdfast.server.inspector.charts import draw_bar
+from holdfast.server.permissions import Need, Refused, permit
+from holdfast.server.replies import Reply
+from holdfast.server.routes import TEXT
+from holdfast.wire.objects import Request
+
+HTML: Final = {"text/html": TEXT}
+"""The `answer` of a route that returns a page."""
+HEADERS: Final[Mapping[str, str]] = {
+    "content-type": "text/html; charset=utf-8",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    # With `no-referrer`, browsers would send `Origin: null` with forms.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+    "vary": "Accept",
+}
+"""Headers of every page."""
+NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
+    ("/", "Overview", "read"),
+    ("/inspect/sessions", "Sessions", "read"),
+    ("/inspect/memories", "Memories", "read"),
+    ("/inspect/state", "State", "read"),
+    ("/inspect/artifacts", "Artifacts", "read"),
+    ("/inspect/agents", "Agents", "read"),
+    ("/inspect/playground", "Playground", "write"),
+    ("/inspect/lab", "Strategy lab", "read"),
+    ("/inspect/keys", "Keys", "admin"),
+    ("/inspect/retention", "Retention", "admin"),
+    ("/docs", "API", "public"),
+)
+"""Path, title and needed permission of the pages in the navigation."""
+
+
+class PageQuery(Request, kw_only=True):
+    """Query parameters of every page."""
+
+    notice: str | None = None
+    """Name of the action that led to this page, which then reports it."""
+
+
+@dataclass(frozen=True)
+class InspectorState:
+    """The settings and secrets that all pages of a server share."""
+
+    settings: Inspector
+    origins: frozenset[str]
+    """Origins that the configuration allows in addition to the server's own."""
+    secret: bytes = field(default_factory=partial(token_bytes, 32))
+    """Secret of the forms of callers that are not signed in."""
+
+
+class PageView:
+    """The page that a template renders: its address, its caller, and the rights of the caller. Templates know it as `page`.
+
+    Args:
+        call: the request.
+        title: title of the page.
+        notice: report on the action that led to the page; empty: none.
+    """
+
+    def __init__(self, call: Call, title: str, notice: str = "") -> None:
+        self.title = title
+        self.notice = notice
+        self.version = __version__
+        self.principal = call.principal
+        self.tenant = call.hf.tenant
+        self.hides_content = call.principal.role in call.request.app.state.inspector.settings.hide_content
+        """True if the caller may not see what messages say."""
+        self.is_signed_in = get_token(call) is not None
+        self.csrf = make_csrf_token(call)
+        path: str = call.request.scope["path"]
+        self.path = "/" if path == "/inspect/overview" else path
+        self._call = call
+        self._parameters = {name: value for name, value in call.parameters.items() if name != "notice"}
+
+    @property
+    def navigation(self) -> list[tuple[str, str, bool]]:
+        """Path and title of the pages that the caller may open, and whether it is the current one."""
+        return [
+            (path, title, self.path == path or (path != "/" and self.path.startswith(f"{path}/")))
+            for path, title, need in NAVIGATION
+            if self.can(need)
+        ]
+
+    @property
+    def here(self) -> str:
+        """Path and query of this page, to which actions return."""
+        return self.url()
+
+    def can(self, need: Need) -> bool:
+        """Return True if the caller has a permission."""
+        try:
+            permit(self._call.request.scope, need)
+        except Refused:
+            return False
+        return True
+
+    def url(self, **changes: Any) -> str:
+        """Return the address of this page with other query parameters. None removes a parameter."""
+        return make_url(self.path, **{**self._parameters, **changes})
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Query parameters of this page."""
+        return self._parameters
+
+
+def make_url(path: str, **query: Any) -> str:
+    """Return a path with query parameters. Parameters that are None or empty are left out."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
+    """Return the address of a session's page.
+
+    Args:
+        session: anything with `id` and `user_id`.
+        parts: further parts of the path, such as `prompt`.
+        query: query parameters.
+    """
+    path = "/".join(["/inspect/sessions", *(quote(str(part), safe="") for part in (session.id, *parts))])
+    user = None if session.user_id == DEFAULT_USER else session.user_id
+    return make_url(path, user_id=user, **query)
+
+
+def get_token(call: Call) -> str | None:
+    """Return the token of the browser's sign-in, or None if the request did not use one."""
+    token: str | None = call.request.scope.get("state", {}).get("sign_in")
+    return token
+
+
+def make_csrf_token(call: Call) -> str:
+    """Return the text that forms of this caller must contain. Pages of other sites cannot know it.
+
+    It is derived from the token of the sign-in. On a server that requires no key, it is derived from a secret of the process.
+    """
+    state: InspectorState = call.request.app.state.inspector
+    token = get_token(call)
+    key = state.secret if token is None else token.encode()
+    return hmac.new(key, b"inspector form", hashlib.sha256).hexdigest()
+
+
+async def render(call: Call, template: str, *, title: str, status: int = 200, notice: str = "", **values: Any) -> Reply:
+    """Return a page, rendered in a thread.
+
+    Args:
+        call: the request.
+        template: name of the template, such as `sessions.html`.
+        title: title of the page.
+        status: status of the response.
+        notice: report on the action that led to the page.
+        values: variables of the template.
+    """
+    html = await run_cpu(render_template, template, {"page": PageView(call, title, notice), **values})
+    return Reply(html.encode(errors="replace"), status, HEADERS)
+
+
+def render_template(template: str, values: Mapping[str, Any]) -> str:
+    """Render a template with these variables."""
+    return load_environment().get_template(template).render(values)
+
+
+@cache
+def load_environment() -> jinja2.Environment:
+    """Return the environment of all templates. Every value is escaped, and unknown variables are errors."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("holdfast.server.inspector"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        content=_format_content,
+        inline=_format_inline,
+        number=format_number,
+        share=format_share,
+        utc=format_utc,
+        size=format_size,
+        as_json=format_json,
+    )
+    environment.globals.update(
+        session_url=make_session_url, make_url=make_url, asset=make_asset_url, draw_bar=draw_bar, version=__version__
+    )
+    return environment
+
+
+# -- formats -----------------------------------------------------------------------
+
+_CONTROLS: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Characters that change how other text appears, or are invisible: control characters, and marks for the direction of text."""
+
+
+def mark_controls(text: str) -> Markup:
+    """Return a text as HTML in which invisible characters and control characters are visible, as `U+202E`."""
+    parts: list[Markup] = []
+    end = 0
+    for found in _CONTROLS.finditer(text):
+        mark = Markup('<span class="control">%s</span>') % f"U+{ord(found[0]):04X}"
+        parts += [escape(text[end : found.start()]), mark]
+        end = found.end()
+    return Markup("").join([*parts, escape(text[end:])])
+
+
+@jinja2.pass_context
+def _format_content(context: Context, text: Any, limit: int = INSPECTOR_TEXT_CHARS) -> Markup:
+    """Return text of a log as HTML. Every text that a user, a model or a tool wrote must pass this filter or `inline`.
+
+    A caller who may not see content gets only its length. A long text is cut, and the rest is counted.
+    """
+    text = text if isinstance(text, str) else format_json(text)
+    if context["page"].hides_content:
+        return Markup('<span class="hidden-content">hidden: %s characters</span>') % format_number(len(text))
+    shown = mark_controls(text[:limit])
+    if len(text) > limit:
+        shown += Markup('<span class="cut">… %s more characters</span>') % format_number(len(text) - limit)
+    return shown
+
+
+@jinja2.pass_context
+def _format_inline(context: Context, text: Any, limit: int = 160) -> Markup:
+    """Return the beginning of a text of a log on one line, as HTML."""
+    text = text if isinstance(text, str) else format_json(text)
+    if context["page"].hides_content:
+        return _format_content(context, text)
+    words = " ".join(text[: 4 * limit].split())
+    shown = mark_controls(words[:limit])
+    return shown + "…" if len(words) > limit or len(text) > 4 * limit else shown
+
+
+def format_number(value: float | None) -> str:
+    """Return a number with commas; an unknown number is a dash."""
+    return "\N{EN DASH}" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def format_share(value: float | None) -> str:
+    """Return a fraction as a percentage; an unknown one is a dash."""
+    return "\N{EN DASH}" if value is None else f"{100 * value:.1f} %" if 0 < value < 0.1 else f"{100 * value:.0f} %"
+
+
+def format_size(size: float) -> str:
+    """Return a number of bytes with a unit."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def format_json(value: Any) -> str:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+# -- assets ------------------------------------------------------------------------
+
+ASSET_TYPES: Final = {
+    "inspector.css": "text/css; charset=utf-8",
+    "inspector.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+"""Files that pages load, with their types."""
+
+
+@cache
+def read_asset(name: str) -> tuple[bytes, str]:
+    """Return the content of a file that pages load, and a hash of it."""
+    data = files("holdfast.server.inspector").joinpath("static", name).read_bytes()
+    return data, hashlib.sha256(data).hexdigest()[:16]
+
+
+def make_asset_url(name: str) -> str:
+    """Return the address of a file that pages load. It changes with the content, so browsers may keep the file forever."""
+    return f"/inspect/assets/{name}?v={read_asset(name)[1]}"

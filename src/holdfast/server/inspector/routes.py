@@ -1,0 +1,19 @@
+"""The routes of all pages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.server.inspector import access, actions, overview
+from holdfast.server.routes import Route
+
+PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
+    route
+    for subject in (
+        access.routes,
+        actions.routes,
+        overview.routes,
+    )
+    for route in subject.all
+)
+"""Every route of the inspector. The API description does not contain them."""

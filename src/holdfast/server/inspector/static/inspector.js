@@ -1,0 +1,316 @@
+// Progressive enhancement of the pages. Every page works without this script, except for live updates.
+//
+// Attributes that it understands:
+//   data-swap="ID ID"      link or form: load the target in the background and replace the elements with these ids
+//   data-submit            form: submit it when a field changes
+//   data-live="URL"        element: listen to server-sent events; each event reloads this element from the page's address
+//   data-live-pill         next to data-live: first show a button with the number of new items, and reload when it is pressed
+//   data-copy="ID"         button: copy the text of the element
+//   data-file="ID"         file input: put the file's text into the text field
+//   data-time              time element: show the time in the reader's zone, with how long ago it was as its title
+//   data-item              element: j and k move between these elements
+//   data-key="x"           element: the key x focuses a field, or follows a link
+//   data-stream="ID"       form: send it in the background and write the streamed text into the element
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// -- replacing parts of the page ---------------------------------------------
+
+let loading = null;
+let shown = location.pathname + location.search;
+
+async function load(url, options, ids, push) {
+  loading?.abort();
+  const controller = (loading = new AbortController());
+  document.documentElement.setAttribute("aria-busy", "true");
+  try {
+    const response = await fetch(url, { ...options, headers: { accept: "text/html" }, signal: controller.signal });
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (page.querySelector("[data-error]")) {
+      announce(page.querySelector("[data-error-message]")?.textContent ?? "Something went wrong");
+      return false;
+    }
+    if (ids.some((id) => !page.getElementById(id))) {
+      location.assign(response.url); // another page, such as the sign-in page
+      return false;
+    }
+    replace(page, ids);
+    if (push) history.pushState(null, "", clean(response.url));
+    shown = location.pathname + location.search;
+    return true;
+  } catch (error) {
+    if (error.name !== "AbortError") announce("The server cannot be reached.");
+    return false;
+  } finally {
+    if (loading === controller) document.documentElement.removeAttribute("aria-busy");
+  }
+}
+
+function replace(page, ids) {
+  const focused = document.activeElement?.id;
+  for (const id of ids) {
+    const [old, fresh] = [byId(id), page.getElementById(id)];
+    if (!old || !fresh) continue;
+    const open = all("details[open][id]", old).map((one) => one.id);
+    old.replaceWith(document.adoptNode(fresh));
+    open.forEach((name) => byId(name)?.setAttribute("open", ""));
+    enhance(byId(id));
+  }
+  if (focused && document.activeElement?.id !== focused) byId(focused)?.focus({ preventScroll: true });
+}
+
+function clean(address) {
+  const url = new URL(address);
+  url.searchParams.delete("notice");
+  return url;
+}
+
+function announce(text) {
+  let box = byId("announcement");
+  if (!box) {
+    box = document.createElement("p");
+    box.id = "announcement";
+    box.className = "notice";
+    box.setAttribute("role", "alert");
+    byId("main")?.prepend(box);
+  }
+  box.textContent = text;
+}
+
+function query(form) {
+  const fields = [...new FormData(form)].filter(([, value]) => typeof value === "string" && value !== "");
+  const url = new URL(form.action, location);
+  url.search = new URLSearchParams(fields);
+  return url;
+}
+
+addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-swap]");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  load(link.href, {}, link.dataset.swap.split(" "), true);
+});
+
+addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.dataset.stream !== undefined) {
+    event.preventDefault();
+    stream(form);
+  } else if (form.dataset.swap) {
+    event.preventDefault();
+    const post = form.method === "post";
+    const body = post ? new URLSearchParams([...new FormData(form, event.submitter)]) : undefined;
+    load(post ? form.action : query(form), { method: form.method.toUpperCase(), body }, form.dataset.swap.split(" "), !post);
+  }
+});
+
+let typing = 0;
+for (const type of ["input", "change"])
+  addEventListener(type, (event) => {
+    const form = event.target.form;
+    if (!form || form.dataset.submit === undefined || (type === "input" && event.target.type !== "range")) return;
+    clearTimeout(typing);
+    typing = setTimeout(() => form.requestSubmit(), type === "input" ? 60 : 0);
+  });
+
+addEventListener("popstate", () => {
+  if (location.pathname + location.search !== shown) location.reload(); // not for a jump within the page
+});
+
+// -- live updates -------------------------------------------------------------
+
+const sources = new Map();
+
+function listen(element) {
+  sources.get(element.id)?.close();
+  const source = new EventSource(element.dataset.live);
+  sources.set(element.id, source);
+  let news = 0;
+  source.addEventListener("message", (event) => {
+    const here = byId(element.id);
+    if (!here) return source.close();
+    news += Number(event.data) || 1;
+    if (here.dataset.livePill === undefined) {
+      load(location.href, {}, [element.id], false);
+    } else {
+      showPill(here, news, () => {
+        news = 0;
+        load(location.href, {}, [element.id], false);
+      });
+    }
+  });
+}
+
+function showPill(element, count, reload) {
+  let pill = byId(`${element.id}-pill`);
+  if (!pill) {
+    pill = document.createElement("button");
+    pill.id = `${element.id}-pill`;
+    pill.className = "pill";
+    element.before(pill);
+  }
+  pill.textContent = `${count} new`;
+  pill.onclick = () => {
+    pill.remove();
+    reload();
+  };
+}
+
+addEventListener("pagehide", () => sources.forEach((source) => source.close()));
+
+// -- streamed replies ---------------------------------------------------------
+
+async function stream(form) {
+  const target = byId(form.dataset.stream);
+  const button = form.querySelector("button");
+  button.disabled = true;
+  target.textContent = "";
+  try {
+    const response = await fetch(form.action, { method: "POST", body: new URLSearchParams([...new FormData(form)]), headers: { accept: "text/event-stream" } });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      target.textContent += value;
+    }
+    const next = response.headers.get("x-next");
+    if (next) await load(next, {}, (form.dataset.then ?? "").split(" ").filter(Boolean), false);
+  } catch {
+    announce("The reply broke off.");
+  } finally {
+    button.disabled = false;
+    form.querySelector("textarea, input:not([type=hidden])")?.focus();
+  }
+}
+
+// -- copying, files, times ----------------------------------------------------
+
+addEventListener("click", async (event) => {
+  const button = event.target.closest?.("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(byId(button.dataset.copy).textContent);
+    const label = button.textContent;
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = label), 1500);
+  } catch {
+    getSelection().selectAllChildren(byId(button.dataset.copy)); // no access to the clipboard: select it instead
+  }
+});
+
+addEventListener("change", async (event) => {
+  const id = event.target.dataset?.file;
+  if (id && event.target.files[0]) byId(id).value = await event.target.files[0].text();
+});
+
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+
+function showTime(element) {
+  const time = new Date(element.dateTime);
+  const seconds = (time - Date.now()) / 1000;
+  const [unit, size] = [["day", 86400], ["hour", 3600], ["minute", 60]].find(([, length]) => Math.abs(seconds) >= length) ?? ["second", 1];
+  const ago = relative.format(Math.round(seconds / size), unit);
+  const exact = time.toLocaleString("sv-SE");
+  element.textContent = Math.abs(seconds) < 30 * 86400 ? ago : exact.slice(0, 16);
+  element.title = `${exact} (${ago})`;
+}
+
+// -- keyboard -----------------------------------------------------------------
+
+function move(step) {
+  const items = all("[data-item]");
+  if (!items.length) return;
+  const now = items.findIndex((item) => item === document.activeElement || item.contains(document.activeElement));
+  const next = items[Math.max(0, Math.min(items.length - 1, now + step))];
+  next.tabIndex = -1;
+  next.focus();
+  next.scrollIntoView({ block: "nearest" });
+}
+
+function openDialog(id, fill) {
+  let dialog = byId(id);
+  if (!dialog) {
+    dialog = document.createElement("dialog");
+    dialog.id = id;
+    document.body.append(dialog);
+    fill(dialog);
+  }
+  dialog.showModal();
+  return dialog;
+}
+
+function openPalette() {
+  const dialog = openDialog("palette", (box) => {
+    const field = document.createElement("input");
+    field.setAttribute("aria-label", "Go to a page");
+    field.placeholder = "Go to a page";
+    const list = document.createElement("ul");
+    for (const link of all(".side a, .tabs a")) {
+      const item = document.createElement("li");
+      const copy = document.createElement("a");
+      copy.href = link.href;
+      copy.textContent = link.textContent;
+      item.append(copy);
+      list.append(item);
+    }
+    field.oninput = () => all("li", list).forEach((item) => (item.hidden = !item.textContent.toLowerCase().includes(field.value.toLowerCase())));
+    field.onkeydown = (event) => {
+      if (event.key === "Enter") all("li:not([hidden]) a", list)[0]?.click();
+    };
+    box.append(field, list);
+  });
+  dialog.querySelector("input").value = "";
+  dialog.querySelector("input").oninput();
+  dialog.querySelector("input").focus();
+}
+
+function openHelp() {
+  openDialog("help", (box) => {
+    const title = document.createElement("h2");
+    title.textContent = "Keys";
+    const list = document.createElement("ul");
+    for (const [key, about] of [["/", "search"], ["j, k", "next and previous item"], ["n", "next page"], ["Ctrl K", "go to a page"], ["Esc", "close"]]) {
+      const [item, name] = [document.createElement("li"), document.createElement("kbd")];
+      name.textContent = key;
+      item.append(name, ` ${about}`);
+      list.append(item);
+    }
+    box.append(title, list);
+  });
+}
+
+addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k") {
+    event.preventDefault();
+    return openPalette();
+  }
+  const isTyping = event.target.matches?.("input, textarea, select, [contenteditable]");
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.key === "j") return move(1);
+  if (event.key === "k") return move(-1);
+  if (event.key === "?") return openHelp();
+  const target = all("[data-key]").find((one) => one.dataset.key === event.key);
+  if (!target) return;
+  event.preventDefault();
+  if (target.matches("a, button")) target.click();
+  else target.focus();
+});
+
+// -- start ---------------------------------------------------------------------
+
+function enhance(root) {
+  all("[data-time]", root).forEach(showTime);
+  all("[data-copy]", root).forEach((button) => (button.hidden = false));
+  all("[data-script]", root).forEach((one) => (one.hidden = false));
+  all("[data-no-script]", root).forEach((one) => (one.hidden = true));
+  const lives = all("[data-live]", root);
+  if (root.dataset?.live) lives.push(root);
+  lives.filter((one) => one.id && !(sources.has(one.id) && sources.get(one.id).readyState < 2)).forEach(listen);
+}
+
+enhance(document.documentElement);
+const address = clean(location.href);
+if (address.href !== location.href) history.replaceState(null, "", address);
+shown = location.pathname + location.search;

@@ -1,0 +1,110 @@
+"""A real browser for tests of the inspector: Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from weakref import WeakSet
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import ConsoleMessage, Page, Request, async_playwright
+
+WIDE, NARROW = 1440, 390
+"""Widths in pixels at which every page must be legible."""
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+
+def find_chromium() -> str | None:
+    """Return the path of the system's Chromium, or None if there is none."""
+    named = os.environ.get("HOLDFAST_TEST_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+_CHECKED: WeakSet[Page] = WeakSet()
+"""Pages in which axe runs. It writes to the console and adds styles that the pages' policy forbids."""
+needs_chromium = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
+
+
+@asynccontextmanager
+async def browse(
+    url: str,
+    *,
+    width: int = WIDE,
+    height: int = 900,
+    dark: bool = False,
+    script: bool = True,
+    statuses: tuple[int, ...] = (),
+) -> AsyncIterator[Page]:
+    """Open a browser window in the block. Afterwards, check that no page reported an error or loaded anything from another host.
+
+    Args:
+        url: address of the server. Paths in `goto` are relative to it.
+        width: width of the window in pixels.
+        height: height of the window in pixels.
+        dark: True: the user prefers dark colours.
+        script: False: scripts are disabled.
+        statuses: error statuses that the test expects. The browser reports them as console errors.
+    """
+    problems: list[str] = []
+
+    def note_console(message: ConsoleMessage) -> None:
+        if message.page in _CHECKED:
+            return
+        expected = any(f"status of {status}" in message.text for status in statuses)
+        if message.type in ("error", "warning") and not expected:
+            problems.append(f"{message.type}: {message.text}")
+
+    def note_request(request: Request) -> None:
+        if not request.url.startswith((f"{url}/", "blob:")):
+            problems.append(f"request to another host: {request.url}")
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=find_chromium())
+        context = await browser.new_context(
+            base_url=url,
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            java_script_enabled=script,
+            reduced_motion="reduce",
+        )
+        page = await context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("console", note_console)
+        page.on("pageerror", lambda error: problems.append(f"exception: {error}"))
+        page.on("request", note_request)
+        yield page
+        await browser.close()
+    assert problems == [], problems
+
+
+async def check_page(page: Page) -> None:
+    """Check that a page is accessible by axe's rules, and that nothing is wider than the window."""
+    _CHECKED.add(page)
+    results = await Axe().run(page)
+    _CHECKED.discard(page)
+    found = [
+        f"{violation['id']} ({violation['impact']}): {node['html'][:200]}"
+        for violation in results.response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+    assert found == [], found
+    overflow = await page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
+    assert overflow <= 0, f"the page is {overflow} pixels wider than the window"
+
+
+async def save_screenshot(page: Page, name: str, *, whole: bool = False) -> None:
+    """Write a screenshot for the documentation to docs/images, if HOLDFAST_SCREENSHOTS is set.
+
+    Args:
+        page: the page.
+        name: name of the file, without its ending.
+        whole: True: the whole page; False: the part in the window.
+    """
+    if os.environ.get("HOLDFAST_SCREENSHOTS"):
+        IMAGES.mkdir(exist_ok=True)
+        await page.screenshot(path=IMAGES / f"{name}.png", full_page=whole)

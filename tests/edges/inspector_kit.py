@@ -1,0 +1,51 @@
+"""A server with something to see on every page of the inspector, hostile texts included."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.edges.server import Served, gateway
+
+HOSTILE = (
+    "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    "{{ 7 * 7 }} \u202eright-to-left\u202c \x1b[31mred\x1b[0m </textarea></pre></title>"
+)
+"""A text that a page must show as text."""
+LONG_LINE = "x" * 1_000_000
+SECRET = "the launch code is 0000-swordfish"
+"""A text that callers who may not see content must not find on any page."""
+
+
+def answer(request: dict[str, Any]) -> str:
+    """Reply to any request, as a scripted model."""
+    return f"Understood: {str(request['messages'][-1].get('content'))[:60]} {HOSTILE}"
+
+
+@asynccontextmanager
+async def serve_filled(*more: str, **options: Any) -> AsyncIterator[Served]:
+    """Run a server whose session `s` has turns, tool calls, hostile texts and a prompt from which messages were left out.
+
+    `more` adds lines of configuration, and `options` are those of `gateway`.
+    """
+    async with gateway(answer, *more, **options) as (served, _):
+        await fill(served)
+        yield served
+
+
+async def fill(served: Served) -> None:
+    """Add the data of `serve_filled` to a server."""
+    await served.chat(f"Plan a trip to Oslo, please. {SECRET}")
+    await served.chat(HOSTILE)
+    call = {"id": "call_1", "type": "function", "function": {"name": "search_flights", "arguments": '{"to": "OSL"}'}}
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": f'{{"flights": ["SK4700"], "note": "{SECRET}"}}'},
+        {"role": "assistant", "content": LONG_LINE},
+    ]
+    response = await served.http.post("/v1/sessions/s/messages", json={"messages": messages})
+    assert response.status_code == 200, response.text
+    for number in range(6):
+        await served.chat(f"Question {number} about flight SK47{number:02}. " + "More words. " * 60, budget=700)
+    await served.chat("Hello from somebody else", session_id="second", user_id="ada")

@@ -1,0 +1,221 @@
+"""The frame of the inspector: signing in, forms of other sites, roles, errors, and where pages are served."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import httpx2
+import pytest
+from playwright.async_api import expect
+
+from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
+from holdfast.server.app import make_app
+from holdfast.server.browsers import COOKIE, is_same_origin
+from holdfast.server.inspector.access import check_path
+from holdfast.server.inspector.actions import ACTIONS
+from holdfast.server.inspector.frame import HEADERS, mark_controls
+from holdfast.server.inspector.routes import PAGE_ROUTES
+from holdfast.stores.keys import ApiKey, Role
+from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
+from tests.edges.server import Served, gateway
+
+HTML = {"accept": "text/html"}
+
+
+async def add_key(served: Served, role: Role = "admin", user_id: str | None = None, seed: int = 1) -> str:
+    new = create_key(bytes([seed]) * (ID_RANDOM + SECRET_RANDOM))
+    key = ApiKey(id=new.id, hash=new.hash, tenant="default", user_id=user_id, role=role, created_at=0)
+    await served.hf.store.add_key(key)
+    await served.http.get("/v1/sessions", headers={"x-holdfast-key": new.text})  # the server learns that keys exist
+    return new.text
+
+
+async def sign_in(served: Served, key: str) -> None:
+    """Sign in; `served.http` keeps the cookie."""
+    response = await served.http.post("/inspect/sign-in", data={"key": key, "next": "/"})
+    assert response.status_code == 303, response.text
+
+
+@needs_chromium
+async def test_user_signs_in_with_a_key_and_out_again() -> None:
+    async with gateway([]) as (served, _):
+        key = await add_key(served)
+        async with browse(served.url, statuses=(401,)) as page:
+            await page.goto("/inspect/overview?notice=x")
+            await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+            await page.get_by_label("API key").fill("hf_wrong")
+            await page.get_by_role("button", name="Sign in").click()
+            await expect(page.get_by_role("alert")).to_contain_text("not valid")
+            await check_page(page)
+            await page.get_by_label("API key").fill(key)
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+            [cookie] = cast("list[Any]", await page.context.cookies())
+            assert cookie["httpOnly"]
+            assert cookie["sameSite"] == "Lax"
+            assert key not in cookie["value"]
+            await page.get_by_role("button", name="Sign out").click()
+            await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+            await page.context.add_cookies([cookie])
+            await page.goto("/")
+            await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_token_that_the_browser_had_before_signing_in_is_never_used() -> None:
+    """Session fixation: an attacker who has planted a token does not know the new one, and a planted sign-in ends."""
+    async with gateway([]) as (served, _):
+        key = await add_key(served)
+        await sign_in(served, key)
+        planted = served.http.cookies[COOKIE]
+        await sign_in(served, key)
+        assert served.http.cookies[COOKIE] != planted
+        served.http.cookies.clear()
+        answer = await served.http.get("/", headers={**HTML, "cookie": f"{COOKIE}={planted}"})
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/inspect/sign-in")
+
+
+async def test_cookie_gives_no_access_to_the_rest_api() -> None:
+    async with gateway([]) as (served, _):
+        await sign_in(served, await add_key(served))
+        assert (await served.http.get("/", headers=HTML)).status_code == 200
+        assert (await served.http.get("/v1/sessions")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:1"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/inspect/sign-in", "/inspect/sign-out", "/inspect/do"])
+async def test_form_of_another_site_is_refused(headers: dict[str, str], path: str) -> None:
+    async with gateway([]) as (served, _):
+        key = await add_key(served)
+        await sign_in(served, key)
+        answer = await served.http.post(path, data={"key": key, "action": "x"}, headers=headers)
+        assert answer.status_code == 403
+        assert (await served.http.get("/", headers=HTML)).status_code == 200
+
+
+async def test_form_without_the_text_of_its_page_is_refused() -> None:
+    async with gateway([]) as (served, _):
+        for csrf in ({}, {"csrf": "0" * 64}):
+            answer = await served.http.post("/inspect/do", data={"action": next(iter(ACTIONS), "x"), **csrf})
+            assert answer.status_code == 403
+            assert "reload the page" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ("/inspect/sessions?q=a", "/inspect/sessions?q=a"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/a\r\nset-cookie: x=y", "/"),
+        (None, "/"),
+    ],
+)
+def test_sign_in_leads_only_to_paths_of_this_server(given: str | None, target: str) -> None:
+    assert check_path(given) == target
+
+
+def test_origin_is_compared_with_the_host_of_the_request() -> None:
+    assert is_same_origin({"host": "a.example", "origin": "https://a.example"}, ())
+    assert is_same_origin({"host": "inner", "origin": "https://a.example"}, {"https://a.example"})
+    assert not is_same_origin({"host": "a.example", "origin": "https://a.example.evil"}, ())
+
+
+async def test_every_page_needs_its_role_and_has_the_security_headers() -> None:
+    async with gateway([]) as (served, _):
+        await sign_in(served, await add_key(served, "read"))
+        for route in PAGE_ROUTES:
+            if route.need in ("public", "read") or route.method != "GET":
+                continue
+            answer = await served.http.get(route.path, headers=HTML)
+            assert answer.status_code == 403, route.path
+            assert answer.headers["content-security-policy"] == HEADERS["content-security-policy"]
+        served.http.cookies.clear()
+        for route in PAGE_ROUTES:
+            if route.need != "public":
+                answer = await served.http.request(route.method, route.path, headers=HTML)
+                assert answer.status_code == (303 if route.method == "GET" else 401), route.path
+
+
+def test_page_policy_allows_neither_inline_code_nor_other_hosts() -> None:
+    policy = HEADERS["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+@pytest.mark.parametrize("path", ["/inspect/overview", "/inspect/sign-in", "/inspect/assets/inspector.js"])
+async def test_pages_can_be_switched_off(path: str) -> None:
+    async with gateway([], "inspector: {enabled: false}") as (served, _):
+        answer = await served.http.get(path, headers=HTML)
+        assert answer.status_code == 404
+        assert (await served.http.get("/", headers=HTML)).json()["docs"] == "GET /docs"
+
+
+@pytest.mark.parametrize(("client", "status"), [("127.0.0.1", 200), ("10.1.2.3", 403)])
+async def test_without_keys_only_browsers_on_this_machine_see_pages(client: str, status: int) -> None:
+    async with gateway([]) as (served, _):
+        transport = httpx2.ASGITransport(make_app(served.hf, close=False), client=(client, 5))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            answer = await http.get("/", headers=HTML)
+        assert answer.status_code == status
+        assert ("holdfast keys create" in answer.text) == (status == 403)
+
+
+async def test_errors_are_pages_for_browsers() -> None:
+    async with gateway([]) as (served, _):
+        answer = await served.http.get("/inspect/<script>alert(1)</script>", headers=HTML)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "<script>alert" not in answer.text
+        assert "Not found" in answer.text
+        answer = await served.http.get("/inspect/overview?unknown=1", headers=HTML)
+        assert answer.status_code == 400
+        assert "unknown parameter" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\u202eb", 'a<span class="control">U+202E</span>b'),
+        ("\x1b[31m", '<span class="control">U+001B</span>[31m'),
+        ("<b>\n\t&", "&lt;b&gt;\n\t&amp;"),
+        ("مرحبا", "مرحبا"),
+    ],
+)
+def test_invisible_characters_are_shown(text: str, shown: str) -> None:
+    assert str(mark_controls(text)) == shown
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (NARROW, True)])
+async def test_frame_is_accessible_and_used_by_keyboard(width: int, dark: bool) -> None:
+    async with gateway([]) as (served, _), browse(served.url, width=width, dark=dark) as page:
+        await page.goto("/")
+        await check_page(page)
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#main")).to_be_focused()
+        await page.keyboard.press("/")
+        await expect(page.get_by_role("searchbox")).to_be_focused()
+        await page.keyboard.press("Escape")
+        await page.locator("#main").focus()
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("overv")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+        await page.locator("#main").focus()
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+        await check_page(page)

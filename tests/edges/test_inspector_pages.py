@@ -1,0 +1,51 @@
+"""Every page of the inspector in a browser: legible, accessible, without errors, and with the log's texts shown as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium
+from tests.edges.inspector_kit import SECRET, serve_filled
+from tests.edges.test_inspector_frame import HTML, add_key, sign_in
+
+PAGES = ("/",)
+"""Addresses of all pages, on the server of `inspector_kit`."""
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(WIDE, False), (WIDE, True), (NARROW, False), (NARROW, True)])
+async def test_pages_are_accessible_and_report_no_errors(width: int, dark: bool) -> None:
+    async with serve_filled() as served, browse(served.url, width=width, dark=dark) as page:
+        for path in PAGES:
+            response = await page.goto(path)
+            assert response is not None
+            assert response.status == 200, path
+            await check_page(page)
+            assert await page.title() != "owned", path
+
+
+@needs_chromium
+async def test_pages_work_without_the_script() -> None:
+    async with serve_filled() as served, browse(served.url, script=False) as page:
+        for path in PAGES:
+            await page.goto(path)
+            assert await page.locator("h1").is_visible(), path
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_content_is_hidden_from_roles_that_may_not_see_it(path: str) -> None:
+    async with serve_filled("inspector: {hide_content: [read]}") as served:
+        await sign_in(served, await add_key(served, "read"))
+        answer = await served.http.get(path, headers=HTML)
+        assert answer.status_code in (200, 403)
+        assert SECRET not in answer.text
+        assert "swordfish" not in answer.text
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_key_of_one_user_sees_nothing_of_another(path: str) -> None:
+    async with serve_filled() as served:
+        await sign_in(served, await add_key(served, "admin", user_id="ada"))
+        answer = await served.http.get(path, headers=HTML)
+        assert answer.status_code in (200, 403, 404)
+        assert "swordfish" not in answer.text
