@@ -42,6 +42,8 @@ async def send_good_requests(walk: Walk) -> None:
         await walk("GET", "/sessions/{session_id}", query)
     await walk("GET", "/v1/search", "?q=kelp&user_id=ada&limit=2&neighbours=1&tz=UTC&level=session")
     await walk("GET", "/v1/index")
+    for query in ("", "?step=5m&since=2023-11-14&until=2023-11-15T03:00:00Z"):
+        await walk("GET", "/v1/activity", query)
     await walk("POST", "/mcp", "?user_id=ada", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     await walk("POST", "/mcp", body={"jsonrpc": "2.0", "method": "notifications/initialized"})
     await walk("GET", f"{ONE}/history", "?view=plain")

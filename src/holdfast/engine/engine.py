@@ -18,6 +18,7 @@ from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
+from holdfast.engine.activity import ActivityLog
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
@@ -64,6 +65,7 @@ class Engine:
     Attributes:
         delegate: runs an agent that another agent calls as a tool; see `holdfast.turns.delegation`. None: not available.
         open_files: returns the memory files of a user and an agent; None: not available.
+        activity: counts of turns, model calls and tokens over time.
         recalling: for each kind of recalled item, such as memories, a function that returns the items for the prompts of a turn;
             see `holdfast.turns.recall`.
         failures: by error code, the number of times that an agent's failure message replaced a reply.
@@ -141,7 +143,9 @@ class Engine:
         self.markers = Markers(store)
         self.seals = SealKeys(store)
         self.roster = roster = roster or Roster()
+        self.activity = ActivityLog(store, clock)
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
+        self.compactor.on_spent = self.activity.count_summary
         self.indexing = IndexNotifier(indexer)
         self.index = index
         self.scoring = Scoring(self.store, roster.find_scorer, clock, self.warm.rate)
@@ -298,6 +302,7 @@ class Engine:
         if self.index is not None:
             await self.index.close()
         await self.learning.close()
+        await self.activity.close()
         if ends:
             await self.life.shut_down()
         if self._of is None:

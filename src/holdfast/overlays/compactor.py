@@ -76,6 +76,7 @@ class Compactor:
     Attributes:
         outcomes: Number of jobs by outcome, for example `made`, `outdated` or the reason of a failure.
         spent: Total calls and tokens of all summaries.
+        on_spent: Function that is called with the calls and tokens of each summary; None: no function.
 
     Args:
         store: The store of the sessions.
@@ -101,6 +102,7 @@ class Compactor:
         self._guard = guard
         self.outcomes: Counter[str] = Counter()
         self.spent = SummaryCost()
+        self.on_spent: Callable[[SummaryCost], None] | None = None
         self.pace = pace or Pace()
         self._store = store
         self._clock = clock
@@ -488,6 +490,8 @@ class Compactor:
         self.spent.calls += spent.calls
         self.spent.prompt_tokens += spent.prompt_tokens
         self.spent.completion_tokens += spent.completion_tokens
+        if self.on_spent is not None:
+            self.on_spent(spent)
 
 
 _BUFFERED: Final = (

@@ -14,13 +14,9 @@ summaries   makes summaries as the service does       scripted      replaces the
 comparison  compares two strategies                   plots         draws recall and cost by budget
 """
 
+from holdfast.domain.activity import CACHE_LEAST, CACHE_READ, CACHE_WRITE, SUMMARY_READ, SUMMARY_WRITTEN
 from holdfast.replay.comparison import Comparison, PairedSessions, compare
 from holdfast.replay.player import (
-    CACHE_LEAST,
-    CACHE_READ,
-    CACHE_WRITE,
-    SUMMARY_READ,
-    SUMMARY_WRITTEN,
     UNLIMITED,
     PlayResult,
     Result,

@@ -12,6 +12,7 @@ from holdfast.context.build import PRIMING, Request, WorkingSet, build
 from holdfast.context.escaping import derive_marker
 from holdfast.context.strategies import Strategy
 from holdfast.context.view import ViewState
+from holdfast.domain.activity import CACHE_LEAST, CACHE_READ, CACHE_WRITE, SUMMARY_READ, SUMMARY_WRITTEN
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -23,14 +24,6 @@ from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 
-CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
-"""Assumptions about a provider's prompt cache: the price of a token that is read from the cache, the price of any other prompt token, and
-the minimum tokens of a prefix that is cached. Prices are multiples of the price of an input token.
-"""
-SUMMARY_READ, SUMMARY_WRITTEN = 1.0, 5.0
-"""Price of a token that a summarizer reads, which is never cached, and price of a token that it writes. Prices are multiples of the price
-of an input token.
-"""
 UNLIMITED = 10**9
 """Size of the model's context window in tokens. It is so large that only the budget of the strategy limits a prompt."""
 

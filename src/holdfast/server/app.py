@@ -16,6 +16,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.mcp_server.call_limiter import CallLimiter
 from holdfast.server import (
+    activity,
     artifacts,
     compactions,
     context,
@@ -103,6 +104,7 @@ ROUTES: tuple[Route, ...] = (
             memories.routes,
             memory_files.routes,
             workspaces.routes,
+            activity.routes,
             mcp.routes,
             health.server_routes,
             description,

@@ -222,6 +222,7 @@ async def _to_json(call: Call, session: Session, entries: Sequence[LogEntry]) ->
 def _make_call_record(call: Call, session: Session, usage: JsonObject) -> ModelCall:
     """Return the record of a model call that the client made. The record has no prompt, because the prompt is unknown."""
     tokens = read_usage(usage)
+    call.hf.engine.activity.count_further_call(tokens)
     return ModelCall(
         model=call.hf.find_responder(session).llm.model,
         timestamp=call.hf.clock(),

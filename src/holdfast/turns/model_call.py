@@ -131,6 +131,7 @@ def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) 
     error.handed = bool(turn.request.headers)
     now = turn.engine.clock()
     call.record_failure(error, now)
+    turn.engine.activity.count_failed_call()
     fields: dict[str, Any] = {"llm": call.upstream.name, "model": turn.request.responder.llm.model, "code": error.code}
     fields |= {"status": error.status, "seconds": round((now - call.started) / 1000, 3)}
     _log.warning("a model did not answer", extra={"fields": fields})
@@ -181,6 +182,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
         turn.learned = turn.engine.learning.record_usage(
             turn.request.responder.llm, built.total_tokens, tokens.prompt_tokens
         )
+    turn.engine.activity.count_call(turn.session, built, tokens)
     record = built.to_record(turn.request.responder.context)
     if turn.fingerprint is not None:
         record = msgspec.structs.replace(record, fingerprint=turn.fingerprint, diagnosis=turn.diagnosis)
@@ -201,6 +203,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
 def make_further_call_record(turn: Turn, usage: object) -> ModelCall:
     """Return the record of a call that the program made without a working set. The record has no prompt, because it is unknown."""
     tokens = read_usage(usage)
+    turn.engine.activity.count_further_call(tokens)
     return ModelCall(
         model=turn.request.responder.llm.model[:_MODEL_NAME],
         timestamp=turn.engine.clock(),

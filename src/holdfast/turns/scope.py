@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from holdfast.errors import Conflict, SessionBusy, ThreadContinueInFlight
+from holdfast.errors import Conflict, SessionBusy, ThreadContinueInFlight, TurnInterrupted
 from holdfast.turns.placement import MatchLost
 from holdfast.turns.turn import Turn
 from holdfast.turns.turn_start import open_turn
@@ -78,6 +78,9 @@ class TurnScope:
         try:
             if self._in_use:
                 turn.engine.life.end_use(turn.request.ref)
+                if turn.wrote and turn.answered is None:
+                    failed = isinstance(error, Exception) and not isinstance(error, TurnInterrupted)
+                    turn.engine.activity.count_turn(failed=failed or turn.failure is not None)
             for step in STEPS:
                 try:
                     step(turn)

@@ -1,0 +1,110 @@
+"""REST API for a tenant's activity over time: turns, model calls, tokens, and what sending whole logs would have cost."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from holdfast.domain.activity import FINE, HOURLY, ActivityCounts
+from holdfast.errors import InvalidRequest
+from holdfast.limits import ACTIVITY_POINTS
+from holdfast.server.http import Call
+from holdfast.server.routes import STORE, Routes
+from holdfast.server.search import Moment
+from holdfast.wire.objects import Answer, Count, Request, Time, json_schema
+from holdfast.wire.strict_json import parse_time
+
+routes = Routes("server")
+STEPS: Final = {"5m": FINE.step, "1h": HOURLY.step, "1d": 24 * HOURLY.step}
+
+
+class ActivityQuery(Request, kw_only=True):
+    """Query parameters of the activity."""
+
+    since: Moment | None = None
+    """Begin of the time range, rounded down to a whole step; default: 24 hours before `until`."""
+    until: Moment | None = None
+    """End of the time range; default: now."""
+    step: Literal["5m", "1h", "1d"] = "1h"
+    """Length of a step. Steps of `5m` are known for the last two days, the others for the last five weeks. Days are in UTC."""
+
+
+class ActivitySums(Answer, kw_only=True):
+    """Counts of turns, model calls and tokens. Tokens of prompts are counted by Holdfast."""
+
+    turns: Count
+    failed_turns: Count
+    """Turns that ended with an error, or with an agent's failure message."""
+    calls: Count
+    """Model calls that were answered."""
+    failed_calls: Count
+    """Model calls that failed. If a fallback answers, the turn does not fail."""
+    sent_tokens: Count
+    """Tokens of the prompts that were sent."""
+    full_tokens: Count
+    """Tokens of the prompts if each one had contained the session's whole log."""
+    measured_tokens: Count
+    """Tokens of `sent_tokens` in calls whose provider reported its usage."""
+    cached_tokens: Count
+    """Tokens of `measured_tokens` that the provider read from its cache."""
+    completion_tokens: Count
+    """Tokens of replies, as reported by the provider."""
+    summary_read_tokens: Count
+    """Tokens that models read to write summaries."""
+    summary_written_tokens: Count
+    """Tokens that models wrote as summaries."""
+    cost: Annotated[float, json_schema(minimum=0)]
+    """Cost of prompts and summaries, as a multiple of the price of an input token. A token that was read from the provider's cache costs
+    0.1, another prompt token 1.25."""
+    full_cost: Annotated[float, json_schema(minimum=0)]
+    """The same cost if each prompt had contained the session's whole log."""
+
+    @classmethod
+    def from_counts(cls, counts: ActivityCounts) -> Self:
+        """Convert counts to their JSON object."""
+        return cls.from_fields(counts, cost=round(counts.cost, 1), full_cost=round(counts.full_cost, 1))
+
+
+class ActivityStep(Answer, kw_only=True):
+    """The counts of one step of time."""
+
+    start: Time
+    """Begin of the step."""
+    counts: ActivitySums
+
+
+class Activity(Answer, kw_only=True):
+    """The activity of a tenant over time."""
+
+    object: Literal["activity"] = "activity"
+    since: Time
+    """Begin of the first step."""
+    until: Time
+    step: Annotated[int, json_schema(minimum=0)]
+    """Length of a step in milliseconds."""
+    data: list[ActivityStep]
+    """One item for every step, oldest first."""
+    total: ActivitySums
+    """Sums of all steps."""
+
+
+@routes.add("GET", "/v1/activity", "shared", error_statuses=STORE)
+async def activity(call: Call, query: ActivityQuery) -> Activity:
+    """Return how many turns, model calls and tokens the tenant had over time.
+
+    Counts of other servers with the same database appear a minute late.
+    """
+    step = STEPS[query.step]
+    now = call.hf.clock()
+    until = now if query.until is None else parse_time(query.until, "until")
+    since = max(0, until - STEPS["1d"] if query.since is None else parse_time(query.since, "since"))
+    if since > until:
+        raise InvalidRequest("since must not be after until", param="since")
+    if (until - since) // step >= ACTIVITY_POINTS:
+        message = f"since to until has more than {ACTIVITY_POINTS:,} steps of {query.step}: choose a longer step"
+        raise InvalidRequest(message, param="step")
+    points = await call.hf.engine.activity.read(since, until, step)
+    data = [ActivityStep(start=one.start, counts=ActivitySums.from_counts(one.counts)) for one in points]
+    total = ActivityCounts.sum_up(one.counts for one in points)
+    return Activity(
+        since=since - since % step, until=until, step=step, data=data, total=ActivitySums.from_counts(total)
+    )
