@@ -532,14 +532,20 @@ JWKS_BYTES: Final = 1 * MIB
 """Largest JSON Web Key Set for checking tokens."""
 KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
+SIGN_INS: Final = 10_000
+"""Sign-ins to the inspector that a database keeps. The oldest ends first."""
+SIGN_INS_OF_HOLDER: Final = 20
+"""Sign-ins of one key, or of one user with tokens. The oldest ends first."""
+SIGN_IN_DAYS: Final = 7
+"""Days after which a sign-in ends, even if it is used."""
+SIGN_IN_IDLE_HOURS: Final = 12
+"""Hours without a request after which a sign-in ends."""
 PARAMETERS: Final = 50
 """Query parameters in a request."""
 FORM_FIELDS: Final = 1_000
 """Fields in a form that a page of the inspector sends."""
 FORM_BYTES: Final = 8 * MIB
 """Largest form that a page of the inspector sends."""
-SIGN_IN_SECONDS: Final = 43_200
-"""Seconds after which a browser has to sign in again."""
 INSPECTOR_TEXT_CHARS: Final = 20_000
 """Characters of one text that a page of the inspector shows."""
 BODIES: Final = 4

@@ -8,9 +8,10 @@ from typing import Any
 import anyio
 import pytest
 
+from holdfast import limits
 from holdfast.errors import InvalidRequest
 from holdfast.stores.base import Store
-from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SIGN_INS_OF_HOLDER, SignIn
+from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 LATER = 10**12
 
@@ -88,7 +89,7 @@ async def test_the_sign_ins_of_a_key_are_removed(store: Store) -> None:
 
 async def test_the_oldest_sign_in_of_a_holder_is_replaced(store: Store) -> None:
     """A holder is a key with a tenant and a user: users who sign in with tokens do not end each other's sign-ins."""
-    most = SIGN_INS_OF_HOLDER
+    most = limits.SIGN_INS_OF_HOLDER
     others = range(1000, 1004)
     differences: list[dict[str, Any]] = [{"user_id": "ann"}, {"tenant": "red"}, {"key_id": "k2"}, {"key_id": None}]
     for at, fields in zip(others, differences, strict=True):
@@ -105,7 +106,7 @@ async def test_the_oldest_sign_in_of_a_holder_is_replaced(store: Store) -> None:
 
 async def test_expired_sign_ins_are_deleted(store: Store) -> None:
     """When another one is added, some at a time; until then they are found."""
-    few = SIGN_INS_OF_HOLDER
+    few = limits.SIGN_INS_OF_HOLDER
     for at in range(few):
         await store.add_sign_in(sign_in(at, expires_at=50 + at % 2))
     assert len(await stored(store, range(few))) == few

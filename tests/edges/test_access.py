@@ -22,8 +22,9 @@ from holdfast.access import Principal
 from holdfast.cli import commands
 from holdfast.config.gateway import Auth
 from holdfast.holdfast import Holdfast
-from holdfast.server.access import NOTICED, REMEMBERED, USED, Access, Credentials, RateLimiter
+from holdfast.server.access import Access, Credentials, RateLimiter
 from holdfast.server.app import make_app
+from holdfast.server.key_cache import NOTICED, REMEMBERED, USED
 from holdfast.server.logs import JsonLines
 from tests.clocks import START, Clock
 from tests.edges.keys import bearer, made

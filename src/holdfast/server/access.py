@@ -8,39 +8,32 @@ Unknown, expired and revoked keys get the same response, so that a caller learns
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.access import Principal, derive_upstream_user, hash_key, is_key, is_valid_key, parse_key_id, to_principal
+from holdfast.access import Principal, derive_upstream_user, is_key, to_principal
 from holdfast.accounting import Owner, charge_to
 from holdfast.config.gateway import Auth, is_loopback
-from holdfast.errors import HoldfastError, TooLarge
+from holdfast.errors import TooLarge
 from holdfast.holdfast import Holdfast
-from holdfast.limits import KEYS_REMEMBERED, TOKEN_CHARS
+from holdfast.limits import TOKEN_CHARS
 from holdfast.server.body_limits import get_declared_size
 from holdfast.server.browsers import is_page, needs_sign_in, read_cookie
 from holdfast.server.http import Caller, refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
+from holdfast.server.key_cache import KeyCache, trim_cache
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_error_body, make_failure_reply, to_response
 from holdfast.server.sign_in import SignIns
-from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")
-REMEMBERED: Final = 3_000
-"""Milliseconds that a key from the store is cached."""
-NOTICED: Final = 2_000
-"""Milliseconds between two checks for keys in the store, while the store has none."""
-USED: Final = 60_000
-"""Milliseconds between two updates of a key's time of last use."""
 _DOTS: Final = 2
 """Number of dots in a JSON Web Token."""
 _MISSING: Final = "an API key is required: send it as Authorization: Bearer, x-api-key or X-Holdfast-Key"
@@ -85,10 +78,10 @@ class Access:
         self._settings = settings or Auth()
         self.passthrough = passthrough
         self._tokens = tokens
-        self._key_cache = _KeyCache(lambda: hf.store, hf.clock)
+        self._key_cache = KeyCache(lambda: hf.store, hf.clock)
         self._rates = RateLimiter(self._settings.rate, self._settings.burst, hf.clock)
         self._requires_key = self._settings.kind == "always"
-        self.sign_ins = SignIns(hf.clock)
+        self.sign_ins = SignIns(hf)
 
     @property
     def requires_key(self) -> bool:
@@ -196,82 +189,6 @@ def deny(message: str) -> Refused:
     return Refused(401, "invalid_api_key", message, www_authenticate="Bearer")
 
 
-# -- keys --------------------------------------------------------------------
-
-
-class _CachedKey(NamedTuple):
-    key: ApiKey
-    at: int
-
-
-class _KeyCache:
-    """Caches keys from the store for a few seconds, so that most turns need no lookup.
-
-    A key that the store does not have is not cached. So a new key works at once.
-    """
-
-    def __init__(self, store: Callable[[], KeyStore], clock: Callable[[], int]) -> None:
-        self._store = store
-        self._clock = clock
-        self._known: OrderedDict[bytes, _CachedKey] = OrderedDict()
-        self._looked: int | None = None
-        self._noted: OrderedDict[str, int] = OrderedDict()
-        self._notes: set[asyncio.Task[None]] = set()
-
-    async def has_keys(self) -> bool:
-        """Return True if the store has keys, including revoked keys.
-
-        While the store has none, this queries it every `NOTICED` milliseconds.
-        """
-        now = self._clock()
-        if self._looked is not None and 0 <= now - self._looked < NOTICED:
-            return False
-        found = await self._store().keys(limit=1)
-        self._looked = now
-        return bool(found)
-
-    async def find_valid(self, text: str) -> ApiKey | None:
-        """Return the API key with this text, or None if no such key exists or the key is not valid."""
-        if parse_key_id(text) is None:
-            return None
-        now, name = self._clock(), hash_key(text)
-        known = self._known.get(name)
-        if known is None or not 0 <= now - known.at < REMEMBERED:
-            found = await self._store().key_of(name)
-            if found is None:
-                self._known.pop(name, None)
-                return None
-            # `now` is from before the lookup, so that a key revoked during the lookup does not stay valid longer.
-            known = self._known[name] = _CachedKey(found, now)
-            _trim(self._known, name)
-        if not is_valid_key(known.key, text, now):
-            return None
-        self._note_use(known.key.id, now)
-        return known.key
-
-    def _note_use(self, key_id: str, now: int) -> None:
-        """Update a key's time of last use in the background, at most once per `USED` milliseconds."""
-        if 0 <= now - self._noted.get(key_id, -USED) < USED:
-            return
-        self._noted[key_id] = now
-        _trim(self._noted, key_id)
-        task = asyncio.ensure_future(self._record_use(key_id, now))
-        self._notes.add(task)
-        task.add_done_callback(self._notes.discard)
-
-    async def _record_use(self, key_id: str, now: int) -> None:
-        try:
-            await self._store().use_key(key_id, timestamp=now)
-        except HoldfastError as exc:
-            _log.warning("cannot record the use of key %s: %s", key_id, exc)
-
-
-def _trim(known: OrderedDict[Any, Any], newest: object) -> None:
-    known.move_to_end(newest)
-    while len(known) > KEYS_REMEMBERED:
-        known.popitem(last=False)
-
-
 # -- rates -------------------------------------------------------------------
 
 
@@ -310,7 +227,7 @@ class RateLimiter:
         left = min(size, bucket.left + max(0, now - bucket.at) * rate / 60_000)
         is_allowed = left >= 1
         self._buckets[name] = _Bucket(left - is_allowed, now)
-        _trim(self._buckets, name)
+        trim_cache(self._buckets, name)
         return 0 if is_allowed else math.ceil((1 - left) * 60 / rate)
 
 

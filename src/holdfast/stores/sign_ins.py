@@ -11,10 +11,6 @@ import msgspec
 
 from holdfast.stores.keys import Role
 
-SIGN_INS: Final = 10_000
-"""Sign-ins to the inspector that a database keeps. The oldest ends first."""
-SIGN_INS_OF_HOLDER: Final = 20
-"""Sign-ins of one key, or of one user with tokens. The oldest ends first."""
 EXPIRED_PER_WRITE: Final = 100
 """Maximum number of expired sign-ins that one `add_sign_in` deletes. The others are deleted by the next ones."""
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.config.gateway import is_loopback
-from holdfast.limits import SIGN_IN_SECONDS
+from holdfast.limits import SIGN_IN_DAYS
 from holdfast.server.access import Access
 from holdfast.server.browsers import ASSETS, SIGN_IN, is_page, is_same_origin, make_cookie, read_cookie
 from holdfast.server.http import Call
@@ -156,7 +156,7 @@ async def sign_in(call: Call) -> Reply:
     # Never continue with a token that the browser already had: somebody else may know it.
     await _end(call)
     token = await access.sign_ins.create(principal)
-    return redirect(target, make_cookie(token, is_secure=_is_secure(call), seconds=SIGN_IN_SECONDS))
+    return redirect(target, make_cookie(token, is_secure=_is_secure(call), seconds=SIGN_IN_DAYS * 86_400))
 
 
 @routes.add("POST", "/inspect/sign-out", "read", answer=HTML)

@@ -6,13 +6,13 @@ from functools import partial
 from typing import cast
 
 from holdfast.errors import InvalidRequest
-from holdfast.limits import PAGE
+from holdfast.limits import PAGE, SIGN_INS, SIGN_INS_OF_HOLDER
 from holdfast.stores import checks
 from holdfast.stores.keys import Role
 from holdfast.stores.logic.handle import Handle
 from holdfast.stores.logic.rows import decode_text
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
-from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SIGN_INS, SIGN_INS_OF_HOLDER, SignIn
+from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 
 class SignInMethods(Handle):

@@ -8,13 +8,13 @@ from typing import Final
 from msgspec.structs import replace as evolve
 
 from holdfast.errors import InvalidRequest
-from holdfast.limits import PAGE
+from holdfast.limits import PAGE, SIGN_INS, SIGN_INS_OF_HOLDER
 from holdfast.stores import checks
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import encode_name, encode_number
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
-from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SIGN_INS, SIGN_INS_OF_HOLDER, SignIn
+from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
 _FIELDS: Final = SignIn.__struct_fields__
 """The stored fields of a sign-in, in order. New fields are added at the end."""
