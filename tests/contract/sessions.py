@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.limits import ID_BYTES, METADATA_BYTES, PAGE, STATE_BYTES, STATE_VALUE_BYTES, SYSTEM_BYTES
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
-from holdfast.stores.sessions import SessionPatch
+from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.stores.verify import verify
 
 from .kit import REF, assistant, live, session, texts, user
@@ -190,6 +190,33 @@ async def test_lists_are_filtered(store: Store) -> None:
     assert [found.id for found in (await store.list(status="active", limit=1)).sessions] == ["s3"]
     assert (await store.list(status="closed")).sessions == ()
     assert (await store.list(status="active", limit=4)).has_more is False
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("user_id", "status"), [(None, None), ("u0", None), (None, "active"), ("u0", "active")])
+async def test_lists_are_limited_to_a_time_range(
+    store: Store, descending: bool, user_id: str | None, status: str | None
+) -> None:
+    """`since` includes its moment and `until` does not; both go together with pages and other filters."""
+    for at in range(40):
+        await store.create(session(SessionRef(f"u{at % 2}", f"s{at:02}"), timestamp=at // 4))
+
+    async def walk(**bounds: int) -> set[int]:
+        times: list[int] = []
+        asked: dict[str, Any] = {"user_id": user_id, "status": status, "descending": descending, "limit": 3, **bounds}
+        page = await store.list(**asked)
+        while page.sessions:
+            times += [found.updated_at for found in page.sessions]
+            page = await store.list(**asked, after=page.sessions[-1].ref) if page.has_more else SessionPage((), False)
+        assert times == sorted(times, reverse=descending)
+        assert len(times) == len(set(times)) * (4 if user_id is None else 2)
+        return set(times)
+
+    assert await walk(since=3, until=6) == {3, 4, 5}
+    assert await walk(since=8) == {8, 9}
+    assert await walk(until=2) == {0, 1}
+    assert await walk(since=6, until=6) == set()
+    assert await walk(since=99) == set()
 
 
 @pytest.mark.parametrize("limit", [0, -1, PAGE + 1])

@@ -52,7 +52,7 @@ async def send_good_requests(walk: Walk) -> None:
         await walk("GET", MESSAGES, query)
     for path in ("/v1/sessions", "/sessions"):
         await walk("GET", path)
-        await walk("GET", path, "?limit=1&order=asc&user_id=ada&status=active&agent=none")
+        await walk("GET", path, "?limit=1&order=asc&user_id=ada&status=active&agent=none&since=2020-01-01&until=0")
         await walk("GET", path, "?after=s&after_user=ada")
     await walk("POST", MESSAGES, body={"messages": [HI]}, Idempotency_Key="k")
     await walk("PATCH", f"{MESSAGES}/{{seq}}", body={"pinned": False, "importance": None})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
+from tests.clocks import START, Clock
 from tests.edges.rest_kit import append_messages, assistant, create_session, path, user
 from tests.edges.server import Served, gateway
 from tests.words import says
@@ -119,6 +120,24 @@ async def read_pages(served: Served, url: str) -> list[list[Any]]:
         after = f"{'&' if '?' in url else '?'}after={page['last_id']}"
         if "user_id" in page["data"][-1] and "user_id" not in url:
             after += f"&after_user={page['data'][-1]['user_id']}"
+
+
+async def test_list_is_limited_to_a_time_range() -> None:
+    clock = Clock()
+    async with gateway([], clock=clock) as (served, _):
+        for name in ("first", "second", "third"):
+            await served.http.post("/v1/sessions", json={"id": name})
+            clock.now += 1000
+
+        async def find(query: str) -> list[str]:
+            answer = await served.http.get(f"/v1/sessions?{query}")
+            assert answer.status_code == 200, answer.text
+            return [one["id"] for one in answer.json()["data"]]
+
+        assert await find(f"since={START + 1000}") == ["third", "second"]
+        assert await find(f"until={START + 2000}&order=asc") == ["first", "second"]
+        assert await find("since=2023-11-14&until=2023-11-15") == ["third", "second", "first"]
+        assert (await served.http.get("/v1/sessions?since=soon")).json()["error"]["param"] == "since"
 
 
 async def test_patch_changes_only_the_given_fields() -> None:

@@ -140,7 +140,8 @@ class FolderStore:
     ) -> SessionPage:
         """See `SessionStore.list`."""
         checks.check_limit(limit)
-        asked = {"user_id": None, "agent": None, "status": None, "now": None, "ttl": None, **filters, "after": after}
+        names = ("user_id", "agent", "status", "since", "until", "now", "ttl")
+        asked = {**dict.fromkeys(names), **filters, "after": after}
         checks.check_filters(asked)
         named = {name: asked[name] for name in ("user_id", "agent", "status") if asked[name] is not None}
         place = _place(self._load(after).session) if after is not None else None
@@ -284,7 +285,9 @@ def _place(session: Session) -> tuple[int, bytes, bytes]:
 def _fits(session: Session, named: dict[str, Any], asked: dict[str, Any]) -> bool:
     ended = asked["now"] is not None and session.is_expired(asked["now"], asked["ttl"])
     fields = {"user_id": session.user_id, "agent": session.agent, "status": "closed" if ended else session.status}
-    return all(fields[name] == value for name, value in named.items())
+    since, until = asked["since"], asked["until"]
+    in_time = (since is None or session.updated_at >= since) and (until is None or session.updated_at < until)
+    return in_time and all(fields[name] == value for name, value in named.items())
 
 
 def _expected(record: Record, expect: int | None) -> Session:

@@ -30,6 +30,7 @@ from holdfast.server.routes import (
     Routes,
     SessionQuery,
 )
+from holdfast.server.search import Moment
 from holdfast.sessions.carry_over import CarryOver, parse_carry_over
 from holdfast.sessions.fields import check_session_fields
 from holdfast.sessions.forks import fork_session, rewind_session
@@ -49,6 +50,7 @@ from holdfast.wire.sessions import (
     SystemMessages,
     Ttl,
 )
+from holdfast.wire.strict_json import parse_time
 
 routes = Routes("sessions")
 ONE = "/v1/sessions/{session_id}"
@@ -67,6 +69,10 @@ class SessionsQuery(Request, kw_only=True):
     """Only sessions of this agent."""
     status: Literal["active", "closed"] | None = None
     """Only sessions with this status."""
+    since: Moment | None = None
+    """Only sessions whose `updated_at` is at this time or later."""
+    until: Moment | None = None
+    """Only sessions whose `updated_at` is before this time."""
     after: NonEmpty | None = None
     """`last_id` of the previous page, after which this page begins."""
     after_user: NonEmpty | None = None
@@ -134,6 +140,8 @@ async def _get_page(call: Call, query: SessionsQuery) -> SessionPage:
         user_id=user,
         agent=query.agent,
         status=query.status,
+        since=None if query.since is None else parse_time(query.since, "since"),
+        until=None if query.until is None else parse_time(query.until, "until"),
         limit=query.limit,
         after=at,
         descending=query.order == "desc",

@@ -112,7 +112,7 @@ def check_filters(filters: Mapping[str, Any]) -> None:
         check_kind(filters[name], name, str | None, "a string")
     if filters["status"] not in (None, "active", "closed"):
         raise InvalidRequest(f"status must be active or closed, not {filters['status']!r:.80}", param="status")
-    for name in ("now", "ttl"):
+    for name in ("since", "until", "now", "ttl"):
         check_int(filters[name], name, none=True)
     check_kind(filters["after"], "after", SessionRef | None, "a SessionRef")
 

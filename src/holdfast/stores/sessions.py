@@ -116,6 +116,8 @@ class SessionStore(Protocol):
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
         now: int | None = None,
         ttl: int | None = None,
         limit: int = 20,
@@ -129,6 +131,8 @@ class SessionStore(Protocol):
             agent: only sessions of this agent.
             status: only sessions with this status, `active` or `closed`. If `now` is given, an active session that has expired
                 is treated as closed (`Session.is_expired`), although its stored status is still `active`.
+            since: only sessions whose `updated_at` is at this time or later, in milliseconds since the epoch.
+            until: only sessions whose `updated_at` is before this time.
             now: the current time, in milliseconds since the epoch.
             ttl: milliseconds of idle time after which a session without its own ttl expires.
             limit: maximum number of sessions, 1 to `PAGE`.

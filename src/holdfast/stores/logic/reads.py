@@ -57,6 +57,8 @@ def list_sessions(
     user_id: str | None,
     agent: str | None,
     status: str | None,
+    since: int | None,
+    until: int | None,
     now: int | None,
     ttl: int | None,
     limit: int,
@@ -64,14 +66,17 @@ def list_sessions(
     descending: bool,
 ) -> Steps[SessionPage]:
     """List sessions in order of `updated_at`, then user, then id."""
-    place: Row = (ENDLESS, user_id or "", "") if descending else (-ENDLESS, user_id or "", "")
+    first, end = -ENDLESS if since is None else since, ENDLESS if until is None else until
+    place: Row = (end if descending else first, user_id or "", "")
     if after is not None:
         last = decode_session((yield from read_session_row(tenant, after)))
-        place = (last.updated_at, last.user_id if user_id is None else user_id, last.id)
+        if first <= last.updated_at < end:
+            place = (last.updated_at, last.user_id if user_id is None else user_id, last.id)
     name = ("list_newest" if descending else "list_oldest") + ("" if user_id is None else "_of_user")
     idle_since = now - ttl if now is not None and ttl else None
     rows = yield Query(name, (tenant, *place, agent, status, limit + 1, now, idle_since))
-    return SessionPage(tuple(decode_session(row) for row in rows[:limit]), len(rows) > limit)
+    found = [session for session in map(decode_session, rows) if first <= session.updated_at < end]
+    return SessionPage(tuple(found[:limit]), len(found) > limit)
 
 
 def read_entries(

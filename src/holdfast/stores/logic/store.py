@@ -76,6 +76,8 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
         now: int | None = None,
         ttl: int | None = None,
         limit: int = 20,
@@ -83,21 +85,10 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         descending: bool = True,
     ) -> SessionPage:
         checks.check_limit(limit)
-        checks.check_filters(
-            {"user_id": user_id, "agent": agent, "status": status, "now": now, "ttl": ttl, "after": after}
-        )
-        steps = partial(
-            reads.list_sessions,
-            self.tenant,
-            user_id=user_id,
-            agent=agent,
-            status=status,
-            now=now,
-            ttl=ttl,
-            limit=limit,
-            after=after,
-            descending=descending,
-        )
+        filters: dict[str, Any] = {"user_id": user_id, "agent": agent, "status": status, "since": since, "until": until}
+        filters |= {"now": now, "ttl": ttl, "after": after}
+        checks.check_filters(filters)
+        steps = partial(reads.list_sessions, self.tenant, **filters, limit=limit, descending=descending)
         return await self._read(steps, single=after is None)
 
     async def update(

@@ -98,6 +98,8 @@ class SessionMethods(Handle):
         user_id: str | None = None,
         agent: str | None = None,
         status: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
         now: int | None = None,
         ttl: int | None = None,
         limit: int = 20,
@@ -106,7 +108,7 @@ class SessionMethods(Handle):
     ) -> SessionPage:
         checks.check_limit(limit)
         filters = {"user_id": user_id, "agent": agent, "status": status, "now": now, "ttl": ttl, "after": after}
-        checks.check_filters(filters)
+        checks.check_filters(filters | {"since": since, "until": until})
         tenant = await self._tidy()
         last = None if after is None else await self.get(after)
         idle_since = now - ttl if now is not None and ttl else None
@@ -115,7 +117,10 @@ class SessionMethods(Handle):
         by_status = None if user_id is not None else status
         pages = _Pages(self, tx, key, by_status, times, limit + 1, descending)
         found: dict[SessionRef, Session] = {}
-        async for session in pages.iterate(last, filtered=agent is not None or status is not None):
+        begin, end = (until, since) if descending else (since, until)
+        async for session in pages.iterate(last, begin, filtered=agent is not None or status is not None):
+            if end is not None and (session.updated_at < end if descending else session.updated_at >= end):
+                break
             if agent is not None and session.agent != agent:
                 continue
             if status is None or _compute_status(session, now, idle_since) == status:
@@ -285,9 +290,17 @@ class _Pages(NamedTuple):
     limit: int
     descending: bool
 
-    async def iterate(self, last: Session | None, *, filtered: bool) -> Any:
-        """Yield the sessions that follow `last` in the list. `last` may have changed its position or been deleted since it was read."""
+    async def iterate(self, last: Session | None, start: int | None, *, filtered: bool) -> Any:
+        """Yield the sessions that follow `last` in the list. `last` may have changed its position or been deleted since it was read.
+
+        Args:
+            last: the session; None: the beginning of the list.
+            start: the time at which the list begins: the earliest, or if it is descending, the first that is too late. None: any time.
+        """
         begin: int | None = 0 if last is None else await self._find_rank_after(_encode_member(last), last.updated_at)
+        if start is not None:
+            ends = (start, b"+inf") if self.descending else (b"-inf", b"(%d" % start)
+            begin = max(begin or 0, (await self.tx.read((b"ZCOUNT", self.key, *ends)))[0])
         while begin is not None:
             members, begin = await self._read_page(begin, max(self.limit, PAGE) if filtered else self.limit)
             keys = [self.handle.database.keys.session(self.handle.tenant, *decode_names(member)) for member in members]
