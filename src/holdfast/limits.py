@@ -577,6 +577,8 @@ It reports older ones as evicted or compacted.
 """
 EXPLAIN_MATCHES: Final = 50
 """Messages in one explanation."""
+FOLLOWED_PAGE: Final = 200
+"""Messages, and prompts, that one look at a followed session reads."""
 EXPLAIN_QUERY_CHARS: Final = 200
 """The text that explained messages must contain."""
 EXPLAIN_SCANNED: Final = 10_000

@@ -9,6 +9,7 @@ Each command is in the module of its subject:
 sessions   everything about one session; transfer has `export`, `import` and `verify`
 serve      `serve`, `config`          backup     `backup`, `restore`, `migrate`          index     `index`, `embeddings`
 explain    `explain`, `facts`         doctor     one module for each group of checks
+watch      `watch`
 
 Slow modules are imported only inside the commands that need them, so `holdfast --help` is fast.
 """
@@ -36,6 +37,7 @@ from holdfast.cli import (
     sessions,
     state,
     transcripts,
+    watch,
     workspace,
 )
 from holdfast.cli.errors import QUIT, RootGroup
@@ -52,6 +54,7 @@ commands = RootGroup(
         chat.chat,
         mcp.mcp,
         sessions.sessions,
+        watch.watch,
         explain.explain,
         search.search,
         memories.memories,

@@ -161,7 +161,7 @@ MAX_CHARACTERS = 600
 MAX_LINES = 12
 CALL_CHARACTERS = 110
 """Maximum characters of a tool call or its result, which are shown on one line without --full."""
-_COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
+ROLE_COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
 
 
 def format_transcript(
@@ -225,7 +225,7 @@ def _format_heading(session: Session) -> Iterator[str]:
 
 def format_role(role: str) -> str:
     """Return a role in its colour."""
-    return click.style(role, fg=_COLORS.get(role), bold=True)
+    return click.style(role, fg=ROLE_COLORS.get(role), bold=True)
 
 
 def _describe_entry(entry: Entry) -> Iterator[str]:

@@ -1,0 +1,181 @@
+"""`holdfast watch`: what is printed while a session is written, in pipes and in a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+import holdfast
+from holdfast.cli import commands
+from holdfast.cli.terminal import sanitize
+from tests.edges.cli_kit import said, sessions, store
+from tests.waiting import blocked_until
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
+EVIL = "\x1b[2J\u202eevil\x07 " + "x" * 1_000_000
+CALL = {"id": "c1", "type": "function", "function": {"name": "find\x1b[2J", "arguments": '{"order":\n "A-1733"}'}}
+TALK: dict[str, Any] = {
+    "id": "talk",
+    "user_id": "ada",
+    "messages": [
+        {"role": "user", "content": "Where is my order?\nIt is late.\nVery late.\nSo late.\nToo late."},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": '{"state":\n  "sent"}'},
+        {"role": "assistant", "content": EVIL},
+    ],
+}
+
+
+async def take_turn(text: str, reply: str, *, session_id: str = "talk", delete: bool = False) -> None:
+    async with holdfast.open("sqlite:///holdfast.db") as hf:
+        session = await hf.session(session_id, user_id="ada")
+        async with session.turn(text) as turn:
+            turn.add(reply)
+        if delete:
+            await hf.remove(session.ref)
+
+
+@contextmanager
+def run_watch(*args: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """Run `watch` in a process of its own, while the test writes to the session."""
+    command = [sys.executable, "-m", "holdfast", "watch", *args, "--interval", "0.1"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "80", "TERM": "xterm"}
+    process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def watch(*args: str) -> Result:
+    """Run `watch` until the turn that it prints at the start; used for sessions that were deleted."""
+    return CliRunner().invoke(commands, ["watch", *args], prog_name="holdfast")
+
+
+def test_messages_calls_prompts_and_turns_are_printed_as_they_come() -> None:
+    store(TALK)
+    with run_watch("talk", "--turns", "1", "--last", "10") as process:
+        head = read_line(process)
+        assert head.startswith("session talk of user ada: active, 1 turn, 4 messages, ")
+        lines = [read_line(process) for _ in range(9)]
+        anyio.run(take_turn, "And now?", "Tomorrow.")
+        rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    turn, first, second, third, call, reply, *_, ended = [line[10:].rstrip() for line in lines]
+    assert (turn, ended) == ("turn 0", "turn 0 ended after 0.0 s")
+    assert first == "     0  user       Where is my order?"
+    assert [second.strip(), third.strip()] == ["It is late.", "Very late. …"]
+    assert call == r'   1-2  tool       find\x1b[2J {"order": "A-1733"} -> {"state": "sent"}'
+    assert reply.startswith(r"     3  assistant  \x1b[2J\u202eevil\x07 ")
+    new = [line[10:] for line in rest.splitlines()]
+    assert [new[0], new[1], new[3]] == ["turn 1", "     4  user       And now?", "     5  assistant  Tomorrow."]
+    assert new[2].startswith("        prompt     4 messages, digest, budget ")
+    assert new[4].startswith("turn 1 ended after ")
+    text = "".join([head, *lines, rest])
+    assert sanitize(text) == text
+    assert len(text) < 2_000
+
+
+def test_json_is_one_event_per_line_until_the_session_is_deleted() -> None:
+    store(said("Hi", name="talk") | {"user_id": "ada"})
+    with run_watch("talk", "--json", "--user", "ada", "--last", "1") as process:
+        started = [json.loads(read_line(process)) for _ in range(4)]
+        anyio.run(lambda: take_turn("And now?", EVIL, delete=True))
+        rest, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert [one["event"] for one in started] == ["session", "turn_started", "message", "turn_ended"]
+    assert started[0]["session"]["id"] == "talk"
+    assert started[2]["message"]["content"] == "Hi"
+    events = [json.loads(line) for line in rest.splitlines()]
+    assert events[-1] == {"event": "session_deleted"}
+    assert "\x1b" not in rest
+    assert "\u202e" not in rest
+
+
+def test_prompts_in_json_have_the_figures_of_the_call() -> None:
+    store(said("Hi", name="talk") | {"user_id": "ada"})
+    anyio.run(take_turn, "And now?", "Later.")
+    with run_watch("talk", "--json", "--last", "2") as process:
+        events = [json.loads(read_line(process)) for _ in range(6)]
+    (prompt,) = [one for one in events if one["event"] == "prompt"]
+    assert prompt.keys() == {
+        "event", "turn_id", "timestamp", "model", "through", "prompt_tokens", "cached_tokens", "completion_tokens",
+        "strategy", "budget", "messages", "frontier",
+    }  # fmt: skip
+    assert (prompt["strategy"], prompt["messages"], prompt["through"]) == ("digest", 2, 1)
+
+
+def test_call_without_result_is_printed_when_the_command_is_interrupted() -> None:
+    store({**TALK, "messages": TALK["messages"][:2]})
+    with run_watch("talk") as process:
+        lines = [read_line(process) for _ in range(5)]
+        assert not any("find" in line for line in lines)
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+    assert rest[10:].rstrip() == r'     1  tool       find\x1b[2J {"order": "A-1733"} -> (no result)'
+
+
+def test_terminal_shows_a_status_line_and_cuts_long_lines() -> None:
+    store(TALK)
+    read_end, write_end = pty.openpty()
+    shown = b""
+    with run_watch("talk", stdout=write_end) as process:
+        os.close(write_end)
+
+        def waits() -> bool:
+            nonlocal shown
+            shown += os.read(read_end, 65536)
+            return b"waiting for turn 1" in shown
+
+        blocked_until(waits)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+    os.close(read_end)
+    text = shown.decode()
+    assert "\x1b[2Jevil" not in text
+    assert "\u202e" not in text
+    assert r"\x1b[2J\u202eevil\x07" in text
+    assert "(Ctrl-C ends)" in text
+    assert "Very late. …" in text
+
+
+@pytest.mark.parametrize("args", [["nobody"], ["talk", "--turns", "0"], ["talk", "--interval", "0"]])
+def test_wrong_use_is_reported(args: list[str]) -> None:
+    store(TALK)
+    result = watch(*args)
+    assert result.exit_code in (1, 2)
+    assert result.stderr.count("\n") <= 4
+
+
+def test_missing_database_is_not_created() -> None:
+    assert watch("talk").exit_code == 1
+    assert not [*Path().iterdir()]
+
+
+def test_watching_changes_nothing() -> None:
+    store(TALK)
+    before = json.loads(sessions("list", "--json").stdout)
+    with run_watch("talk") as process:
+        for _ in range(3):
+            read_line(process)
+    assert json.loads(sessions("list", "--json").stdout) == before
