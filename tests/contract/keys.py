@@ -56,6 +56,10 @@ async def test_keys_are_listed_by_id(store: Store) -> None:
     assert [key.id for key in await store.keys(limit=2)] == order[:2]
     assert [key.id for key in await store.keys(after=order[1], limit=2)] == order[2:4]
     assert [key.id for key in await store.keys(after="a00")] == [name for name in order if name > "a00"]
+    await store.add_key(api_key(9, id="a1", tenant="réd"))
+    assert [key.id for key in await store.keys(tenant="réd")] == ["a1"]
+    assert [key.id for key in await store.keys(tenant="blue", after=order[0], limit=3)] == order[1:4]
+    assert list(await store.keys(tenant="none")) == []
     for limit in (0, limits.PAGE + 1):
         with pytest.raises(InvalidRequest):
             await store.keys(limit=limit)

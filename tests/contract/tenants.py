@@ -127,7 +127,6 @@ OF_A_TENANT: dict[str, Call] = {
     "find_sign_in": lambda store, ref: store.find_sign_in(sign_in().hash),
     "use_sign_in": lambda store, ref: store.use_sign_in(sign_in().hash, timestamp=50),
     "remove_sign_in": lambda store, ref: store.remove_sign_in(sign_in().hash),
-    "remove_sign_ins": lambda store, ref: store.remove_sign_ins("k1"),
     "sharing": lambda store, ref: store.sharing(ref.user_id, IDENTITY),
     "state": lambda store, ref: _values(store.state(ref.user_id), store.state(None)),
     "change_state": lambda store, ref: _values(*(store.change_state(one, {"k": None}, timestamp=50) for one in WHOSE)),

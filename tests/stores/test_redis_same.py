@@ -240,7 +240,6 @@ _writes: list[st.SearchStrategy[Operation]] = [
     ),
     st.builds(lambda at, timestamp: _does("use_sign_in", sign_in(at).hash, timestamp=timestamp), _sign_in, _time),
     st.builds(lambda at: _does("remove_sign_in", sign_in(at).hash), _sign_in),
-    st.builds(_does, st.just("remove_sign_ins"), _view),
     st.builds(
         _does,
         st.just("change_state"),

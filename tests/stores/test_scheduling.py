@@ -165,7 +165,6 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
     "add_sign_in": (lambda store: store.add_sign_in(sign_in(2)), {}),
     "use_sign_in": (lambda store: store.use_sign_in(sign_in().hash, timestamp=9), {}),
     "remove_sign_in": (lambda store: store.remove_sign_in(sign_in().hash), {}),
-    "remove_sign_ins": (lambda store: store.remove_sign_ins("k1"), {}),
     "lease": (lambda store: store.lease("n", "h", now=1, until=2), {}),
     "release": (lambda store: store.release("n", "h"), {}),
     "learn": (lambda store: store.learn("m", b"x", timestamp=1, expect=None), {}),

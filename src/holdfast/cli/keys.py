@@ -146,9 +146,7 @@ def revoke(key_id: str, store: str | None, config: str | None, *, as_json: bool)
 
     async def do(hf: Holdfast) -> tuple[ApiKey, int]:
         now = hf.clock()
-        key = await hf.store.revoke_key(wanted, timestamp=now)
-        await hf.store.remove_sign_ins(key.id)
-        return key, now
+        return await hf.store.revoke_key(wanted, timestamp=now), now
 
     key, now = run_with_store(do, store=store, config=config, keep_sessions=True)
     if as_json:

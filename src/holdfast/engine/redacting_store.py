@@ -99,7 +99,6 @@ TEXTLESS: Final = frozenset(
         "release",
         "remove",
         "remove_sign_in",
-        "remove_sign_ins",
         "revoke_key",
         "searchable_records",
         "sightings",

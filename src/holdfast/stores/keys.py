@@ -64,12 +64,18 @@ class KeyStore(Protocol):
         """Return the key with that id, even if it is revoked or expired; None if there is none."""
         ...
 
-    async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
-        """Return at most `limit` keys with ids after `after`, in order of id. Revoked keys are included."""
+    async def keys(self, *, after: str = "", limit: int = 100, tenant: str | None = None) -> Sequence[ApiKey]:
+        """Return at most `limit` keys with ids after `after`, in order of id. Revoked keys are included.
+
+        Args:
+            after: an id; empty: begin with the first key.
+            limit: maximum number of keys.
+            tenant: return only keys that give access to this tenant; None: to any.
+        """
         ...
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        """Revoke a key permanently, and return it. A key that is already revoked stays unchanged.
+        """Revoke a key permanently, delete its sign-ins, and return it. A key that is already revoked stays unchanged.
 
         Raises:
             KeyNotFound: there is no key with this id.

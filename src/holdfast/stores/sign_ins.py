@@ -58,9 +58,5 @@ class SignInStore(Protocol):
         ...
 
     async def remove_sign_in(self, hash: bytes) -> None:  # noqa: A002
-        """Delete a sign-in. Does nothing if it does not exist."""
-        ...
-
-    async def remove_sign_ins(self, key_id: str) -> None:
-        """Delete all sign-ins that were made with this key."""
+        """Delete a sign-in. Does nothing if it does not exist. `KeyStore.revoke_key` deletes all sign-ins of a key."""
         ...

@@ -34,10 +34,6 @@ class SignInMethods(Handle):
         checks.check_hash(hash, "hash")
         await self._write(partial(_run, Query("sign_in_delete", (self.tenant, hash))))
 
-    async def remove_sign_ins(self, key_id: str) -> None:
-        checks.check_id(key_id, "key_id")
-        await self._write(partial(_run, Query("sign_ins_of_key_delete", (self.tenant, key_id))))
-
 
 def _run(query: Query) -> Steps[None]:
     yield query

@@ -59,9 +59,9 @@ class TenantMethods(Handle):
         checks.check_id(key_id, "key_id")
         return await self._read(partial(_get_key, self.tenant, key_id), single=True)
 
-    async def keys(self, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+    async def keys(self, *, after: str = "", limit: int = 100, tenant: str | None = None) -> Sequence[ApiKey]:
         checks.check_limit(limit)
-        return await self._read(partial(_list_keys, self.tenant, after, limit), single=True)
+        return await self._read(partial(_list_keys, self.tenant, after, limit, tenant), single=True)
 
     async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
         checks.check_id(key_id, "key_id")
@@ -133,8 +133,11 @@ def _get_key(tenant: str, key_id: str) -> Steps[ApiKey | None]:
     return decode_key(rows[0]) if rows else None
 
 
-def _list_keys(tenant: str, after: str, limit: int) -> Steps[Sequence[ApiKey]]:
-    rows = yield Query("keys_after", (tenant, after, limit))
+def _list_keys(tenant: str, after: str, limit: int, opens: str | None) -> Steps[Sequence[ApiKey]]:
+    if opens is None:
+        rows = yield Query("keys_after", (tenant, after, limit))
+    else:
+        rows = yield Query("keys_of_tenant_after", (tenant, after, opens, limit))
     return tuple(decode_key(row) for row in rows)
 
 
@@ -143,6 +146,7 @@ def _revoke_key(tenant: str, key_id: str, timestamp: int) -> Steps[ApiKey]:
     rows = yield Query("key_get", (tenant, key_id))
     if not rows:
         raise KeyNotFound(key_id)
+    yield Query("sign_ins_of_key_delete", (tenant, key_id))
     return decode_key(rows[0])
 
 

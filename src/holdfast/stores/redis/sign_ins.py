@@ -12,7 +12,7 @@ from holdfast.limits import PAGE, SIGN_INS, SIGN_INS_OF_HOLDER
 from holdfast.stores import checks
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
-from holdfast.stores.redis.keys import encode_name, encode_number
+from holdfast.stores.redis.keys import TenantKeys, encode_name, encode_number
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
 from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
@@ -39,7 +39,7 @@ class SignInMethods(Handle):
         if stored is not None:
             raise InvalidRequest("a sign-in with the same hash exists already", param="hash")
         tx.check(keys.sign_ins, sign_in.hash, None)
-        await self._queue_removal(tx, {*expired, *(member[-_HASH:] for member in (*surplus, *oldest))})
+        await _queue_removal(tx, keys, {*expired, *(member[-_HASH:] for member in (*surplus, *oldest))})
         tx.queue("HSET", keys.sign_ins, sign_in.hash, _encode(sign_in))
         tx.queue("ZADD", keys.sign_in_expiries, check_int64(sign_in.expires_at), sign_in.hash)
         tx.queue("ZADD", keys.sign_in_times, 0, encode_number(now) + sign_in.hash)
@@ -66,25 +66,23 @@ class SignInMethods(Handle):
     @write_transaction()
     async def remove_sign_in(self, tx: Transaction, hash: bytes) -> None:  # noqa: A002
         checks.check_hash(hash, "hash")
-        await self._queue_removal(tx, (hash,))
+        await _queue_removal(tx, self._tenant_keys, (hash,))
 
-    @write_transaction()
-    async def remove_sign_ins(self, tx: Transaction, key_id: str) -> None:
-        checks.check_id(key_id, "key_id")
-        begin = encode_name(key_id)
-        bounds = (b"[" + begin, b"(" + begin + b"\xff")
-        (members,) = await tx.read((b"ZRANGEBYLEX", self._tenant_keys.sign_in_holders, *bounds))
-        await self._queue_removal(tx, [member[-_HASH:] for member in members])
 
-    async def _queue_removal(self, tx: Transaction, hashes: Iterable[bytes]) -> None:
-        """Delete these sign-ins when the transaction is committed."""
-        keys = self._tenant_keys
-        for hash_, stored in (await tx.read_fields(keys.sign_ins, sorted(hashes))).items():
-            sign_in = _decode(stored)
-            tx.queue("HDEL", keys.sign_ins, hash_)
-            tx.queue("ZREM", keys.sign_in_expiries, hash_)
-            tx.queue("ZREM", keys.sign_in_times, encode_number(sign_in.created_at) + hash_)
-            tx.queue("ZREM", keys.sign_in_holders, _encode_member(sign_in))
+async def queue_removal_of_key(tx: Transaction, keys: TenantKeys, key_id: str) -> None:
+    """Delete the sign-ins of a key when the transaction is committed."""
+    begin = encode_name(key_id)
+    (members,) = await tx.read((b"ZRANGEBYLEX", keys.sign_in_holders, b"[" + begin, b"(" + begin + b"\xff"))
+    await _queue_removal(tx, keys, [member[-_HASH:] for member in members])
+
+
+async def _queue_removal(tx: Transaction, keys: TenantKeys, hashes: Iterable[bytes]) -> None:
+    for hash_, stored in (await tx.read_fields(keys.sign_ins, sorted(hashes))).items():
+        sign_in = _decode(stored)
+        tx.queue("HDEL", keys.sign_ins, hash_)
+        tx.queue("ZREM", keys.sign_in_expiries, hash_)
+        tx.queue("ZREM", keys.sign_in_times, encode_number(sign_in.created_at) + hash_)
+        tx.queue("ZREM", keys.sign_in_holders, _encode_member(sign_in))
 
 
 def _encode_holder(sign_in: SignIn) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace as evolve
 
 from holdfast.errors import InvalidRequest, KeyNotFound
-from holdfast.limits import BLOB_PART_BYTES, LEARNED_BYTES, LEARNED_MODELS
+from holdfast.limits import BLOB_PART_BYTES, LEARNED_BYTES, LEARNED_MODELS, PAGE
 from holdfast.stores import checks
 from holdfast.stores.keys import ApiKey
 from holdfast.stores.redis.connection import Key
@@ -19,6 +19,7 @@ from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import decode_number, encode_number
 from holdfast.stores.redis.records import check_int64, pack, unpack_list
+from holdfast.stores.redis.sign_ins import queue_removal_of_key
 
 _STALE: Final = 3_600_000
 """Milliseconds between the expiry of a lease and its deletion. The delay prevents a caller whose clock is fast from deleting a lease that is
@@ -142,31 +143,43 @@ class TenantMethods(Handle):
         return None if stored is None else _decode_key(stored)
 
     @read_transaction()
-    async def keys(self, tx: Transaction, *, after: str = "", limit: int = 100) -> Sequence[ApiKey]:
+    async def keys(
+        self, tx: Transaction, *, after: str = "", limit: int = 100, tenant: str | None = None
+    ) -> Sequence[ApiKey]:
         checks.check_limit(limit)
-        keys, begin = self._tenant_keys, b"(" + after.encode() if after else b"-"
-        (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, limit))
-        return tuple(map(_decode_key, (await tx.read_fields(keys.api_keys, ids)).values()))
-
-    async def revoke_key(self, key_id: str, *, timestamp: int) -> ApiKey:
-        checks.check_id(key_id, "key_id")
-        found = await self._change_key(key_id, "revoked_at", check_int64(timestamp), lambda before: before is None)
-        if found is None:
-            raise KeyNotFound(key_id)
-        return found
-
-    async def use_key(self, key_id: str, *, timestamp: int) -> None:
-        checks.check_id(key_id, "key_id")
-        await self._change_key(
-            key_id, "used_at", check_int64(timestamp), lambda before: before is None or before < timestamp
-        )
+        keys, found = self._tenant_keys, list[ApiKey]()
+        place, size = after.encode(), limit if tenant is None else PAGE
+        while len(found) < limit:
+            begin = b"(" + place if place else b"-"
+            (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, size))
+            some = map(_decode_key, (await tx.read_fields(keys.api_keys, ids)).values())
+            found += (key for key in some if tenant in {None, key.tenant})
+            if len(ids) < size:
+                break
+            place = ids[-1]
+        return tuple(found[:limit])
 
     @write_transaction()
+    async def revoke_key(self, tx: Transaction, key_id: str, *, timestamp: int) -> ApiKey:
+        checks.check_id(key_id, "key_id")
+        key = await self._change_key(tx, key_id, "revoked_at", check_int64(timestamp), lambda before: before is None)
+        if key is None:
+            raise KeyNotFound(key_id)
+        await queue_removal_of_key(tx, self._tenant_keys, key_id)
+        return key
+
+    @write_transaction()
+    async def use_key(self, tx: Transaction, key_id: str, *, timestamp: int) -> None:
+        checks.check_id(key_id, "key_id")
+        await self._change_key(
+            tx, key_id, "used_at", check_int64(timestamp), lambda before: before is None or before < timestamp
+        )
+
     async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
         """Set the field `name` of an API key to `timestamp`, if `applies` returns True for the field's stored value.
 
         Returns:
-            The key after the write; None if it does not exist.
+            The key after the commit; None if it does not exist.
         """
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))

@@ -803,6 +803,11 @@ FROM api_keys WHERE tenant = :tenant AND hash = :hash
 SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
 FROM api_keys WHERE tenant = :tenant AND id > :after ORDER BY id LIMIT :limit
 
+-- keys_of_tenant_after(tenant, after, opens, limit) --
+-- Return API keys that give access to one tenant, in order of id.
+SELECT id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget
+FROM api_keys WHERE tenant = :tenant AND id > :after AND opens = :opens ORDER BY id LIMIT :limit
+
 -- key_insert(tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget) --
 -- Insert an API key. Two with the same id, and two with the same hash, conflict.
 INSERT INTO api_keys (tenant, id, hash, name, opens, user_id, role, created_at, expires_at, revoked_at, used_at, rate, max_body, session_mode, budget)
