@@ -332,6 +332,23 @@ async def test_a_model_call_stores_the_hash_of_its_prompt(store: Store) -> None:
     assert await store.calls(REF, turn_id=5) == ()
 
 
+async def test_model_calls_are_read_by_ranges_of_turns(store: Store) -> None:
+    """In both directions, in the order of the turns, also if a call of an earlier turn was recorded later."""
+    await store.create(session())
+    made = [ModelCall(model="m", timestamp=at, turn_id=turn) for at, turn in enumerate((0, 1, 1, 3, 2))]
+    await store.append(REF, Append(calls=made, timestamp=2))
+
+    async def read(**bounds: Any) -> list[int]:
+        return [call.timestamp for call in await store.calls(REF, **bounds)]
+
+    assert await read(start=0) == [3, 4, 2, 1, 0]
+    assert await read(descending=False) == [0, 1, 2, 4, 3]
+    assert await read(start=1, stop=3) == [4, 2, 1]
+    assert await read(start=1, stop=3, descending=False, limit=2) == [1, 2]
+    assert await read(stop=2, limit=2) == [2, 1]
+    assert await read(start=4) == await read(stop=0) == []
+
+
 @pytest.mark.parametrize(
     ("bad", "error"),
     [

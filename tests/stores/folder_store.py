@@ -271,11 +271,23 @@ class FolderStore:
         self._save(record)
         return entry
 
-    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
+    async def calls(
+        self,
+        ref: SessionRef,
+        *,
+        limit: int = 100,
+        turn_id: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        descending: bool = True,
+    ) -> tuple[ModelCall, ...]:
         """See `LogStore.calls`."""
         checks.check_limit(limit)
-        found = [call for call in reversed(self._load(ref).calls) if turn_id in (None, call.turn_id)]
-        return tuple(found[:limit])
+        turns = checks.bound_turns(turn_id, start, stop, descending=descending)
+        found = self._load(ref).calls
+        if turns is not None:
+            found = sorted((call for call in found if call.turn_id in range(*turns)), key=lambda call: call.turn_id)
+        return tuple((found[::-1] if descending else found)[:limit])
 
 
 def _place(session: Session) -> tuple[int, bytes, bytes]:

@@ -363,6 +363,17 @@ def _check_role(role: Any) -> None:
         raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {role!r}", param="role")
 
 
+def bound_turns(
+    turn_id: int | None, start: int | None, stop: int | None, *, descending: bool
+) -> tuple[int, int] | None:
+    """Return the first turn and the end (exclusive) of the range that `LogStore.calls` reads; None: the newest calls of any turn."""
+    if turn_id is not None:
+        return turn_id, turn_id + 1
+    if start is None and stop is None and descending:
+        return None
+    return start or 0, 2**62 if stop is None else stop
+
+
 _NUMBERS_OF_A_CALL: Final = ("timestamp", "prompt_tokens", "completion_tokens", "cached_tokens", "turn_id", "through")
 
 

@@ -317,8 +317,26 @@ class LogStore(Protocol):
         """
         ...
 
-    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
-        """Return the session's newest `limit` model calls, newest first. If `turn_id` is given, return only calls of this turn."""
+    async def calls(
+        self,
+        ref: SessionRef,
+        *,
+        limit: int = 100,
+        turn_id: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        descending: bool = True,
+    ) -> tuple[ModelCall, ...]:
+        """Return the session's newest `limit` model calls, newest first.
+
+        Args:
+            ref: the session.
+            limit: maximum number of calls.
+            turn_id: only calls of this turn; short for `start=turn_id, stop=turn_id + 1`.
+            start: only calls of this turn and later ones. With `start` or `stop`, calls are in the order of their turns.
+            stop: only calls of turns before this one.
+            descending: False: the oldest calls, oldest first.
+        """
         ...
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:

@@ -127,13 +127,15 @@ def list_compactions(
     return tuple(decode_compaction(found) for found in rows)
 
 
-def list_calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) -> Steps[tuple[ModelCall, ...]]:
-    """Return a session's recorded model calls, newest first."""
+def list_calls(
+    tenant: str, ref: SessionRef, limit: int, turns: tuple[int, int] | None, *, descending: bool
+) -> Steps[tuple[ModelCall, ...]]:
+    """Return a session's recorded model calls: the newest ones, or those from one turn up to another (exclusive)."""
     row = yield from read_session_row(tenant, ref)
-    if turn_id is None:
+    if turns is None:
         rows = yield Query("calls_newest", (row[0], limit))
     else:
-        rows = yield Query("calls_of_turn", (row[0], limit, turn_id))
+        rows = yield Query("calls_backward" if descending else "calls_forward", (row[0], *turns, limit))
     return tuple(decode_call(found) for found in rows)
 
 

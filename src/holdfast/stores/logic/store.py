@@ -214,10 +214,22 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         checks.check_ref(ref)
         return await self._read(partial(reads.list_compactions, self.tenant, ref, view, live=live), ref=ref)
 
-    async def calls(self, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None) -> tuple[ModelCall, ...]:
+    async def calls(
+        self,
+        ref: SessionRef,
+        *,
+        limit: int = 100,
+        turn_id: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        descending: bool = True,
+    ) -> tuple[ModelCall, ...]:
         checks.check_ref(ref)
         checks.check_limit(limit)
-        return await self._read(partial(reads.list_calls, self.tenant, ref, limit, turn_id), ref=ref)
+        turns = checks.bound_turns(turn_id, start, stop, descending=descending)
+        return await self._read(
+            partial(reads.list_calls, self.tenant, ref, limit, turns, descending=descending), ref=ref
+        )
 
     async def touch(self, ref: SessionRef, *, timestamp: int) -> None:
         checks.check_ref(ref)

@@ -176,15 +176,27 @@ class LogMethods(Handle):
 
     @read_transaction(resolve_session_keys)
     async def calls(
-        self, tx: Transaction, ref: SessionRef, *, limit: int = 100, turn_id: int | None = None
+        self,
+        tx: Transaction,
+        ref: SessionRef,
+        *,
+        limit: int = 100,
+        turn_id: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        descending: bool = True,
     ) -> tuple[ModelCall, ...]:
         checks.check_limit(limit)
+        turns = checks.bound_turns(turn_id, start, stop, descending=descending)
         keys = tx.keys
         command: Command = (b"ZREVRANGE", keys.calls, 0, limit - 1)
-        if turn_id is not None:
-            command = (b"ZREVRANGEBYSCORE", keys.calls, turn_id, turn_id, b"LIMIT", 0, limit)
+        if turns is not None:
+            ends, paging = (turns[0], turns[1] - 1), (b"LIMIT", 0, limit)
+            command = (b"ZRANGEBYSCORE", keys.calls, *ends, *paging)
+            if descending:
+                command = (b"ZREVRANGEBYSCORE", keys.calls, *reversed(ends), *paging)
         _, (found,) = await tx.read_session(command)
-        if turn_id is None and tx.record is not None and tx.record.calls_mixed:
+        if turns is None and tx.record is not None and tx.record.calls_mixed:
             # The calls are not in the order of their turns, so all of them must be sorted.
             (found,) = await tx.read((b"ZRANGE", keys.calls, 0, -1))
             found = sorted(found, reverse=True)[:limit]

@@ -471,10 +471,15 @@ VALUES (:session, :timestamp, :model, :prompt_tokens, :completion_tokens, :cache
 SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
 FROM model_calls WHERE session = :session ORDER BY pk DESC LIMIT :limit
 
--- calls_of_turn(session, limit, turn_id) --
--- Return the model calls of one turn.
+-- calls_backward(session, start, stop, limit) --
+-- Return the model calls of a range of turns, newest first.
 SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
-FROM model_calls WHERE session = :session AND turn_id = :turn_id ORDER BY pk DESC LIMIT :limit
+FROM model_calls WHERE session = :session AND turn_id >= :start AND turn_id < :stop ORDER BY turn_id DESC, pk DESC LIMIT :limit
+
+-- calls_forward(session, start, stop, limit) --
+-- Return the model calls of a range of turns, oldest first.
+SELECT model, timestamp, prompt_tokens, completion_tokens, cached_tokens, turn_id, through, view_key, hash, build
+FROM model_calls WHERE session = :session AND turn_id >= :start AND turn_id < :stop ORDER BY turn_id, pk LIMIT :limit
 
 -- calls_delete(session) --
 -- Delete the model calls of a session.
