@@ -603,6 +603,12 @@ EXPLAIN_EXCERPTS: Final = 20
 """Excerpts of a message, found in a prompt, that are returned."""
 EXPLAIN_TEXT_CHARS: Final = 200
 """Characters of an explained message that are returned."""
+PROMPT_LOG: Final = 200
+"""Messages of the log that one view of a prompt marks."""
+PROMPT_TEXT_CHARS: Final = 4_000
+"""Characters of a marked message that are returned."""
+PROMPT_CHANGES: Final = 200
+"""Messages that differ from the previous prompt and are listed in one view of a prompt."""
 FACT_PINS: Final = 100
 """Pinned standing facts of a session."""
 FACT_DROPS: Final = 500

@@ -233,6 +233,7 @@ def url(path: str, **names: str) -> str:
         "item_id": Place("s", 0, "").make_id("msg"),
         "seq": "0",
         "compaction_id": "1",
+        "call_id": "next",
         "fact_id": "0.0",
         "name": "a.txt",
         "user_id": "ada",

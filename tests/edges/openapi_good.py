@@ -87,6 +87,9 @@ async def build_prompts(walk: Walk) -> None:
     for query in ("?seq=0", "?q=a&limit=2&before=9", "?seq=0&turn=0&model=gpt-4o", "?seq=1&agent=support"):
         await walk("GET", f"{ONE}/explain", query)
     await walk("POST", f"{ONE}/context", body={"details": True, "save": True})
+    for query in ("", "?strategy=token_window&budget=900&log_limit=3", "?dialect=gemini&log_limit=2&log_after=0"):
+        await walk("GET", f"{ONE}/calls/{{call_id}}", query, call="next")
+    await walk("GET", f"{ONE}/calls", "?limit=2&order=desc")
     await walk("GET", f"{ONE}/info")
     opening = {
         "messages": [HI],

@@ -181,6 +181,7 @@ async def look(world: World, who: Who) -> None:
     whose = world.chance.choice(["", "?user_id=ada", "?user_id=bob", "?after=s0", "?after=s1&after_user=ada"])
     pages = [f"{path}{whose}" for path in ("/v1/sessions", "/sessions")]
     tails = ["", "/messages", "/history", "/compactions", "/compactions/1", "/explain?q=a", "/explain?seq=0"]
+    tails += ["/calls", "/calls/next?log_limit=9"]
     tails += ["/artifacts", "/artifacts/a.txt", "/artifacts/user:a.txt", "/artifacts/a.txt/versions"]
     states = [world.session().format("/state"), *(f"/v1/users/{user}/state" for user in USERS), "/v1/state"]
     url = world.chance.choice([*pages, *states, *(world.session().format(tail) for tail in tails), "/v1/models"])

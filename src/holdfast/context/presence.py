@@ -57,6 +57,9 @@ class Presence(msgspec.Struct, frozen=True, gc=False):
     """Words of the message that the prompt contains, if it does not contain the complete message; at most `EXPLAIN_EXCERPTS`."""
 
 
+WRITTEN_LATER: Final = Presence("no", "later", "written after this prompt")
+
+
 class PromptContents:
     """The content of a working set, in a form in which messages of the log can be searched.
 
@@ -69,7 +72,7 @@ class PromptContents:
         self._marker = built.request.marker
         self._refused = built.refused
         self._whole = built.window.list_whole_seqs()
-        self._blocks = _map_blocks(built.window)
+        self._blocks = map_blocks(built.window)
         self._runs: Sequence[Run] = built.list_decisions()
         self._firsts = [run.first for run in self._runs]
         self._sent: dict[int, list[Message]] = {}
@@ -82,11 +85,11 @@ class PromptContents:
 
     def find_presence(self, entry: Entry) -> Presence:
         """Return the extent to which the prompt contains an entry, and the reason."""
-        if (absence := _explain_absence(entry)) is not None:
+        if (absence := explain_absence(entry)) is not None:
             return absence
         run = self._find_run(entry.seq)
         if run is None:
-            return Presence("no", "later", "written after this prompt")
+            return WRITTEN_LATER
         block = self._blocks.get(entry.seq) if entry.seq in self._sent else None
         if self._is_whole(entry):
             return Presence("whole", run.decision, run.reason, block)
@@ -141,7 +144,7 @@ class PromptContents:
                     yield Excerpt(block, words)
 
 
-def _explain_absence(entry: Entry) -> Presence | None:
+def explain_absence(entry: Entry) -> Presence | None:
     """Return why no prompt contains the entry's content. Return None if the entry is a live message, which no edit or rewind has removed."""
     if entry.is_note:
         return Presence("no", "note", "a note, which is never sent")
@@ -190,7 +193,7 @@ def _iter_values(decoded: Any) -> Iterator[str]:
             yield str(value)
 
 
-def _map_blocks(window: Window) -> dict[int, str]:
+def map_blocks(window: Window) -> dict[int, str]:
     """Return, by `seq`, the name of the block of each entry that is sent as a message."""
     anchor = window.anchor if window.anchored else None
     heads = {unit.first for unit in window.head}

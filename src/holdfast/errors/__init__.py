@@ -20,6 +20,7 @@ HoldfastError
 │   ├── FactNotFound
 │   ├── EndingNotFound
 │   ├── CompactionNotFound
+│   ├── CallNotFound
 │   ├── ArtifactNotFound
 │   ├── MemoryNotFound
 │   ├── RecordNotFound
@@ -132,6 +133,7 @@ from holdfast.errors.models import (
 )
 from holdfast.errors.not_found import (
     ArtifactNotFound,
+    CallNotFound,
     CompactionNotFound,
     EndingNotFound,
     EntryNotFound,
@@ -149,6 +151,7 @@ __all__ = [
     "AmbiguousSession",
     "ArtifactNotFound",
     "BudgetTooSmall",
+    "CallNotFound",
     "CallsOpen",
     "CompactionNotFound",
     "ConfigError",

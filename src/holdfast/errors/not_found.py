@@ -63,6 +63,16 @@ class CompactionNotFound(NotFound):
         self.compaction_id = compaction_id
 
 
+class CallNotFound(NotFound):
+    """The turn has no recorded model call with that number."""
+
+    code = "call_not_found"
+
+    def __init__(self, session_id: str, turn_id: int, number: int | None) -> None:
+        which = "recorded model call" if number is None else f"recorded model call {number}"
+        super().__init__(f"turn {turn_id} of session {session_id!r} has no {which}; turns and calls are counted from 0")
+
+
 class MemoryNotFound(NotFound):
     """No memory has that id."""
 

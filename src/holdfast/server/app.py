@@ -18,6 +18,7 @@ from holdfast.mcp_server.call_limiter import CallLimiter
 from holdfast.server import (
     activity,
     artifacts,
+    calls,
     compactions,
     context,
     conversations,
@@ -94,6 +95,7 @@ ROUTES: tuple[Route, ...] = (
             sessions.routes,
             messages.routes,
             context.routes,
+            calls.routes,
             turns.routes,
             state.routes,
             records.routes,

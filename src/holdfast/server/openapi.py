@@ -16,7 +16,7 @@ from holdfast.server.permissions import ROLES, Need
 from holdfast.server.routes import JSON, Route
 from holdfast.server.schema import Schema, list_docstrings, make_components, make_parameters_schema, make_ref
 from holdfast.wire.artifacts import ArtifactName
-from holdfast.wire.objects import Count, Id, Request, json_schema
+from holdfast.wire.objects import Count, Id, NonEmpty, Request, json_schema
 
 _ABOUT: Final = {
     400: "The request is not valid: its body or one of its parameters.",
@@ -200,6 +200,8 @@ class PathParameters(Request, kw_only=True):
     """Id of the compaction."""
     change_id: Annotated[int, json_schema(minimum=1)]
     """Id of the held change of a memory file."""
+    call_id: NonEmpty
+    """Id of the model call, like `12.0`; `12` for the last call of turn 12; `next` for the prompt that would be built now."""
     fact_id: str
     """Id of the fact, like `4.1`."""
     name: ArtifactName

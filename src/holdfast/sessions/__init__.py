@@ -14,6 +14,9 @@ state                 session state
 facts                 standing facts: list, pin, drop
 annotations           pins, importance and refusals
 erasure               erase messages permanently
+model_calls           list recorded model calls
+prompt_sections       divide a prompt into sections, and compare it with an earlier one
+prompt_views          show the prompt of a call: sections, messages, marks of the log
 explanation           explanations, and their printed form
 message_explanations  explain messages of a session
 

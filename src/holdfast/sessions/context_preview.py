@@ -37,6 +37,7 @@ from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, choose_view_to_save, read_view
 from holdfast.recall.passages import Passage
+from holdfast.sessions.prompt_sections import DividedPrompt, divide_prompt
 from holdfast.stores.log import Append
 from holdfast.turns.prompt import (
     add_recall,
@@ -111,6 +112,8 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Dialect = "openai"
     at_turn: int | None = None
     """Build the context that the model saw at its last call in this turn; None: build it from the current state."""
+    call: int | None = None
+    """With `at_turn`: the number of the call in the turn, from 0; None: the last call of the turn that used the view."""
     touch: bool = True
     """True: the preview counts as use of the session. Previews of a past turn, or with `explain`, never count."""
     use_recorded: bool = False
@@ -119,8 +122,20 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """True if the caller sends the prompt to a model. The next prompt then continues from this one."""
     explain: bool = False
     """True: compare the working set with the prompt that was sent last. That prompt is rebuilt from the log."""
+    through: int | None = None
+    """With `at_turn`, if no prompt of the turn can be rebuilt: `seq` of the last message of the prompt to build instead; None: the last one
+    before the reply that ended the turn."""
+    compare: bool = False
+    """True: also return the prompt that was sent before, if past prompts are rebuilt."""
     trace: frozenset[int] = frozenset()
     """`seq` of messages for which to find when they left the prompt, if past prompts are rebuilt."""
+
+
+class SentPrompt(NamedTuple):
+    """A recorded model call and its rebuilt prompt."""
+
+    call: ModelCall
+    prompt: DividedPrompt
 
 
 class Preview(NamedTuple):
@@ -144,6 +159,8 @@ class Preview(NamedTuple):
     departures: Mapping[int, Departure] = {}
     """Model call at which each message in `PreviewRequest.trace` left the prompt, by `seq`. Messages that did not leave the prompt are
     missing."""
+    before: SentPrompt | None = None
+    """With `PreviewRequest.compare`: the prompt that the same agent sent before this one; None if there is none."""
     not_sent: str | None = None
     """With `PreviewRequest.at_turn`, if no prompt of the turn could be rebuilt: the reason, and what was built instead."""
 
@@ -189,13 +206,13 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     _check_turn(look.at_turn)
     session = await engine.store.get(ref)
     back = look.explain or look.at_turn is not None
-    calls = await _read_calls(engine, ref, look.at_turn) if back else []
+    calls = await _read_calls(engine, ref, look.at_turn, look.call) if back else []
     responder = _choose_responder(engine.roster, look, calls)
     request = await _make_request(engine, session, look, responder)
     if look.touch and not back:
         await engine.life.record_use(session)
     past = await _read_past(engine, ref, responder.view_key, calls) if back else None
-    log = DepartureLog(look.trace)
+    log = _PromptLog(look.trace, compare=look.compare)
     if past is None:
         if look.save and not engine.is_busy(ref):
             async with engine.lock_between_turns(ref):  # turns use and change the same cached view
@@ -204,9 +221,10 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
             found = Preview(await _build_current(engine, session, responder, request))
     elif look.at_turn is None:
         draft = await run_cpu(_draft_after_last, request, past, ref, log)
-        found = Preview(await add_recall(engine, session, draft), entries=past.entries)
+        found = Preview(await add_recall(engine, session, draft), entries=past.entries, before=log.before)
     else:
-        found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
+        found = await run_cpu(_rebuild_turn, request, past, look, ref, log)
+        found = found._replace(entries=past.entries)
         if found.call is None:
             found = found._replace(not_sent=_describe_unsent(look, responder, calls, past))
     if look.explain and found.built.request.strategy.summarizer is not None:
@@ -300,13 +318,25 @@ class Past(NamedTuple):
         return next((one for one in reversed(self.summaries) if one.status == "live"), None)
 
 
-async def _read_calls(engine: Engine, ref: SessionRef, turn_id: int | None) -> list[tuple[ModelCall, BuildRecord]]:
-    """Return recorded model calls with all views, oldest first: the newest calls, and the calls of turn `turn_id`."""
+async def _read_calls(
+    engine: Engine, ref: SessionRef, turn_id: int | None, number: int | None
+) -> list[tuple[ModelCall, BuildRecord]]:
+    """Return recorded model calls with all views, oldest first: the newest calls, and the calls of turn `turn_id`.
+
+    Later calls of the turn than call `number` are left out.
+    """
     recorded = await engine.store.calls(ref, limit=PAGE)
-    if turn_id is not None and len(recorded) == PAGE and all(call.turn_id != turn_id for call in recorded):
-        recorded = (*recorded, *await engine.store.calls(ref, limit=PAGE, turn_id=turn_id))
-    calls = [call for call in reversed(recorded) if call.through >= 0]
-    return [(call, record) for call in calls if (record := decode_record(call.build)) is not None]
+    if turn_id is not None and len(recorded) == PAGE and recorded[-1].turn_id >= turn_id:
+        earlier = await engine.store.calls(ref, limit=PAGE, turn_id=turn_id)
+        recorded = (*(call for call in recorded if call.turn_id != turn_id), *earlier)
+    calls = list(reversed(recorded))
+    if number is not None:
+        of_turn = [call for call in calls if call.turn_id == turn_id]
+        if number >= len(of_turn):
+            raise InvalidRequest(f"turn {turn_id} has no model call {number}: it has {len(of_turn)}", param="call")
+        left_out = {id(call) for call in of_turn[number + 1 :]}
+        calls = [call for call in calls if id(call) not in left_out]
+    return [(call, record) for call in calls if call.through >= 0 and (record := decode_record(call.build)) is not None]
 
 
 def _choose_responder(
@@ -408,6 +438,11 @@ class _PromptReplay:
             )
         self.view.prefix_tracker, self.view.mark = before.prefix_tracker, before.mark
 
+    def pass_call(self, call: ModelCall, record: BuildRecord) -> None:
+        """Bring the view to its state after `call`. Unlike `rebuild_call`, this does not write digests or messages, so it is faster."""
+        self.advance(call.through, record.summary, record.marker)
+        self.view.make_window(self._request.make_room(record.limit))
+
     def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """Return the working set that was built for `call`, within its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
@@ -440,40 +475,71 @@ class _PromptReplay:
         self._entry = end
 
 
-def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
+class _PromptLog(DepartureLog):
+    """A `DepartureLog` that also keeps the prompt before the requested one.
+
+    Attributes:
+        before: the prompt before the requested one; None if there is none, or if `compare` is False.
+    """
+
+    def __init__(self, seqs: frozenset[int], *, compare: bool) -> None:
+        super().__init__(seqs)
+        self._traces, self._compares = bool(seqs), compare
+        self.before: SentPrompt | None = None
+
+    def replay(self, replay: _PromptReplay, calls: Sequence[tuple[ModelCall, BuildRecord]]) -> None:
+        """Replay the calls before the requested prompt. Only prompts that are needed are rebuilt: the last one, or all with a trace."""
+        for at, (call, record) in enumerate(calls):
+            if not self._traces and at < len(calls) - 1:
+                replay.pass_call(call, record)
+                continue
+            built = replay.rebuild_call(call, record)
+            self.note(call, built)
+            if self._compares and at == len(calls) - 1:
+                self.before = SentPrompt(call, divide_prompt(built, record))
+
+
+def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: _PromptLog) -> Draft:
     """Return a draft of the working set for the current log, with a comparison with the last prompt that was sent."""
     replay = _PromptReplay(request, past, ref)
-    for call, record in past.calls:
-        log.note(call, replay.rebuild_call(call, record))
+    log.replay(replay, past.calls)
     live = load_compaction(past.live, request.count, request.marker).mark if past.live else ""
     replay.advance(past.entries[-1].seq if past.entries else -1, live, request.marker)
     return draft_from_view(request, replay.view)
 
 
-def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
+def _rebuild_turn(request: Request, past: Past, look: PreviewRequest, ref: SessionRef, log: _PromptLog) -> Preview:
     """Return the prompt of the last model call of a turn.
 
     If there was no such call, or the newest message of that call has since left the live path, return the prompt that the turn would get
     now.
     """
-    before = _select_entries(past.entries, turn_id)
+    turn_id = look.at_turn
+    assert turn_id is not None, "only past turns are rebuilt"
+    before = _select_entries(past.entries, turn_id, look.through)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id or all(entry.seq != upto[-1][0].through for entry in past.entries):
         return Preview(build(request, None, (), before))
     replay = _PromptReplay(request, past, ref)
-    for call, record in upto:
-        built = replay.rebuild_call(call, record)
-        log.note(call, built)
-    return Preview(built, *upto[-1])
+    log.replay(replay, upto[:-1])
+    call, record = upto[-1]
+    built = replay.rebuild_call(call, record)
+    log.note(call, built)
+    return Preview(built, call, record, before=log.before)
 
 
-def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
-    """Return the entries that existed at the last model call of a turn: those up to the turn, without the reply that ended it."""
+def _select_entries(entries: Sequence[Entry], turn_id: int, through: int | None) -> Sequence[Entry]:
+    """Return the entries that existed at a model call of a turn.
+
+    These are the entries up to `through` or, if it is None, all entries up to the turn without the reply that ended it.
+    """
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
         last = entries[-1].turn_id if entries else None
         there = "it has none yet" if last is None else f"the last one is {last}"
         raise InvalidRequest(f"the session has no turn {turn_id}: {there}", param="at_turn")
+    if through is not None:
+        return [entry for entry in before if entry.seq <= through]
     while before and before[-1].kind == "assistant" and before[-1].turn_id == turn_id:
         before.pop()
     return before
@@ -482,7 +548,7 @@ def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
 def to_context(found: Preview) -> Context:
     """Convert a preview to a `Context`, the form that callers of the library get."""
     built = found.built
-    system, messages = _to_dialect(built.request.dialect, found.sent, marked=found.marked)
+    system, messages = to_dialect(built.request.dialect, found.sent, marked=found.marked)
     return Context(
         messages=messages,
         conversation_tokens=built.tokens,
@@ -509,7 +575,7 @@ def _list_sources(found: Preview, messages: Sequence[Mapping[str, Any]]) -> list
             return join_sources(sources, list_moved_media(messages))
 
 
-def _to_dialect(
+def to_dialect(
     dialect: Dialect, sent: Sequence[Message], *, marked: bool
 ) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
     """Return the system prompt and the messages in the format of a provider's API (the dialect).

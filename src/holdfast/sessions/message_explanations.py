@@ -189,10 +189,11 @@ async def _find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -
 
 
 def _select_matches(entries: Sequence[Entry], words: str) -> list[Entry]:
-    return [entry for entry in entries if not entry.erased and words in _fold(_get_text(entry))]
+    return [entry for entry in entries if not entry.erased and words in _fold(get_text(entry))]
 
 
-def _get_text(entry: Entry) -> str:
+def get_text(entry: Entry) -> str:
+    """Return the text of an entry, followed by the arguments of its tool calls."""
     return "\n".join((entry.message.text, *(call.arguments for call in entry.message.tool_calls)))
 
 
@@ -245,7 +246,7 @@ def _build_explanation(
         budgets: for at most this many messages, find out which budget would be large enough to keep the message.
     """
     call, built = found.call, found.built
-    contents = PromptContents(built, _find_recalled(found.record, ref))
+    contents = PromptContents(built, find_recalled(found.record, ref))
     messages = []
     for entry in entries:
         presence = contents.find_presence(entry)
@@ -253,7 +254,7 @@ def _build_explanation(
         budgets -= any(one.kind == "budget" for one in remedies)
         left = found.departures.get(entry.seq) if presence.state != "whole" else None
         explained = _explain_message(entry, presence, left, remedies)
-        match = quote_match(_get_text(entry), words) if words is not None else None
+        match = quote_match(get_text(entry), words) if words is not None else None
         messages.append(msgspec.structs.replace(explained, match=match))
     return Explanation(
         session_id=ref.id,
@@ -280,7 +281,7 @@ def _explain_message(
         role=entry.message.role,
         timestamp=entry.timestamp,
         tokens=entry.tokens,
-        text="" if entry.erased else _get_text(entry)[:EXPLAIN_TEXT_CHARS],
+        text="" if entry.erased else get_text(entry)[:EXPLAIN_TEXT_CHARS],
         **msgspec.structs.asdict(presence),
         departure=departure,
         remedies=tuple(remedies),
@@ -300,7 +301,7 @@ def _measure_overhead(found: Preview) -> dict[str, int]:
     return {**overhead.to_wire(record.recalled_tokens), "tools": tools}
 
 
-def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
+def find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
     """Return the `seq` of the session's own messages that a recorded prompt recalled."""
     own = [one.removeprefix(f"{ref.id}#") for one in record.recalled if one.startswith(f"{ref.id}#")] if record else []
     return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}

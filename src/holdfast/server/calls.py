@@ -1,0 +1,95 @@
+"""REST API for recorded model calls of a session: list them, and show the prompt of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from holdfast.context.dialects import Dialect
+from holdfast.limits import PROMPT_LOG
+from holdfast.server.http import Call
+from holdfast.server.routes import OF_SESSION, PageQuery, Routes, SessionQuery
+from holdfast.sessions.model_calls import CallId, CallSummary, find_call, list_calls, parse_call_id
+from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
+from holdfast.wire.objects import NonEmpty, Page, json_schema
+
+routes = Routes("messages")
+_CALLS: Final = "/v1/sessions/{session_id}/calls"
+
+
+class CallsQuery(PageQuery, kw_only=True):
+    """Query parameters of the list of model calls."""
+
+    after: NonEmpty | None = None
+    """`last_id` of the previous page, after which this page begins."""
+
+
+class CallList(Page[CallSummary, NonEmpty]):
+    """A page of model calls."""
+
+
+@routes.add("GET", _CALLS, "read", error_statuses=OF_SESSION)
+async def list_model_calls(call: Call, query: CallsQuery) -> CallList:
+    """List the recorded model calls of a session."""
+    session = await call.get_session("explain", "read")
+    after = None
+    if query.after is not None:
+        turn_id, number = parse_call_id(query.after, "after")
+        after = CallId(turn_id, number if number is not None else 0)
+        if number is None:
+            after = (await find_call(call.hf.store, session.ref, turn_id, None)).id
+    handle = call.hf.handle(session)
+    page = await list_calls(
+        call.hf.engine,
+        session,
+        handle.responder,
+        limit=query.limit,
+        after=after,
+        descending=query.order == "desc",
+    )
+    return CallList.of(page.calls, has_more=page.has_more)
+
+
+class PromptViewQuery(SessionQuery, kw_only=True):
+    """Query parameters of the view of a prompt."""
+
+    dialect: Dialect | None = None
+    """Also return the prompt as a request in the format of this provider."""
+    agent: str | None = None
+    """Agent whose prompt is built instead; default: the one that made the call."""
+    model: str | None = None
+    """Model whose context window and tokenizer are used instead."""
+    strategy: str | None = None
+    """Strategy of the prompt instead, with default settings."""
+    budget: Annotated[int | None, json_schema(minimum=1)] = None
+    """Token budget of the conversation instead."""
+    log_after: Annotated[int | None, json_schema(minimum=-1)] = None
+    """Mark the messages of the log after this seq; default: those around the frontier of the prompt."""
+    log_limit: Annotated[
+        int, json_schema(description="number of messages of the log to mark; default 0", minimum=0, maximum=PROMPT_LOG)
+    ] = 0
+    rebuild: bool = False
+    """True: rebuild the prompt also in a session that is too long for it. This reads the whole log."""
+
+
+@routes.add("GET", f"{_CALLS}/{{call_id}}", "read", error_statuses=OF_SESSION)
+async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView:
+    """Show the prompt of a model call: its sections, its messages, and the difference from the prompt before.
+
+    `call_id` is `12.0` for the first call of turn 12, `12` for the last one, or `next` for the prompt that would be built now. No model is
+    called. With `log_limit`, the response says for messages of the log whether the prompt contains them completely, in part or not at all.
+
+    `agent`, `model`, `strategy` and `budget` show the prompt that other settings would give.
+    """
+    session = await call.get_session("explain", "read")
+    handle = call.hf.handle(session, agent=query.agent, model=query.model)
+    wanted = PromptQuery(
+        id=call.path["call_id"],
+        strategy=query.strategy,
+        budget=query.budget,
+        other=query.agent is not None or query.model is not None,
+        dialect=query.dialect,
+        rebuild=query.rebuild,
+        log_after=query.log_after,
+        log_limit=query.log_limit,
+    )
+    return await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
