@@ -8,7 +8,7 @@ from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chro
 from tests.edges.inspector_kit import SECRET, serve_filled
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
-PAGES = ("/",)
+PAGES = ("/", "/inspect/sessions/s")
 """Addresses of all pages, on the server of `inspector_kit`."""
 
 

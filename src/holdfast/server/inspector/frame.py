@@ -207,6 +207,7 @@ def load_environment() -> jinja2.Environment:
     environment.filters.update(
         content=_format_content,
         inline=_format_inline,
+        name=format_name,
         number=format_number,
         share=format_share,
         utc=format_utc,
@@ -262,6 +263,11 @@ def _format_inline(context: Context, text: Any, limit: int = 160) -> Markup:
     words = " ".join(text[: 4 * limit].split())
     shown = mark_controls(words[:limit])
     return shown + "…" if len(words) > limit or len(text) > 4 * limit else shown
+
+
+def format_name(name: str, limit: int = 200) -> Markup:
+    """Return an id or a name as HTML, with invisible characters marked. Unlike `inline`, it is shown to every role."""
+    return mark_controls(name[:limit]) + ("…" if len(name) > limit else "")
 
 
 def format_number(value: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.inspector import access, actions, overview
+from holdfast.server.inspector import access, actions, overview, session
 from holdfast.server.routes import Route
 
 PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
@@ -13,6 +13,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         access.routes,
         actions.routes,
         overview.routes,
+        session.routes,
     )
     for route in subject.all
 )

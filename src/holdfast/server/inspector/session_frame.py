@@ -1,0 +1,139 @@
+"""The frame of the pages of one session: its head, its tabs, and the rights of the caller.
+
+A page of a session extends `session_base.html` and is rendered with `render_session`. Its tab is in `TABS`, and is shown once the page exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from holdfast.config.inspector import Inspector
+from holdfast.domain.participants import Part, may_read, read_participants, view_session
+from holdfast.domain.session import PARENT, Session
+from holdfast.server.http import Call
+from holdfast.server.inspector.frame import PageQuery, make_session_url, render
+from holdfast.server.permissions import Refused
+from holdfast.server.replies import Reply
+from holdfast.sessions.carry_over import CARRIED_FROM
+from holdfast.stores.session_changes import compute_claim_end
+from holdfast.wire.objects import NonEmpty
+
+SESSION: Final = "/inspect/sessions/{session_id}"
+"""Path of the pages of a session."""
+TABS: Final[tuple[tuple[str, str, Part], ...]] = (
+    ("", "Transcript", "conversation"),
+    ("prompt", "Prompt", "explain"),
+    ("forgotten", "Why forgotten", "explain"),
+    ("compactions", "Compactions", "compactions"),
+    ("state", "State and files", "state"),
+)
+"""Last part of the path, title, and part of the session that the caller must be allowed to read."""
+State = Literal["active", "busy", "closed", "expired"]
+
+
+class SessionPageQuery(PageQuery, kw_only=True):
+    """Query parameters of every page of a session."""
+
+    user_id: NonEmpty | None = None
+    """User of the session; default: the key's user, or the only user with such a session."""
+
+
+class SessionLink(NamedTuple):
+    """Another session to which the head of a session links."""
+
+    label: str
+    id: str
+    user_id: str
+    seq: int | None = None
+
+
+class SessionHead:
+    """The data in the head of a session's page. Templates know it as `head`.
+
+    Args:
+        call: the request.
+        session: the session, as the caller may see it.
+        path: path of the page.
+    """
+
+    def __init__(self, call: Call, session: Session, path: str = "") -> None:
+        life, usage = call.hf.life, session.usage
+        ttl = life.session_ttl if session.ttl is None else session.ttl
+        self.session = session
+        self.is_guest = call.is_guest(session)
+        """True if the session belongs to another user than the caller."""
+        self.state = _find_state(call, session)
+        self.expires_at = session.accessed_at + ttl if ttl and session.status == "active" and not life.still else None
+        self.cache_share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else None
+        self.participants = sorted(read_participants(session.metadata))
+        self.links = list(_find_links(session))
+        self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
+        known = {getattr(route, "path", "") for route in call.request.app.routes}
+        self.tabs = [
+            (make_session_url(session, *filter(None, [name])), title, name == path)
+            for name, title, part in TABS
+            if may_read(part, guest=self.is_guest) and "/".join(filter(None, [SESSION, name])) in known
+        ]
+
+
+async def load_session(call: Call, part: Part = "conversation", right: Literal["read", "write"] = "read") -> Session:
+    """Return the session of a page, as the caller may see it; see `Call.get_session`."""
+    session = await call.get_session(part, right)
+    return view_session(session, guest=call.is_guest(session))
+
+
+async def render_session(
+    call: Call, session: Session, template: str, *, tab: str, title: str = "", notice: str = "", **values: Any
+) -> Reply:
+    """Return a page of a session.
+
+    Args:
+        call: the request.
+        session: the session, from `load_session`.
+        template: name of a template that extends `session_base.html`.
+        tab: last part of the path of the page's tab, such as `prompt`.
+        title: title of the page; empty: the session's id.
+        notice: report on the action that led to the page.
+        values: variables of the template.
+    """
+    head = SessionHead(call, session, tab)
+    return await render(call, template, title=title or session.id, notice=notice, session=session, head=head, **values)
+
+
+def check_content(call: Call) -> None:
+    """Raise `Refused` if the caller may not see what messages say."""
+    settings: Inspector = call.request.app.state.inspector.settings
+    if call.principal.role in settings.hide_content:
+        raise Refused(403, "content_hidden", f"the role {call.principal.role!r} may not see content here")
+
+
+def _find_state(call: Call, session: Session) -> State:
+    claim = session.claim
+    if call.hf.engine.is_busy(session.ref):
+        return "busy"
+    if claim is not None and (now := call.hf.clock()) < compute_claim_end(claim, now):
+        return "busy"
+    if session.status == "closed":
+        return "expired" if session.end_reason in ("ttl", "cap") else "closed"
+    return "active"
+
+
+def _find_links(session: Session) -> Iterator[SessionLink]:
+    """Yield the sessions from which a session was made."""
+    for key, label in (("forked_from", "forked from"), (CARRIED_FROM, "continues"), (PARENT, "called by")):
+        origin = session.metadata.get(key)
+        if not isinstance(origin, Mapping):
+            continue
+        name, user, seq = origin.get("session_id", origin.get("id")), origin.get("user_id"), origin.get("seq")
+        if isinstance(name, str) and name:
+            owner = user if isinstance(user, str) and user else session.user_id
+            yield SessionLink(label, name, owner, seq if isinstance(seq, int) else None)
+
+
+def _find_warnings(session: Session, *, is_busy: bool) -> Iterator[str]:
+    if session.damaged:
+        yield f"{', '.join(session.damaged)}: cannot be decoded. The session can only be listed, closed and deleted."
+    if session.tail.open_calls and not is_busy:
+        count = len(session.tail.open_calls)
+        yield f"{count} tool call{'s have' if count > 1 else ' has'} no result yet."
