@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from holdfast.cli.stores import json_option, require_database, store_options
-from holdfast.cli.terminal import format_count, format_line, show_json, show_progress
+from holdfast.cli.terminal import ProgressBar, format_count, format_line, show_busy, show_json, show_progress
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings
@@ -32,7 +33,7 @@ def backup(file: str, store: str | None, config: str | None, *, force: bool, as_
 
     url = _load_settings(store, config).store
     with show_progress(None) as bar:
-        copied = backup(url, file, force=force, progress=bar.update)
+        copied = backup(url, file, force=force, progress=partial(_update, bar))
     _report(f"Copied to {format_line(copied.path)}", copied, as_json=as_json)
 
 
@@ -56,13 +57,19 @@ def restore(file: str, store: str | None, config: str | None, *, force: bool, as
 
     settings = _load_settings(store, config)
     with show_progress(None) as bar:
-        copied = restore(settings.store, file, force=force, progress=bar.update)
+        copied = restore(settings.store, file, force=force, progress=partial(_update, bar))
     index = _drop_index(settings, Path(copied.path))
     _report(f"Restored {format_line(copied.path)}", copied, as_json=as_json)
     if copied.kept is not None and not as_json:
         click.echo(f"The old database is now {format_line(copied.kept)}.")
     if index is not None:
         click.echo(index, err=True)
+
+
+def _update(bar: ProgressBar, done: int, total: int) -> None:
+    """Show how many pages are copied. After the last one, the whole copy is checked."""
+    bar.describe("copying" if done < total else "checking the copy")
+    bar.update(done, total)
 
 
 def _load_settings(store: str | None, config: str | None) -> ServerSettings:
@@ -131,7 +138,8 @@ def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool
 
     url = load_settings({"store": store, "config": config}, os.environ).store
     require_database(url)
-    steps, conversion = anyio.run(_migrate, url, show, keep_old)
+    with show_busy():
+        steps, conversion = anyio.run(_migrate, url, show, keep_old)
     if as_json:
         report = {"store": mask_url(url), "migrations": [step._asdict() for step in steps]}
         show_json(report if conversion is None else {**report, "conversion": conversion})

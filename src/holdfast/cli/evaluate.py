@@ -18,6 +18,7 @@ from holdfast.cli.terminal import (
     format_line,
     json_line,
     sanitize,
+    show_busy,
     show_json,
     show_progress,
     show_table,
@@ -151,7 +152,8 @@ def recall(
 
     if not ks:
         raise click.BadParameter("the list is empty.", param_hint="--k")
-    dataset = read(files, captions=captions)
+    with show_busy():
+        dataset = read(files, captions=captions)
     if others and not can_ask(dataset):
         message = "the data set has only one conversation and no unanswerable questions."
         raise click.BadParameter(message, param_hint="--unrelated")
@@ -206,7 +208,8 @@ def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Re
         results.prompts += await _build_prompts(dataset, plan, local)
         return results
 
-    results: Results = anyio.run(run)
+    with show_busy():
+        results: Results = anyio.run(run)
     if plan.pair:
         results.comparisons += compare(dataset.samples, results.outcomes, *plan.pair, plan.ks)
     return results

@@ -17,7 +17,15 @@ import click
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.memories import NAME_CHARACTERS
 from holdfast.cli.stores import config_option, json_option, run_with_store, store_options, user_option
-from holdfast.cli.terminal import format_count, format_line, format_time, is_interactive, show_json, show_progress
+from holdfast.cli.terminal import (
+    format_count,
+    format_line,
+    format_time,
+    is_interactive,
+    show_busy,
+    show_json,
+    show_progress,
+)
 from holdfast.distribution import format_install_hint
 
 if TYPE_CHECKING:
@@ -94,7 +102,8 @@ def rebuild(user: str | None, session: str | None, store: str | None, config: st
         service = _get_service(hf)
         with show_progress(None) as bar:
             rebuilt = await service.rebuild(user=user, session=session, progress=bar.update)
-        await service.settled()
+            bar.describe("making vectors")
+            await service.settled()
         return rebuilt, (await service.status()).pending
 
     rebuilt, pending = run_with_store(do, store=store, config=config)
@@ -255,7 +264,8 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     chosen, embedder = _choose_embedder(settings, name)
     if embedder.provider == "local":
         _verify(_get_package(embedder.model), embedder.path)
-    result = {"embedder": chosen, **_try_embedder(embedder)}
+    with show_busy():
+        result = {"embedder": chosen, **_try_embedder(embedder)}
     if as_json:
         show_json(result)
     else:

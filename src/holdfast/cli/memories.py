@@ -12,7 +12,16 @@ import click
 
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import json_option, limit_option, run_with_store, store_options
-from holdfast.cli.terminal import Column, format_count, format_line, format_time, sanitize, show_json, show_table
+from holdfast.cli.terminal import (
+    Column,
+    format_count,
+    format_line,
+    format_time,
+    sanitize,
+    show_json,
+    show_progress,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from holdfast.consolidation.sweeps import SweepResult
@@ -438,7 +447,12 @@ def consolidate(
 
     async def run(hf: Holdfast) -> list[SweepResult]:
         owners = [one async for one, _ in hf.consolidation.owners()] if all_owners else [parse_owner(options)]
-        return [await hf.consolidation.consolidate(owner, dry_run=dry_run) for owner in owners]
+        results = []
+        with show_progress(len(owners), "consolidating") as bar:
+            for owner in owners:
+                results.append(await hf.consolidation.consolidate(owner, dry_run=dry_run))
+                bar.advance()
+        return results
 
     found = run_with_store(run, store=store, config=config, writes=True, keep_sessions=True, with_models=True)
     if as_json:

@@ -14,7 +14,16 @@ import click
 
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import json_option
-from holdfast.cli.terminal import Column, format_count, format_line, sanitize, show_json, show_progress, show_table
+from holdfast.cli.terminal import (
+    Column,
+    format_count,
+    format_line,
+    sanitize,
+    show_busy,
+    show_json,
+    show_progress,
+    show_table,
+)
 from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
@@ -187,7 +196,7 @@ def replay(
 
         plots.require()
     runs = _plan_runs(pair or specs, budgets)
-    with _open_writers(runs.values(), summarizer, config) as writers:
+    with show_busy(), _open_writers(runs.values(), summarizer, config) as writers:
         played = _play_all(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
     if plot:
         _draw(list(played.values()), plot)

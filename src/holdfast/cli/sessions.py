@@ -143,7 +143,13 @@ def close(ids: Sequence[str], user: str | None, store: str | None, config: str |
     """
 
     async def do(hf: Holdfast) -> list[Session]:
-        return [await hf.close_session(session.ref) for session in await find_sessions(hf, ids, user)]
+        found = await find_sessions(hf, ids, user)
+        closed = []
+        with show_progress(len(found), "closing") as bar:
+            for session in found:
+                closed.append(await hf.close_session(session.ref))
+                bar.advance()
+        return closed
 
     closed = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
@@ -488,7 +494,11 @@ def _delete_sessions(
         _confirm(descriptions, format_count(len(chosen), "session"))
 
     async def do(hf: Holdfast) -> list[tuple[Session, Receipt]]:
-        removed = [(session, await hf.remove(session.ref)) for session in chosen]
+        removed = []
+        with show_progress(len(chosen), "deleting") as bar:
+            for session in chosen:
+                removed.append((session, await hf.remove(session.ref)))
+                bar.advance()
         return [(session, receipt) for session, receipt in removed if receipt is not None]
 
     removed = run_with_store(do, store=store, config=config, writes=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli.errors import Failure
+from holdfast.cli.terminal import show_busy
 from holdfast.errors import AmbiguousSession, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ def run_with_store(
     with_models: bool = False,
     index_read_only: bool = False,
     with_agents: bool = False,
+    shows_output: bool = False,
 ) -> T:
     """Open the store, call `do` with it, close it, and return the result of `do`.
 
@@ -78,6 +81,7 @@ def run_with_store(
         with_models: True: a configured model may be called to merge memories.
         index_read_only: True: the index is not changed, and its file is not created.
         with_agents: True: load agents and models of the configuration, for commands that build prompts.
+        shows_output: True: `do` prints to the terminal. False: a terminal shows that the command is working, if it takes long.
     """
     import anyio
 
@@ -105,7 +109,8 @@ def run_with_store(
         async with hf:
             return await do(hf)
 
-    return anyio.run(run)
+    with nullcontext() if shows_output else show_busy():
+        return anyio.run(run)
 
 
 def _build_overrides(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, tzinfo
@@ -12,10 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, ProgressColumn
 
 WIDTH = 100
 """Width in characters that a table may always have, even on a narrower terminal."""
+LABEL_CHARACTERS = 30
+"""Maximum characters of the label of a progress bar."""
+BUSY_SECONDS = 1.0
+"""Time after which a command without a progress bar shows that it is working."""
 UNBOUNDED = 10_000
 """Width in characters of a table that is piped to a program such as `grep`. With this width, no cell is folded."""
 
@@ -154,12 +159,12 @@ class ProgressBar:
 
 
 class _RichProgressBar(ProgressBar):
-    def __init__(self, bar: Progress, total: int | None) -> None:
+    def __init__(self, bar: Progress, total: int | None, text: str) -> None:
         self._bar = bar
-        self._task = bar.add_task("", total=total)
+        self._task = bar.add_task(text, total=total)
 
     def describe(self, text: str) -> None:
-        self._bar.update(self._task, description=format_line(text, 40))
+        self._bar.update(self._task, description=format_line(text, LABEL_CHARACTERS))
 
     def advance(self, count: int = 1) -> None:
         self._bar.advance(self._task, count)
@@ -169,18 +174,77 @@ class _RichProgressBar(ProgressBar):
 
 
 @contextmanager
-def show_progress(total: int | None) -> Iterator[ProgressBar]:
+def show_progress(total: int | None, text: str = "") -> Iterator[ProgressBar]:
     """Show a progress bar on stderr for the duration of the block, and then remove it. If stderr is not a terminal, show nothing.
 
     Args:
         total: number of all steps; None: unknown.
+        text: label of the bar.
     """
     if not sys.stderr.isatty():
         yield ProgressBar()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    for busy in _busy:
+        busy.stop()
+    from rich.progress import MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield _RichProgressBar(bar, total)
+    time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+    with _make_bar(MofNCompleteColumn(), time) as bar:
+        yield _RichProgressBar(bar, total, text)
+
+
+def _make_bar(*columns: ProgressColumn) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    # At the end, so that labels of different lengths do not move the bar.
+    label = TextColumn("{task.description}", markup=False)
+    bar = BarColumn(max(10, min(40, console.width - LABEL_CHARACTERS - 30)))
+    # What goes to a pipe or file meanwhile must not be redirected to the terminal.
+    return Progress(bar, *columns, label, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
+
+
+# -- commands without a progress bar -------------------------------------------
+
+
+@contextmanager
+def show_busy() -> Iterator[None]:
+    """Show on a terminal that the command is working, if the block takes longer than `BUSY_SECONDS` and shows no progress bar."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    busy = _Busy()
+    _busy.append(busy)
+    try:
+        yield
+    finally:
+        _busy.remove(busy)
+        busy.stop()
+
+
+class _Busy:
+    """A thread that shows a moving bar on stderr, because the event loop may be blocked for longer than a moment."""
+
+    def __init__(self) -> None:
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-busy", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Remove the bar."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        if self._end.wait(BUSY_SECONDS):
+            return
+        from rich.progress import TimeElapsedColumn
+
+        with _make_bar(TimeElapsedColumn()) as bar:
+            bar.add_task("working", total=None)
+            self._end.wait()
+
+
+_busy: list[_Busy] = []
+"""The blocks of `show_busy` that are running."""

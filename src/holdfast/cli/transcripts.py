@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +21,7 @@ from holdfast.cli.stores import (
     store_options,
     user_option,
 )
-from holdfast.cli.terminal import Column, format_count, format_line, show_json, show_progress, show_table
+from holdfast.cli.terminal import Column, format_count, format_line, show_busy, show_json, show_progress, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def list_(user: str | None, limit: int, folder: str | None, config: str | None, 
     """List transcripts, most recently changed first."""
     headings = (read_heading(path) for path in list_files(_find_folder(folder, config)))
     wanted = (heading for heading in headings if user is None or heading.user_id == user)
-    listed = [_summarize(heading) for heading, _ in zip(wanted, range(limit), strict=False)]
+    with show_busy():
+        listed = [_summarize(heading) for heading, _ in zip(wanted, range(limit), strict=False)]
     if as_json:
         show_json(listed)
         return
@@ -235,15 +237,16 @@ def search(
     if not needle.folded:
         raise Misuse("the query is empty")
     hits: list[tuple[TranscriptHeading, TextMatch]] = []
-    for path in list_files(_find_folder(folder, config)):
-        heading = read_heading(path)
-        if user is None or heading.user_id == user:
-            room = limit + 1 - len(hits)
-            hits += [
-                (heading, hit) for hit, _ in zip(find_text(path, needle, retired=retired), range(room), strict=False)
-            ]
-        if len(hits) > limit:
-            break
+    files = list_files(_find_folder(folder, config))
+    with show_progress(len(files), "searching") as bar:
+        for path in files:
+            heading = read_heading(path)
+            if user is None or heading.user_id == user:
+                found = ((heading, hit) for hit in find_text(path, needle, retired=retired))
+                hits += islice(found, limit + 1 - len(hits))
+            if len(hits) > limit:
+                break
+            bar.advance()
     _show_hits(hits[:limit], as_json=as_json)
     if len(hits) > limit:
         click.echo(f"Only the first {limit} are shown; show more with --limit.", err=True)

@@ -81,7 +81,7 @@ def watch(
         with printer:
             await _follow(follower, printer, last=last, turns=turns, interval=interval)
 
-    run_with_store(do, store=store, config=config, keep_sessions=True, index_read_only=True)
+    run_with_store(do, store=store, config=config, keep_sessions=True, index_read_only=True, shows_output=True)
 
 
 async def _follow(

@@ -17,7 +17,7 @@ import click
 
 from holdfast.cli.errors import FAILED
 from holdfast.cli.stores import json_option, store_options
-from holdfast.cli.terminal import format_count, format_line, show_json
+from holdfast.cli.terminal import format_count, format_line, show_busy, show_json
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json
     The exit code is 1 if a check fails. Warnings do not count.
     """
     found = []
-    for finding in run_checks({"store": store, "config": config}, os.environ):
-        found.append(finding)
-        if not as_json:
-            _show(finding)
+    with show_busy():
+        for finding in run_checks({"store": store, "config": config}, os.environ):
+            found.append(finding)
+            if not as_json:
+                _show(finding)
     broken = any(finding.level == "fail" for finding in found)
     if as_json:
         show_json({"ok": not broken, "findings": found})

@@ -1,0 +1,123 @@
+"""Progress bars: on a terminal only, with labels that cannot control it, and a moving bar if a command takes long."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import terminal
+from holdfast.cli.terminal import show_busy, show_progress
+from tests.edges.cli_kit import said, store
+from tests.waiting import blocked_until
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
+
+class FakeTerminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _terminal_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@contextmanager
+def use_terminal() -> Iterator[FakeTerminal]:
+    """Replace standard error by a terminal of 80 columns for the duration of the block."""
+    with redirect_stderr(FakeTerminal()) as screen:
+        yield screen
+
+
+def test_bar_shows_steps_and_a_sanitized_label() -> None:
+    with use_terminal() as screen, show_progress(3, "starting") as bar:
+        bar.describe("[red]\x1b[2J\u202e" + "x" * 100_000)
+        bar.advance(2)
+    text = screen.getvalue()
+    assert "2/3" in text
+    assert r"[red]\x1b[2J\u202exxx" in text
+    assert "\x1b[2J" not in text
+    assert "\u202e" not in text
+    assert max(map(len, text.split("\r"))) < 400
+
+
+@pytest.mark.parametrize("total", [None, 3])
+def test_nothing_is_shown_without_a_terminal(total: int | None, capsys: pytest.CaptureFixture[str]) -> None:
+    with show_busy(), show_progress(total, "working") as bar:
+        bar.describe("x")
+        bar.advance()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_command_without_a_bar_shows_that_it_is_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "BUSY_SECONDS", 0.0)
+    with use_terminal() as screen, show_busy():
+        blocked_until(lambda: "working" in screen.getvalue())
+    assert screen.getvalue().endswith("\x1b[2K")
+    assert "holdfast-busy" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_short_command_shows_nothing() -> None:
+    with use_terminal() as screen, show_busy():
+        pass
+    assert screen.getvalue() == ""
+
+
+def test_progress_bar_replaces_the_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "BUSY_SECONDS", 0.0)
+    with use_terminal() as screen, show_busy():
+        blocked_until(lambda: "working" in screen.getvalue())
+        with show_progress(2, "counting") as bar:
+            bar.advance()
+            screen.truncate(0)
+        assert "working" not in screen.getvalue()
+
+
+def test_output_in_a_pipe_stays_in_the_pipe() -> None:
+    with use_terminal() as screen, redirect_stdout(io.StringIO()) as piped, show_progress(2):
+        sys.stdout.write("a line\n")
+    assert piped.getvalue() == "a line\n"
+    assert "a line" not in screen.getvalue()
+
+
+def run_on_terminal(*args: str) -> tuple[str, str]:
+    """Run a command with stderr on a terminal and stdout in a pipe, and return both outputs."""
+    end, other_end = os.openpty()
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "holdfast", *args]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=other_end, timeout=60, check=True, env=env)
+    os.close(other_end)
+    shown = os.read(end, 100_000)
+    os.close(end)
+    return shown.decode(), done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        ("sessions close a b", ["2/2", "closing"]),
+        ("sessions delete --yes a b", ["2/2", "deleting"]),
+        ("sessions verify --all", ["2/2"]),
+        ("sessions export --all", ["2/?"]),
+        ("sessions prune --older-than 1h --status any", ["0/?"]),
+        ("backup copy.db", ["checking the copy"]),
+        ("transcripts search --dir . word", ["1/1", "searching"]),
+    ],
+)
+def test_long_commands_have_bars(args: str, shown: list[str]) -> None:
+    store(said("x", name="a"), said("y", name="b"))
+    Path("a.jsonl").write_text("{}\n")
+    bars, output = run_on_terminal(*args.split())
+    assert all(part in bars for part in [*shown, "━"])
+    assert "━" not in output
+    assert "\x1b" not in output
