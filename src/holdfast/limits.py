@@ -548,6 +548,8 @@ FORM_BYTES: Final = 8 * MIB
 """Largest form that a page of the inspector sends."""
 INSPECTOR_TEXT_CHARS: Final = 20_000
 """Characters of one text that a page of the inspector shows."""
+PLAYGROUND_MESSAGES: Final = 40
+"""Messages of a conversation that the playground of the inspector shows."""
 BODIES: Final = 4
 """Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
 BODY_STALL_SECONDS: Final = 5.0

@@ -8,7 +8,7 @@ from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chro
 from tests.edges.inspector_kit import SECRET, serve_filled
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
-PAGES = ("/", "/inspect/sessions/s")
+PAGES = ("/", "/inspect/sessions/s", "/inspect/playground", "/inspect/playground?session_id=s")
 """Addresses of all pages, on the server of `inspector_kit`."""
 
 

@@ -239,6 +239,11 @@ def mark_controls(text: str) -> Markup:
     return Markup("").join([*parts, escape(text[end:])])
 
 
+def spell_controls(text: str) -> str:
+    """Return a text in which invisible characters and control characters are spelt, as `U+202E`, for a stream of plain text."""
+    return _CONTROLS.sub(lambda found: f"U+{ord(found[0]):04X}", text)
+
+
 @jinja2.pass_context
 def _format_content(context: Context, text: Any, limit: int = INSPECTOR_TEXT_CHARS) -> Markup:
     """Return text of a log as HTML. Every text that a user, a model or a tool wrote must pass this filter or `inline`.

@@ -94,7 +94,11 @@ class _Exchange:
         task = asyncio.ensure_future(self._run(app, scope))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        first = await self._messages.get()
+        try:
+            first = await self._messages.get()
+        except asyncio.CancelledError:
+            self._closed.set()  # the browser is gone before the response began
+            raise
         if first is None:
             await task  # raises its error
             raise AssertionError("every route sends a response")

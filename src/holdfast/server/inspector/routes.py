@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.inspector import access, actions, overview, session
+from holdfast.server.inspector import access, actions, overview, playground, session
 from holdfast.server.routes import Route
 
 PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
@@ -14,6 +14,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         actions.routes,
         overview.routes,
         session.routes,
+        playground.routes,
     )
     for route in subject.all
 )

@@ -10,7 +10,9 @@
 //   data-time              time element: show the time in the reader's zone, with how long ago it was as its title
 //   data-item              element: j and k move between these elements
 //   data-key="x"           element: the key x focuses a field, or follows a link
-//   data-stream="ID"       form: send it in the background and write the streamed text into the element
+//   data-stream="ID"       form: send it in the background and write the streamed text into the element; Enter in its text field sends it
+//   data-then="ID ID"      next to data-stream: after the reply, replace the elements with these ids from the address in x-next
+//   data-stop              button in such a form, shown while it streams: stop the reply
 "use strict";
 
 const byId = (id) => document.getElementById(id);
@@ -163,26 +165,44 @@ addEventListener("pagehide", () => sources.forEach((source) => source.close()));
 // -- streamed replies ---------------------------------------------------------
 
 async function stream(form) {
+  const controller = new AbortController();
+  const [button, stop] = [form.querySelector("button"), form.querySelector("[data-stop]")];
+  const ids = (form.dataset.then ?? "").split(" ").filter(Boolean);
   const target = byId(form.dataset.stream);
-  const button = form.querySelector("button");
+  let [next, problem] = [null, null];
   button.disabled = true;
+  stop.hidden = false;
+  stop.onclick = () => controller.abort();
   target.textContent = "";
+  byId("announcement")?.remove();
   try {
-    const response = await fetch(form.action, { method: "POST", body: new URLSearchParams([...new FormData(form)]), headers: { accept: "text/event-stream" } });
-    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) break;
-      target.textContent += value;
+    const body = new URLSearchParams([...new FormData(form)]);
+    const response = await fetch(form.action, { method: "POST", body, headers: { accept: "text/event-stream" }, signal: controller.signal });
+    next = response.headers.get("x-next");
+    if (!next) {
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      problem = page.querySelector("[data-error-message]")?.textContent ?? "Something went wrong";
+    } else {
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
+        const [words, mistake] = problem === null ? value.split("\u001e") : ["", value]; // what follows this character is an error
+        target.append(words);
+        if (mistake !== undefined) problem = (problem ?? "") + mistake;
+      }
     }
-    const next = response.headers.get("x-next");
-    if (next) await load(next, {}, (form.dataset.then ?? "").split(" ").filter(Boolean), false);
-  } catch {
-    announce("The reply broke off.");
-  } finally {
-    button.disabled = false;
-    form.querySelector("textarea, input:not([type=hidden])")?.focus();
+  } catch (error) {
+    if (error.name === "AbortError") await new Promise((resolve) => setTimeout(resolve, 300)); // until the server has stored the part
+    else problem = "The reply broke off.";
   }
+  if (next && (await load(next, {}, ids, false))) {
+    history.replaceState(null, "", clean(new URL(next, location)));
+    shown = location.pathname + location.search;
+    form.reset();
+  }
+  if (problem) announce(problem);
+  button.disabled = false;
+  stop.hidden = true;
+  form.querySelector("textarea")?.focus({ preventScroll: true });
 }
 
 // -- copying, files, times ----------------------------------------------------
@@ -285,6 +305,10 @@ addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "k") {
     event.preventDefault();
     return openPalette();
+  }
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches?.("[data-stream] textarea")) {
+    event.preventDefault();
+    if (!event.target.form.querySelector("button").disabled) event.target.form.requestSubmit();
   }
   const isTyping = event.target.matches?.("input, textarea, select, [contenteditable]");
   if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;

@@ -1,0 +1,284 @@
+"""The playground: chat with an agent or a model, and see the prompt of its last call.
+
+A message is a request to `POST /v1/chat/completions` with the caller's rights, and its session is an ordinary one. With the script of the
+pages, the reply is streamed as plain text, and an error follows the character U+001E. Without the script, the page shows the whole reply.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Final, Self
+
+import msgspec
+
+from holdfast.context.settings import STRATEGIES
+from holdfast.domain.session import SessionRef
+from holdfast.limits import PLAYGROUND_MESSAGES
+from holdfast.server.http import Call
+from holdfast.server.inspector.access import redirect
+from holdfast.server.inspector.actions import check_form
+from holdfast.server.inspector.charts import Segment
+from holdfast.server.inspector.frame import HEADERS, HTML, PageQuery, PageView, make_url, render, spell_controls
+from holdfast.server.inspector.rest import call_rest, make_path, open_rest
+from holdfast.server.replies import Reply
+from holdfast.server.routes import Routes
+
+routes = Routes("inspector")
+_PATH: Final = "/inspect/playground"
+_ERROR: Final = "\x1e"
+"""Character of the stream before an error."""
+_CHAT: Final = "/v1/chat/completions"
+_SESSION: Final = "/v1/sessions/{session_id}"
+
+
+class PlaygroundQuery(PageQuery, kw_only=True):
+    """Query parameters of the playground, which are also fields of its form: who answers, in which session, with which prompt."""
+
+    session_id: str | None = None
+    """The session; None: a new one."""
+    user_id: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    strategy: str | None = None
+    budget: str | None = None
+    """Budget of the prompt in tokens, as text."""
+
+    @classmethod
+    def from_form(cls, form: Mapping[str, list[str]]) -> Self:
+        """Return the settings in a form. Empty fields are None."""
+        names = [name for name in cls.__struct_fields__ if name != "notice"]
+        return cls(**{name: form.get(name, [""])[0].strip() or None for name in names})
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The parameters that are given."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value and name != "notice"}
+
+    @property
+    def of_session(self) -> dict[str, str]:
+        """Query parameters for routes of the session."""
+        return {"user_id": self.user_id} if self.user_id else {}
+
+    def make_request(self, text: str, *, stream: bool) -> dict[str, Any]:
+        """Return the chat request with this message."""
+        fields: dict[str, Any] = self.fields
+        if self.budget and self.budget.isascii() and self.budget.isdecimal():
+            fields["budget"] = int(self.budget[:18])
+        # `delta`: the message is new, even if it repeats an earlier one.
+        more = {"stream": True, "stream_options": {"include_progress": True}} if stream else {}
+        messages = [{"role": "user", "content": text}]
+        return {**fields, **more, "messages": messages, "session_mode": "delta", "on_disconnect": "cut"}
+
+
+@routes.add("GET", _PATH, "write", answer=HTML)
+async def show_playground(call: Call, query: PlaygroundQuery) -> Reply:
+    """Return the page of a conversation, or an empty one."""
+    return await _show(call, query)
+
+
+async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: int = 200, text: str = "") -> Reply:
+    roster = call.hf.roster
+    session, prompt = None, None
+    messages: list[ShownMessage] = []
+    if query.session_id:
+        path = make_path(_SESSION, session_id=query.session_id)
+        session = await _read(call, path, query.of_session)
+        if session is not None:
+            newest = {"order": "desc", "limit": str(PLAYGROUND_MESSAGES)}
+            found = await _read(call, f"{path}/messages", {**query.of_session, **newest})
+            messages = show_messages((one, ()) for one in found["data"][::-1]) if found else []
+            prompt = await _read_prompt(call, path, query, session)
+    return await render(
+        call,
+        "playground.html",
+        title="Playground",
+        status=status,
+        query=query,
+        error=error,
+        text=text,
+        session=session,
+        ref=session and SessionRef(session["user_id"], session["id"]),
+        segments=make_segments(prompt) if prompt else [],
+        sent=show_messages(mark_messages(prompt)) if prompt else [],
+        messages=messages,
+        prompt=prompt,
+        agents=roster.agents,
+        models=list(roster.llms),
+        strategies=list(STRATEGIES),
+    )
+
+
+async def _read(call: Call, path: str, query: Mapping[str, str]) -> Any:
+    """Return what a GET route returns, or None if it returns an error."""
+    status, answer = await call_rest(call, "GET", path, query=query)
+    return answer if status == 200 else None
+
+
+async def _read_prompt(call: Call, path: str, query: PlaygroundQuery, session: Mapping[str, Any]) -> Any:
+    """Return the prompt of the session's last turn with its decisions, or None if it has none."""
+    body = {"explain": True, "details": True, "at_turn": session["turns"] - 1}
+    if not session["turns"]:
+        return None
+    status, answer = await call_rest(call, "POST", f"{path}/context", query=query.of_session, body=body)
+    return answer if status == 200 else None
+
+
+@dataclass(kw_only=True)
+class ShownCall:
+    """A call of a tool, with its result."""
+
+    name: str
+    arguments: str
+    result: Any = None
+    """Content of the result; None: there is none."""
+
+
+@dataclass(kw_only=True)
+class ShownMessage:
+    """A message as the page shows it."""
+
+    role: str
+    texts: list[str]
+    media: list[str]
+    """Types of the parts that are not text."""
+    calls: list[ShownCall]
+    tokens: int | None = None
+    is_erased: bool = False
+    marks: Sequence[str] = ()
+
+    @classmethod
+    def from_json(cls, message: Mapping[str, Any], marks: Sequence[str] = ()) -> Self:
+        """Convert a message of the API."""
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"text": content}] if content else []
+        calls = [(call.get("function") or call.get("custom") or {}) for call in message.get("tool_calls") or ()]
+        return cls(
+            role=message["role"],
+            texts=[part["text"] for part in parts if isinstance(part.get("text"), str)],
+            media=[str(part.get("type")) for part in parts if not isinstance(part.get("text"), str)],
+            calls=[
+                ShownCall(name=str(one.get("name")), arguments=str(one.get("arguments") or one.get("input") or ""))
+                for one in calls
+            ],
+            tokens=message.get("tokens"),
+            is_erased=message.get("erased", False),
+            marks=marks,
+        )
+
+
+def show_messages(pairs: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> list[ShownMessage]:
+    """Convert messages of the API, each with its marks. A result of a tool becomes a part of its call, if the call is shown."""
+    open_calls: dict[str, ShownCall] = {}
+    shown = []
+    for message, marks in pairs:
+        call = open_calls.pop(message.get("tool_call_id") or "", None)
+        if call is not None:
+            call.result = message.get("content") or ""
+            continue
+        shown.append(ShownMessage.from_json(message, marks))
+        ids = [one["id"] for one in message.get("tool_calls") or ()]
+        open_calls.update(zip(ids, shown[-1].calls, strict=True))
+    return shown
+
+
+def make_segments(prompt: Mapping[str, Any]) -> list[Segment]:
+    """Return the sections of a prompt, for a bar."""
+    overhead, total = prompt["build"]["overhead"], prompt["conversation_tokens"]
+    sent: Counter[str] = Counter()
+    for run in prompt["decisions"]:
+        sent[run["decision"]] += run["tokens"]
+    task, tail = sent["anchored"], sent["kept"] + sent["pinned"] + sent["cut"]
+    sections = (
+        ("system", "system prompt", overhead["system"]),
+        ("tools", "tools", overhead["tools"]),
+        ("introduction", "introduction", overhead["introduction"]),
+        ("task", "task", task),
+        ("compaction", "condensed and added", max(0, total - task - tail)),
+        ("tail", "messages", min(tail, total - task)),
+        ("recalled", "recalled", overhead["recalled"]),
+        ("headroom", "free", max(0, prompt["budget"] - total)),
+    )
+    return [Segment(*one) for one in sections]
+
+
+def mark_messages(prompt: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield the newest messages of a prompt, each with marks that say where it comes from."""
+    pairs = list(zip(prompt["messages"], prompt.get("sources", ()), strict=False))
+    for message, source in pairs[-PLAYGROUND_MESSAGES:]:
+        seqs = source["seqs"]
+        where = f"#{seqs[0]}" + (f" to #{seqs[-1]}" if seqs[-1] != seqs[0] else "") if seqs else ""
+        is_entry = source["kind"] == "entry"
+        marks = ["" if is_entry else source["kind"].replace("_", " "), where]
+        yield message, [*filter(None, marks), *(["part"] if is_entry and not source["verbatim"] else [])]
+
+
+# -- sending a message -----------------------------------------------------------
+
+
+@routes.add("POST", f"{_PATH}/send", "write", answer=HTML)
+async def send(call: Call) -> Reply:
+    """Send a message, and return the reply: streamed for the script, as a page for browsers without it."""
+    form = await call.read_form()
+    check_form(call, form)
+    query = PlaygroundQuery.from_form(form)
+    text = form.get("message", [""])[0].replace("\r\n", "\n")
+    if not text.strip():
+        return await _show(call, query, error="The message is empty: write something.", status=400)
+    if query.session_id is None:
+        query.session_id = f"playground-{token_hex(6)}"
+    target = make_url(_PATH, **query.fields)
+    if "text/event-stream" in call.request.headers.get("accept", ""):
+        hides = PageView(call, "").hides_content
+        chunks = _stream(call, query.make_request(text, stream=True), hides_content=hides)
+        headers = {**HEADERS, "content-type": "text/plain; charset=utf-8", "x-next": target}
+        return Reply(chunks, headers=headers)
+    status, answer = await call_rest(call, "POST", _CHAT, body=query.make_request(text, stream=False))
+    if status >= 400:
+        return await _show(call, query, error=answer["error"]["message"], status=status, text=text)
+    return redirect(target)
+
+
+async def _stream(call: Call, body: dict[str, Any], *, hides_content: bool) -> AsyncGenerator[bytes, None]:
+    """Yield the reply as plain text. Closing the generator stops the reply, as a client that disconnects does."""
+    answer = await open_rest(call, "POST", _CHAT, body=body)
+    async with aclosing(answer.chunks) as chunks:
+        if answer.status >= 400:
+            data = b"".join([chunk async for chunk in chunks])
+            yield _encode_error(msgspec.json.decode(data))
+            return
+        async for event in _read_events(chunks):
+            if "error" in event:
+                yield _encode_error(event)
+            elif not hides_content and (text := format_event(event)):
+                yield spell_controls(text).encode(errors="replace")
+
+
+async def _read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    """Yield the data of server-sent events."""
+    rest = b""
+    async for chunk in chunks:
+        *events, rest = (rest + chunk).split(b"\n\n")
+        for event in events:
+            if event.startswith(b"data: {"):
+                yield msgspec.json.decode(event.removeprefix(b"data: "))
+
+
+def format_event(event: Mapping[str, Any]) -> str:
+    """Return the text of one chunk of a streamed reply: its words, and the calls of tools with their arguments."""
+    if (status := event.get("holdfast")) is not None:
+        return f"[{status.get('tool') or status.get('agent')}: {status.get('status')}]\n"
+    choices = event.get("choices") or [{}]
+    delta = choices[0].get("delta") or {}
+    parts = [delta.get("content") or ""]
+    for call in delta.get("tool_calls") or ():
+        function = call.get("function") or {}
+        parts += [f"\n[{function['name']}] " if function.get("name") else "", function.get("arguments") or ""]
+    return "".join(parts)
+
+
+def _encode_error(answer: Mapping[str, Any]) -> bytes:
+    return f"{_ERROR}{spell_controls(str(answer['error']['message']))}".encode(errors="replace")
