@@ -24,6 +24,7 @@ _MAY: Final = {
     "tenant": "keys with the role `write` that belong to no user, and keys with the role `admin`",
     "shared": "keys with the role `read` or higher that belong to no user",
     "shared write": "keys with the role `write` or higher that belong to no user",
+    "shared admin": "keys with the role `admin` that belong to no user",
 }
 _SEE: Final = (
     "[The gateway and the REST API](../gateway.md) explains what the routes are for, [access](../access.md) how to create keys, and"

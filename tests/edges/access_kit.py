@@ -72,6 +72,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/interrupt"): {},
     ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
     ("POST", "/v1/workspaces/{agent}/checkpoint"): {"note": "now"},
+    ("POST", "/v1/keys"): {},
     ("POST", "/v1/memories"): {"content": "tea is at five", "user_id": "ada"},
     ("POST", "/v1/memories/consolidate"): {"user_id": "ada"},
     ("POST", "/v1/memories/dream"): {"user_id": "ada"},
@@ -240,6 +241,7 @@ def url(path: str, **names: str) -> str:
         "agent": "default",
         "memory_id": MEMORY,
         "change_id": "1",
+        "key_id": "none",
         **names,
     }
     return re.sub(r"{(\w+)}", lambda found: known[found[1]], path)

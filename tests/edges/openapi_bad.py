@@ -48,6 +48,7 @@ BODIES = {
     "NewMemory": b'{"content":"x"}',
     "MemoryChanges": b'{"importance":1}',
     "MemoryReview": b'{"decision":"accept"}',
+    "NewApiKey": b"{}",
     "NewRecord": b'{"value":1}',
     "RecordChanges": b'{"changes":[{"op":"delete","namespace":["a"],"key":"k"}]}',
     "StateOperations": b'{"changes":[{"op":"increment","key":"user:n"}]}',
@@ -92,6 +93,9 @@ async def send_bad_requests(walk: Walk) -> None:
     await send_bad_artifact_requests(walk)
     await send_bad_state_requests(walk)
     await send_bad_record_requests(walk)
+    for method in ("GET", "DELETE"):
+        for key in ("gone", "%FF"):
+            await walk(method, "/v1/keys/{key_id}", key=key)
     secret = {"metadata": {"key": "canary-77"}}
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422

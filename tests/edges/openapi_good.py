@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import httpx2
+
 from holdfast.context.dialects import DIALECTS
 from holdfast.context.settings import STRATEGIES
 from holdfast.memory.files import ChangeSource
@@ -74,6 +76,21 @@ async def send_good_requests(walk: Walk) -> None:
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
         await walk("GET", path)
     await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+
+
+async def manage_keys(walk: Walk, http: httpx2.AsyncClient) -> None:
+    """Create keys with and without settings, then list, read and revoke them. The client uses the first key from then on."""
+    walk.good = True
+    first = (await walk("POST", "/v1/keys", body={"role": "admin", "expires": 86_400_000})).json()
+    assert first["note"]
+    http.headers["authorization"] = f"Bearer {first['key']}"
+    limits = {"rate": 60, "max_body": 1024, "session_mode": "delta", "budget": 4096}
+    body = {"name": "laptop", "tenant": "t2", "user_id": "ada", "role": "admin", "expires": "12h", **limits}
+    made = (await walk("POST", "/v1/keys", body=body)).json()
+    for query in ("", "?limit=1", f"?after={made['id']}&tenant=t2"):
+        await walk("GET", "/v1/keys", query)
+    for method in ("GET", "DELETE", "GET"):
+        await walk(method, "/v1/keys/{key_id}", key=made["id"])
 
 
 async def build_prompts(walk: Walk) -> None:

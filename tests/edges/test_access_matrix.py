@@ -35,13 +35,20 @@ from tests.edges.server import gateway
 
 IN, NO_KEY, NO_ROLE, NOT_THERE = "in", "401", "403", "404"
 ALL: Final = dict.fromkeys(("shared", "shared write"), IN)
-NOT_ONE: Final = dict.fromkeys(("shared", "shared write"), NO_ROLE)
+NOT_ONE: Final = dict.fromkeys(("shared", "shared write", "shared admin"), NO_ROLE)
 """Who is one user sees nothing that has something of all of them."""
-WRITING: Final = ("write", "shared write", "tenant", "admin", "server")
+WRITING: Final = ("write", "shared write", "tenant", "admin", "shared admin", "server")
 UNKNOWN: Final = {"public": IN, **dict.fromkeys(("read", "shared", *WRITING), NO_KEY)}
 READER: Final = {"public": IN, "read": IN, "shared": IN, **dict.fromkeys(WRITING, NO_ROLE)}
 READER_OF_ONE: Final = {**READER, **NOT_ONE}
-WRITER: Final = {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": NO_ROLE, "server": NO_ROLE, **ALL}
+WRITER: Final = {
+    "public": IN,
+    "read": IN,
+    "write": IN,
+    "tenant": IN,
+    **ALL,
+    **dict.fromkeys(("admin", "shared admin", "server"), NO_ROLE),
+}
 WRITER_OF_ONE: Final = {**WRITER, "tenant": NO_ROLE, **NOT_ONE}
 """Who is one user changes nothing that all of them share."""
 EXPECTED: dict[str, dict[str, str]] = {
@@ -57,7 +64,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "write": WRITER,
     "write of ada": WRITER_OF_ONE,
     "token": WRITER_OF_ONE,
-    "admin": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": IN, **ALL},
+    "admin": {**ALL, **dict.fromkeys(("public", "read", "write", "tenant", "admin", "shared admin", "server"), IN)},
     # An admin of one user is not an admin of the server.
     "admin of ada": {"public": IN, "read": IN, "write": IN, "tenant": IN, "admin": IN, "server": NO_ROLE, **NOT_ONE},
     "bob": {
@@ -75,6 +82,7 @@ EXPECTED: dict[str, dict[str, str]] = {
         "write": NOT_THERE,
         "tenant": IN,
         "admin": IN,
+        "shared admin": IN,
         "server": NO_ROLE,
         **ALL,
     },
@@ -91,8 +99,8 @@ EXPECTED: dict[str, dict[str, str]] = {
 """What becomes of a request for ada's session, by caller and by what its route asks. `404`: as if it were not there."""
 
 
-ALLOWED: Final = ("nothing_to_compact", "record_not_found")
-"""Errors of requests that were let in: there is nothing to do, or the caller's own tenant or user has no such record."""
+ALLOWED: Final = ("nothing_to_compact", "record_not_found", "key_not_found")
+"""Errors of requests that were let in: there is nothing to do, or no such key or record is the caller's."""
 
 
 def expected(caller: str, route: tuple[str, str]) -> str:

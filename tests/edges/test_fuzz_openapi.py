@@ -29,7 +29,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from holdfast.config.gateway import Auth
 from holdfast.holdfast import Holdfast
+from holdfast.server.access import Access
 from holdfast.server.app import make_app
 from tests.amounts import examples
 
@@ -78,7 +80,9 @@ class InProcessServer:
 
     def __init__(self) -> None:
         self._hf = Holdfast("sqlite://:memory:")
-        transport = httpx2.ASGITransport(app=make_app(self._hf, close=False), raise_app_exceptions=True)
+        # Without `required`, the first key that is created would end the test.
+        access = Access(self._hf, Auth(required=False))
+        transport = httpx2.ASGITransport(app=make_app(self._hf, access=access, close=False), raise_app_exceptions=True)
         self.http = httpx2.AsyncClient(transport=transport, base_url=BASE, trust_env=False)
         self._touched = True
 

@@ -24,7 +24,7 @@ from tests.edges.openapi_bad import (
     send_bad_workspace_requests,
     send_requests_to_broken_store,
 )
-from tests.edges.openapi_good import commit_workspaces, send_good_requests, use_memories, use_responses
+from tests.edges.openapi_good import commit_workspaces, manage_keys, send_good_requests, use_memories, use_responses
 from tests.edges.openapi_kit import (
     ANTHROPIC,
     CHAT,
@@ -73,6 +73,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
             for door in (CHAT, ANTHROPIC):
                 await walk(*door, body={"messages": [said]})
                 await walk(*door, body={"messages": [said], "stream": True})
+        await manage_keys(walk, served.http)  # last, because every request needs a key from then on
     described = {
         (method.upper(), path, int(status))
         for path, item in document["paths"].items()
@@ -100,7 +101,7 @@ async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tm
 async def test_described_bodies_are_accepted() -> None:
     """Each body's described fields are known to its route, and unknown fields are refused."""
     document = describe_api(ROUTES)
-    async with gateway([]) as (served, _):
+    async with gateway([], "auth: {required: false}") as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [HI]})
         for route in ROUTES:
             method, path = route.method, route.path

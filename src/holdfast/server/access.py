@@ -103,6 +103,12 @@ class Access:
             self._update_requirement(await self._key_cache.has_keys())
         return self._requires_key
 
+    def note_key(self) -> bool:
+        """Take note that the store has a key now. Return True if this is why every request needs a key from now on."""
+        required = self._requires_key
+        self._update_requirement(self._settings.kind == "keys")
+        return self._requires_key and not required
+
     def _update_requirement(self, has_keys: bool) -> None:  # noqa: FBT001 - named at every call
         """Require keys from now on if `has_keys` is True."""
         if has_keys and not self._requires_key:

@@ -60,6 +60,7 @@ class Call:
     Attributes:
         answer: memory that is reserved for the response. Release it when the response was sent.
         hf: the `Holdfast` of the caller's tenant.
+        server_hf: the `Holdfast` of the server's own tenant. Its store contains the keys of all tenants.
         caller: the authenticated caller.
         principal: the caller's principal.
         status: status of the response; None: the route's default status.
@@ -77,7 +78,7 @@ class Call:
         # Without authentication every caller is an anonymous reader.
         anonymous = Caller(Principal(tenant=hf.tenant, role="read"), hf)
         self.caller: Caller = scope.get("state", {}).get("caller") or anonymous
-        self.hf = self.caller.hf
+        self.hf, self.server_hf = self.caller.hf, hf
         self.principal = self.caller.principal
         self._intake = intake
         self._held = MemoryReservation()

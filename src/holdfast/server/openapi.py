@@ -61,6 +61,7 @@ _TAGS: Final = {
     "memories": "Facts kept across sessions.",
     "mcp": "Tools and resources for clients of the Model Context Protocol.",
     "workspaces": "Files of agents with their history, each in a git repository.",
+    "keys": "API keys: create, list and revoke them.",
     "short form": "Sessions with shorter routes.",
     "server": "Health, metrics, and this description.",
 }
@@ -204,6 +205,8 @@ class PathParameters(Request, kw_only=True):
     """Id of the model call, like `12.0`; `12` for the last call of turn 12; `next` for the prompt that would be built now."""
     fact_id: str
     """Id of the fact, like `4.1`."""
+    key_id: str
+    """Id of the API key: the part of the key between `hf_` and the secret."""
     name: ArtifactName
     """Name of the artifact."""
     user_id: Id

@@ -11,7 +11,7 @@ from holdfast.access import Principal
 from holdfast.domain.state import get_scope
 from holdfast.stores.keys import Role
 
-Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
+Need = Role | Literal["public", "server", "tenant", "shared", "shared write", "shared admin"]
 """Permission that a route requires.
 
 - `read`, `write`, `admin`: a key with this role.
@@ -20,6 +20,7 @@ Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
 - `tenant`: a key without a user with the role write, or an admin key.
 - `shared`: a key without a user with the role read, because the data belongs to all users.
 - `shared write`: like `shared`, with the role write.
+- `shared admin`: like `shared`, with the role admin.
 """
 ROLES: Final[Mapping[Need, Role]] = {
     "read": "read",
@@ -29,6 +30,7 @@ ROLES: Final[Mapping[Need, Role]] = {
     "tenant": "write",
     "shared": "read",
     "shared write": "write",
+    "shared admin": "admin",
 }
 """Role that each permission requires. `public` requires none. Some permissions have more conditions; see `Need`."""
 
@@ -57,7 +59,7 @@ def permit(scope: Scope, needed: Need) -> None:
         raise Refused(403, "forbidden", "this request needs an admin key of the server's own tenant, without a user")
     if needed == "tenant":
         check_shared(principal)
-    if needed in {"shared", "shared write"} and principal.user_id is not None:
+    if needed in {"shared", "shared write", "shared admin"} and principal.user_id is not None:
         raise Refused(403, "forbidden", "this request affects all users: it needs a key without a user")
 
 
