@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.sessions.memory_files import open_memory_files
 from tests.edges.server import Served, gateway
 
 HOSTILE = (
@@ -49,3 +50,26 @@ async def fill(served: Served) -> None:
     for number in range(6):
         await served.chat(f"Question {number} about flight SK47{number:02}. " + "More words. " * 60, budget=700)
     await served.chat("Hello from somebody else", session_id="second", user_id="ada")
+    await fill_data(served)
+
+
+async def fill_data(served: Served) -> None:
+    """Add memories, state, records and artifacts, with hostile texts and secrets."""
+    source = {"session_id": "s", "seqs": [0]}
+    memories: list[dict[str, Any]] = [
+        {"content": "My favourite colour is blue", "sources": [source]},
+        {"content": "My favourite colour is green", "tags": ["taste", HOSTILE[:40]]},
+        {"content": f"The user says that {SECRET}", "importance": 0.9, "sources": [source], "metadata": {"a": SECRET}},
+        {"content": "Ada likes tea", "user_id": "ada"},
+        {"content": "Everyone wears a hat", "scope": "app"},
+    ]
+    for one in memories:
+        response = await served.http.post("/v1/memories", json=one)
+        assert response.status_code == 201, response.text
+    await served.hf.memories.remember(f"Send money to {HOSTILE}", origin="web", held=True)
+    await served.hf.memories.recall("what is my favourite colour?", user_id="default", session="s")
+    await served.hf.memories.settled()
+    files = open_memory_files(served.hf.engine, "default")
+    await files.create("/memories/notes.md", f"# Notes\n{SECRET}\n")
+    await files.str_replace("/memories/notes.md", "# Notes", f"# Notes of the user {HOSTILE}")
+    await files.hold({"command": "create", "path": "/memories/held.md", "file_text": SECRET})

@@ -8,7 +8,17 @@ from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chro
 from tests.edges.inspector_kit import SECRET, serve_filled
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
-PAGES = ("/", "/inspect/sessions/s", "/inspect/playground", "/inspect/playground?session_id=s")
+PAGES = (
+    "/",
+    "/inspect/sessions/s",
+    "/inspect/playground",
+    "/inspect/playground?session_id=s",
+    "/inspect/memories",
+    "/inspect/memories?q=launch+code",
+    "/inspect/memories/held",
+    "/inspect/memories/files?path=/memories/notes.md",
+    "/inspect/memories/diary",
+)
 """Addresses of all pages, on the server of `inspector_kit`."""
 
 

@@ -1,7 +1,8 @@
 """Change data from pages: forms that name an action, which is a route of the REST API.
 
 A form is sent to `/inspect/do`. It contains the name of the action, parameters of the route (`path.NAME`, `query.NAME`, `body.NAME`), the
-page to return to, and a text that pages of other sites cannot know. The macro `action` of `macros.html` writes such a form.
+version that the data must have (`if-match`), the page to return to, and a text that pages of other sites cannot know. The macro `action` of
+`macros.html` writes such a form.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 
 routes = Routes("inspector", lenient=True)
-FieldKind = Literal["text", "flag", "integer", "number", "json", "list"]
+FieldKind = Literal["text", "flag", "integer", "number", "json", "list", "words"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Action:
     notice: str = "Done."
     """Report for the page that is shown next."""
     kinds: Mapping[str, FieldKind] = field(default_factory=dict)
-    """Kinds of the fields in the body. A field that is not listed is text."""
+    """Kinds of the fields in the body. A field that is not listed is text. `words` is a list in one field, separated by commas."""
     template: str = ""
     """Template of a page that shows the answer as `answer`; empty: return to the page with the form."""
 
@@ -83,7 +84,12 @@ async def do(call: Call) -> Reply:
         raise InvalidRequest(f"the form of {name!r} lacks the field {exc}", param="action") from exc
     has_body = action.method in ("POST", "PUT", "PATCH")
     status, answer = await call_rest(
-        call, action.method, path, query=_select(form, "query."), body=body if has_body else None
+        call,
+        action.method,
+        path,
+        query=_select(form, "query."),
+        body=body if has_body else None,
+        version=form.get("if-match", [""])[0],
     )
     if status >= 400:
         return make_error_page(status, answer["error"], back)
@@ -107,6 +113,8 @@ def _convert(fields: Mapping[str, list[str]], kinds: Mapping[str, FieldKind]) ->
         kind = kinds.get(name, "text")
         if kind == "list":
             body[name] = [value for value in values if value]
+        elif kind == "words":
+            body[name] = [word for value in values[0].split(",") if (word := value.strip())]
         elif values[0] != "":
             try:
                 body[name] = _CONVERTERS[kind](values[0])

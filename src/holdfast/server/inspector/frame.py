@@ -137,7 +137,7 @@ class PageView:
         return self._parameters
 
 
-def make_url(path: str, **query: Any) -> str:
+def make_url(path: str, /, **query: Any) -> str:
     """Return a path with query parameters. Parameters that are None or empty are left out."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{path}?{urlencode(given)}" if given else path
@@ -147,11 +147,12 @@ def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
     """Return the address of a session's page.
 
     Args:
-        session: anything with `id` and `user_id`.
+        session: anything with `session_id` or `id`, and `user_id`.
         parts: further parts of the path, such as `prompt`.
         query: query parameters.
     """
-    path = "/".join(["/inspect/sessions", *(quote(str(part), safe="") for part in (session.id, *parts))])
+    session_id = getattr(session, "session_id", None) or session.id
+    path = "/".join(["/inspect/sessions", *(quote(str(part), safe="") for part in (session_id, *parts))])
     user = None if session.user_id == DEFAULT_USER else session.user_id
     return make_url(path, user_id=user, **query)
 

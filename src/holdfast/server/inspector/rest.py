@@ -14,7 +14,10 @@ from urllib.parse import quote, urlencode
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
+from holdfast.accounting import run_cpu
+from holdfast.limits import ANSWER_BYTES
 from holdfast.server.http import Call
+from holdfast.server.permissions import Refused
 
 _WAITING = 16
 """Pieces of a response that wait for the reader. The route then waits."""
@@ -35,7 +38,13 @@ class RestAnswer(NamedTuple):
 
 
 async def call_rest(
-    call: Call, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None
+    call: Call,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Any = None,
+    version: str = "",
 ) -> tuple[int, Any]:
     """Call a route and return its status and its decoded body, which is None if the body is empty.
 
@@ -45,22 +54,45 @@ async def call_rest(
         path: path of the route, with encoded parameters; see `make_path`.
         query: query parameters.
         body: JSON-compatible body; None: the request has no body.
+        version: version that the data must have, for `If-Match`; empty: any.
     """
-    answer = await open_rest(call, method, path, query=query, body=body)
+    answer = await open_rest(call, method, path, query=query, body=body, version=version)
     data = await answer.read()
     if not data:
         return answer.status, None
-    is_json = answer.headers.get("content-type", "").startswith("application/json")
-    return answer.status, msgspec.json.decode(data) if is_json else data
+    if not answer.headers.get("content-type", "").startswith("application/json"):
+        return answer.status, data
+    return answer.status, await run_cpu(msgspec.json.decode, data, long=len(data) > ANSWER_BYTES)
+
+
+async def read_rest(call: Call, path: str, **query: Any) -> Any:
+    """Return the decoded body of a GET route. Parameters that are None are left out. Raise `Refused` if the route answers with an error."""
+    given = {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in query.items()
+        if value is not None
+    }
+    status, answer = await call_rest(call, "GET", path, query=given)
+    if status >= 400:
+        raise Refused(status, answer["error"]["code"] or "error", answer["error"]["message"])
+    return answer
 
 
 async def open_rest(
-    call: Call, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None
+    call: Call,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: Any = None,
+    version: str = "",
 ) -> RestAnswer:
     """Call a route and return its response as soon as it begins. The arguments are those of `call_rest`."""
     content = b"" if body is None else msgspec.json.encode(body)
     headers = [(name, value) for name, value in call.request.scope["headers"] if name in (b"host", b"user-agent")]
     headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    if version:
+        headers.append((b"if-match", version.encode(errors="replace")))
     scope = {
         **{name: value for name, value in call.request.scope.items() if name not in ("path_params", "endpoint")},
         "method": method,

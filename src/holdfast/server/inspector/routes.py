@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.inspector import access, actions, overview, playground, session
+from holdfast.server.inspector import (
+    access,
+    actions,
+    memories,
+    memory_reviews,
+    overview,
+    playground,
+    session,
+)
 from holdfast.server.routes import Route
 
 PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
@@ -15,6 +23,8 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         overview.routes,
         session.routes,
         playground.routes,
+        memories.routes,
+        memory_reviews.routes,
     )
     for route in subject.all
 )

@@ -1,0 +1,190 @@
+"""Pages about memories that need a decision, the memory files of Anthropic's memory tool, and the consolidation of memories."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.memory import Owner
+from holdfast.limits import DIARY_PAGE, MEMORY_FILES
+from holdfast.memory.files import NAMESPACE, FileVersion, HeldChange
+from holdfast.server.http import Call
+from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.frame import HTML, render
+from holdfast.server.inspector.memories import OwnerQuery, Owners, can_change, find_owner
+from holdfast.server.memories import DiaryQuery, diary
+from holdfast.server.replies import Reply
+from holdfast.server.routes import Routes
+from holdfast.sessions.memory_files import open_memory_files
+from holdfast.wire.memories import MemoryId, MemoryObject
+from holdfast.wire.objects import Id, NonEmpty
+
+routes = Routes("inspector")
+_LISTED: Final = 50
+"""Held memories on a page."""
+_AGENTS: Final = 20
+"""Agents whose memory files are looked through."""
+_DIFFED: Final = 200_000
+"""Characters of two versions of a file that are compared."""
+
+declare_action(
+    "review_file_change",
+    Action(
+        method="POST",
+        path="/v1/users/{user_id}/memory_files/held/{change_id}/review",
+        notice="The review was recorded.",
+    ),
+)
+declare_action(
+    "consolidate",
+    Action(
+        method="POST",
+        path="/v1/memories/consolidate",
+        notice="Consolidation",
+        kinds={"dry_run": "flag"},
+        template="memory_sweep.html",
+    ),
+)
+
+
+# -- held for review ---------------------------------------------------------------
+
+
+class HeldQuery(OwnerQuery, kw_only=True):
+    """Query parameters of the page with what is held."""
+
+    after: MemoryId | None = None
+    """Id of the last memory on the page before."""
+
+
+@routes.add("GET", "/inspect/memories/held", "read", answer=HTML)
+async def show_held(call: Call, query: HeldQuery) -> Reply:
+    """Return the memories and the changes of memory files that wait for a review."""
+    owners = await find_owner(call, query)
+    page = await call.hf.memories.page(owners.owner, status="quarantined", after=query.after, limit=_LISTED)
+    reader = call.principal.user_id
+    last = page.memories[-1].id if page.has_more else None
+    return await render(
+        call,
+        "memories_held.html",
+        title="Held for review",
+        notice=get_notice(query.notice),
+        owners=owners,
+        held=[MemoryObject.from_memory(one, reader=reader) for one in page.memories],
+        merges={one.id: one.merges for one in page.memories},
+        changes=await _list_held_changes(call, owners.owner),
+        next_url=owners.make_url("/inspect/memories/held", after=last) if last else "",
+        first_url=owners.make_url("/inspect/memories/held") if query.after else None,
+        can_change=can_change(call, owners.owner),
+    )
+
+
+async def _list_held_changes(call: Call, owner: Owner) -> list[tuple[str | None, HeldChange]]:
+    """Return the held changes of a user's memory files, each with the agent that has the file."""
+    if owner.kind != "user":
+        return []
+    return [
+        (agent, change)
+        for agent in await _list_file_agents(call, owner.id)
+        for change in await open_memory_files(call.hf.engine, owner.id, agent).list_held()
+    ]
+
+
+async def _list_file_agents(call: Call, user_id: str) -> list[str | None]:
+    """Return the agents that have memory files of a user. None stands for files without an agent."""
+    records = call.hf.records((NAMESPACE,), user_id=user_id)
+    # Files of an agent are below its name. `files` alone is also where versions and held changes without an agent are stored.
+    found = await records.namespaces(depth=2, limit=_AGENTS)
+    named = [labels[1] for labels in found if len(labels) > 1 and labels[1] != "files"]
+    return [None, *named] if found else []
+
+
+# -- memory files ------------------------------------------------------------------
+
+
+class FilesQuery(OwnerQuery, kw_only=True):
+    """Query parameters of the page of memory files."""
+
+    agent: Id | None = None
+    """Agent that has the files."""
+    path: NonEmpty | None = None
+    """File to show."""
+
+
+@dataclass(frozen=True)
+class ComparedVersion:
+    """A version of a memory file with the lines that changed."""
+
+    version: FileVersion
+    lines: Sequence[str]
+    """Lines of a difference to the version before, each with `+`, `-`, `@` or a space before it."""
+
+
+@routes.add("GET", "/inspect/memories/files", "read", answer=HTML)
+async def show_files(call: Call, query: FilesQuery) -> Reply:
+    """Return the memory files of a user, and the versions of one of them."""
+    owners = await find_owner(call, query)
+    if owners.owner.kind != "user":  # only users have memory files
+        owners = Owners(
+            owner=Owner("user", call.get_owner_or_default(None)), known=owners.known, is_bound=owners.is_bound
+        )
+    files = open_memory_files(call.hf.engine, owners.owner.id, query.agent)
+    versions = [] if query.path is None else await files.list_versions(query.path)
+    return await render(
+        call,
+        "memory_files.html",
+        title="Memory files",
+        notice=get_notice(query.notice),
+        owners=owners,
+        query=query,
+        agents=await _list_file_agents(call, owners.owner.id),
+        paths=await files.list_paths(MEMORY_FILES),
+        versions=await run_cpu(_compare_versions, versions),
+    )
+
+
+def _compare_versions(versions: Sequence[FileVersion]) -> list[ComparedVersion]:
+    """Compare each version with the one before it. The versions are in order, newest first."""
+    compared = []
+    for new, old in pairwise([*versions, None]):
+        assert new is not None
+        before = "" if old is None else old.text
+        lines: list[str] = []
+        if len(before) + len(new.text) <= _DIFFED:
+            lines = list(difflib.unified_diff(before.splitlines(), new.text.splitlines(), lineterm="", n=2))[2:]
+        compared.append(ComparedVersion(new, lines))
+    return compared
+
+
+# -- consolidation -----------------------------------------------------------------
+
+
+@routes.add("GET", "/inspect/memories/diary", "read", answer=HTML)
+async def show_diary(call: Call, query: OwnerQuery) -> Reply:
+    """Return the consolidations of an owner's memories, newest first."""
+    owners = await find_owner(call, query)
+    kind, owner_id = owners.owner
+    found = await diary(
+        call,
+        DiaryQuery(
+            scope=kind,
+            user_id=owner_id if kind == "user" else None,
+            agent=owner_id if kind == "agent" else None,
+            limit=min(20, DIARY_PAGE),
+        ),
+    )
+    return await render(
+        call,
+        "memory_diary.html",
+        title="Consolidation",
+        notice=get_notice(query.notice),
+        owners=owners,
+        entries=found.data,
+        has_more=found.has_more,
+        settings=call.hf.consolidation.settings,
+        can_change=can_change(call, owners.owner),
+    )
