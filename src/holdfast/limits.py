@@ -459,6 +459,10 @@ ACTIVITY_STEPS: Final = 300
 """Steps of time whose activity a process keeps while the store cannot be written. The oldest ones are dropped first."""
 ACTIVITY_POINTS: Final = 1000
 """Points of one series of activity."""
+INSPECTOR_STREAMS: Final = 200
+"""Open pages of the inspector that a server notifies of changes."""
+SORTED_SESSIONS: Final = 500
+"""Newest sessions among which a list sorts by another column than the last use."""
 SEALED_BYTES: Final = 256 * 1024
 """Longest sealed item that is read."""
 SEALED_TEXT_CHARS: Final = 48 * 1024

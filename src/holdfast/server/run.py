@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -327,6 +327,8 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Shut down. If requests are still running, first print how many, and how long the server waits for them."""
+        cast("Starlette", self.config.app).state.inspector.live.close()
+        await asyncio.sleep(0)  # streams of events to open pages end now, and are not counted
         running, grace = len(self.server_state.tasks), self.config.timeout_graceful_shutdown
         if running:
             message = (

@@ -26,6 +26,7 @@ from holdfast.durations import format_utc
 from holdfast.limits import INSPECTOR_TEXT_CHARS
 from holdfast.server.http import Call
 from holdfast.server.inspector.charts import draw_bar
+from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.permissions import Need, Refused, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT
@@ -79,6 +80,8 @@ class InspectorState:
     """Origins that the configuration allows in addition to the server's own."""
     secret: bytes = field(default_factory=partial(token_bytes, 32))
     """Secret of the forms of callers that are not signed in."""
+    live: LiveUpdates = field(default_factory=LiveUpdates)
+    """Streams of events to open pages."""
 
 
 class PageView:

@@ -1,17 +1,262 @@
-"""The overview: what this server stores and does."""
+"""The overview: activity over time, the health of the server, the latest sessions, and how to connect a client to an empty server."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from markupsafe import Markup
+
+from holdfast.domain.activity import FINE, HOURLY, ActivityCounts, ActivityPoint
+from holdfast.domain.session import Session
+from holdfast.durations import format_duration, format_utc
+from holdfast.errors import HoldfastError
+from holdfast.limits import SORTED_SESSIONS
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import get_notice
-from holdfast.server.inspector.frame import HTML, PageQuery, render
+from holdfast.server.inspector.charts import Segment
+from holdfast.server.inspector.frame import HTML, InspectorState, PageQuery, format_number, format_share, render
+from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
+from holdfast.server.permissions import Refused, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
+from holdfast.sessions.session_list import find_state, summarize_sessions
+from holdfast.wire.objects import json_schema
 
 routes = Routes("inspector")
+_LATEST: Final = 8
+_UNKNOWN: Final = "\N{EN DASH}"
+_STATES: Final = (("busy", "current"), ("active", "tail"), ("closed", "reserve"), ("expired", "headroom"))
+"""States of sessions, with the names of their colours."""
+
+
+class Range(NamedTuple):
+    """A time range of the charts."""
+
+    name: str
+    title: str
+    step: int
+    """Length of a step in milliseconds."""
+    steps: int
+    step_name: str
+
+
+RANGES: Final = (
+    Range("hours", "3 hours", FINE.step, 36, "5 minutes"),
+    Range("day", "24 hours", HOURLY.step, 24, "hour"),
+    Range("month", "30 days", 24 * HOURLY.step, 30, "day"),
+)
+
+
+class OverviewQuery(PageQuery, kw_only=True):
+    """Query parameters of the overview."""
+
+    range: Annotated[Literal["hours", "day", "month"], json_schema(description="time range of the charts")] = "day"
 
 
 @routes.add("GET", "/inspect/overview", "read", answer=HTML)
-async def show_overview(call: Call, query: PageQuery) -> Reply:
+async def show_overview(call: Call, query: OverviewQuery) -> Reply:
     """Return the overview. Its public address is `/`."""
-    return await render(call, "overview.html", title="Overview", notice=get_notice(query.notice))
+    owner = call.get_owner(None)
+    sessions = (await call.hf.sessions(user_id=owner, limit=SORTED_SESSIONS)).sessions
+    notice = get_notice(query.notice)
+    if not sessions:
+        return await render(call, "first_run.html", title="Overview", notice=notice, **_describe_server(call))
+    chosen = next(one for one in RANGES if one.name == query.range)
+    points = await _read_activity(call, chosen) if can(call, "shared") else ()
+    return await render(
+        call,
+        "overview.html",
+        title="Overview",
+        notice=notice,
+        ranges=RANGES,
+        chosen=chosen,
+        points=points,
+        cards=make_cards(points, chosen),
+        latest=await summarize_sessions(call.hf.engine, sessions[:_LATEST]),
+        states=_count_states(call, sessions),
+        counted="newest 500" if len(sessions) == SORTED_SESSIONS else "all",
+        checks=await _check_health(call),
+    )
+
+
+@routes.add("GET", "/inspect/overview/events", "read", answer={"text/event-stream": {"schema": {"type": "string"}}})
+async def watch_overview(call: Call) -> Reply:
+    """Return a stream with an event whenever a session was used."""
+    owner, state = call.get_owner(None), call.request.app.state.inspector
+    assert isinstance(state, InspectorState)
+
+    async def read_mark() -> object:
+        page = await call.hf.sessions(user_id=owner, limit=1)
+        return [(session.ref, session.version) for session in page.sessions]
+
+    return state.live.watch(read_mark)
+
+
+def can(call: Call, need: Any) -> bool:
+    """Return True if the caller has a permission."""
+    try:
+        permit(call.request.scope, need)
+    except Refused:
+        return False
+    return True
+
+
+async def _read_activity(call: Call, chosen: Range) -> Sequence[ActivityPoint]:
+    now = call.hf.clock()
+    first = now - now % chosen.step - (chosen.steps - 1) * chosen.step
+    return await call.hf.engine.activity.read(first, now + 1, chosen.step)
+
+
+def _count_states(call: Call, sessions: Sequence[Session]) -> list[Segment]:
+    counts: Counter[str] = Counter(find_state(call.hf.engine, session) for session in sessions)
+    return [Segment(colour, state, counts[state]) for state, colour in _STATES]
+
+
+def _describe_server(call: Call) -> dict[str, Any]:
+    base = str(call.request.base_url).rstrip("/")
+    roster = call.hf.roster
+    model = next(iter([*roster.agents, *roster.llms]), "gpt-4o")
+    return {"address": base, "model": model, "needs_key": call.request.app.state.access.requires_key}
+
+
+# -- charts ------------------------------------------------------------------------
+
+
+class Card(NamedTuple):
+    """A figure with its chart over time."""
+
+    title: str
+    figure: str
+    hint: str
+    chart: Markup
+    top: str
+    """Value at the top of the chart."""
+
+
+class _Figure(NamedTuple):
+    """The contents of a card."""
+
+    title: str
+    figure: str
+    hint: str
+    layers: Sequence[tuple[str, Callable[[ActivityCounts], float]]]
+    """Colour and value of the columns."""
+    is_share: bool = False
+
+
+def make_cards(points: Sequence[ActivityPoint], chosen: Range) -> list[Card]:
+    """Return the cards of the overview; an empty list if there are no points."""
+    total = ActivityCounts.sum_up(one.counts for one in points)
+    figures = (
+        _Figure(
+            "Turns",
+            format_number(total.turns),
+            f"{format_number(total.calls)} model calls",
+            [("accent", lambda one: one.turns)],
+        ),
+        _Figure(
+            "Tokens sent",
+            format_compact(total.sent_tokens),
+            f"of {format_compact(total.full_tokens)} with whole logs",
+            [("soft", lambda one: one.full_tokens), ("accent", lambda one: one.sent_tokens)],
+        ),
+        _Figure(
+            "Prompt cache",
+            format_share(share(total.cached_tokens, total.measured_tokens)),
+            "of prompt tokens read from a cache",
+            [("accent", lambda one: share(one.cached_tokens, one.measured_tokens) or 0)],
+            is_share=True,
+        ),
+        _Figure(
+            "Cost saved",
+            format_share(compute_saving(total)),
+            f"{format_compact(total.cost)} instead of {format_compact(total.full_cost)} with whole logs",
+            [("soft", lambda one: one.full_cost), ("accent", lambda one: one.cost)],
+        ),
+        _Figure(
+            "Failures",
+            format_number(total.failed_turns),
+            f"failed turns; {format_number(total.failed_calls)} model calls failed",
+            [("soft", lambda one: one.failed_calls), ("bad", lambda one: one.failed_turns)],
+        ),
+    )
+    return [_make_card(points, chosen, figure) for figure in figures] if points else []
+
+
+def share(part: float, whole: float) -> float | None:
+    """Return a fraction; None if the whole is 0."""
+    return part / whole if whole else None
+
+
+def compute_saving(counts: ActivityCounts) -> float | None:
+    """Return the fraction of the cost that was saved, compared with sending whole logs; None if nothing was sent."""
+    return 1 - counts.cost / counts.full_cost if counts.full_cost else None
+
+
+def _make_card(points: Sequence[ActivityPoint], chosen: Range, shown: _Figure) -> Card:
+    layers = [Layer(name, [read(one.counts) for one in points]) for name, read in shown.layers]
+    write = format_share if shown.is_share else format_compact
+    titles = [
+        f"{format_utc(one.start)[:16].replace('T', ' ')} UTC: "
+        + " of ".join(write(layer.values[at]) for layer in reversed(layers))
+        for at, one in enumerate(points)
+    ]
+    top = 1.0 if shown.is_share else max(value for layer in layers for value in layer.values)
+    label = f"{shown.title} per {chosen.step_name}: {shown.figure}, {shown.hint}"
+    chart = draw_columns(layers, titles, label=label, highest=top)
+    return Card(shown.title, shown.figure, shown.hint, chart, write(top))
+
+
+# -- health ------------------------------------------------------------------------
+
+
+class Check(NamedTuple):
+    """The health of one part of the server."""
+
+    name: str
+    level: Literal["good", "warn", "bad", ""]
+    word: str
+    detail: str
+
+
+async def _check_health(call: Call) -> list[Check]:
+    """Return the health of the store and the index and, for keys that may read metrics, of the models."""
+    checks = [await _check_store(call), _check_index(call)]
+    if can(call, "server"):
+        now = call.hf.clock()
+        for _, upstream in call.hf.roster.upstreams:
+            failed = sum(upstream.failures.values())
+            is_available = upstream.is_available(now)
+            detail = f"{format_number(upstream.calls)} calls since the start, {format_number(failed)} failed"
+            level: Literal["good", "warn"] = "good" if is_available else "warn"
+            checks.append(Check(f"Model {upstream.name}", level, "ready" if is_available else "not answering", detail))
+    return checks
+
+
+async def _check_store(call: Call) -> Check:
+    started = time.perf_counter()
+    try:
+        await call.hf.store.ping()
+    except HoldfastError as exc:
+        return Check("Database", "bad", "fails", exc.public_message)
+    milliseconds = 1000 * (time.perf_counter() - started)
+    kept = "kept when the server stops" if call.hf.store.durable else "in memory: lost when the server stops"
+    level: Literal["good", "warn"] = "good" if call.hf.store.durable else "warn"
+    return Check("Database", level, "ready", f"answers in {milliseconds:.1f} ms; sessions are {kept}")
+
+
+def _check_index(call: Call) -> Check:
+    index = call.hf.index
+    if index is None:
+        return Check(
+            "Search index", "", "off", "sessions cannot be searched by text; see storage.index in the configuration"
+        )
+    waiting = f"{format_number(index.waiting)} sessions wait, the first for {format_duration(index.lag // 1000)}"
+    detail = f"{index.mode} search; {waiting if index.waiting else 'no session waits to be indexed'}"
+    failed = sum(index.failures.values())
+    if failed:
+        return Check("Search index", "warn", f"{format_number(failed)} failures", f"{detail}; failures are repeated")
+    return Check("Search index", "good", "ready", detail)

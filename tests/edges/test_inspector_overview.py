@@ -1,0 +1,179 @@
+"""The overview of the inspector: its figures, its first state, and its live updates."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from holdfast.domain.activity import ActivityCounts
+from holdfast.limits import INSPECTOR_STREAMS
+from holdfast.server.inspector import live
+from holdfast.server.inspector.overview import compute_saving
+from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
+from holdfast.server.permissions import Refused
+from holdfast.testing import Reply
+from tests.clocks import START, Clock
+from tests.edges.browser_kit import browse, check_page, needs_chromium
+from tests.edges.server import Served, gateway
+from tests.edges.test_inspector_frame import HTML, add_key, sign_in
+
+EVENTS = "/inspect/overview/events"
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for changes again and again."""
+    monkeypatch.setattr(live, "PAUSE_SECONDS", 0.02)
+
+
+async def get_html(served: Served, path: str = "/") -> str:
+    """Return the HTML of a page."""
+    answer = await served.http.get(path, headers=HTML)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+@needs_chromium
+async def test_empty_server_shows_how_to_connect_and_comes_alive_with_the_first_request() -> None:
+    async with gateway(lambda _: "Hello!") as (served, _), browse(served.url) as page:
+        await page.goto("/")
+        await expect(page.get_by_role("heading", name="Connect a client")).to_be_visible()
+        await expect(page.get_by_role("status")).to_contain_text("Waiting for the first request")
+        await expect(page.locator("#way-curl")).to_contain_text(f"curl {served.url}/v1/chat/completions")
+        await expect(page.locator("#way-variables")).to_contain_text(f"OPENAI_BASE_URL={served.url}/v1")
+        await check_page(page)
+        await served.chat("Plan a trip to Oslo", "trip")
+        await expect(page.get_by_role("link", name="Plan a trip to Oslo")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Connect a client")).to_have_count(0)
+        await served.chat("Where is order 17?", "order")
+        await expect(page.get_by_role("link", name="Where is order 17?")).to_be_visible()
+
+
+async def test_commands_of_the_first_state_name_a_key_if_one_is_needed() -> None:
+    async with gateway([]) as (served, _):
+        assert "authorization" not in await get_html(served)
+        await sign_in(served, await add_key(served))
+        html = await get_html(served)
+        assert "authorization: Bearer YOUR_KEY" in html
+        assert "OPENAI_API_KEY=YOUR_KEY" in html
+
+
+async def test_cards_show_the_figures_of_the_chosen_range() -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 100}}
+    replies: list[Any] = [Reply(text="Yes.", usage=usage)] * 3 + [Reply(status=500, error="down")]
+    clock = Clock(START)
+    async with gateway(replies, clock=clock) as (served, _):
+        await served.chat("Hello")
+        clock.now += 26 * 3_600_000
+        for text in ("Two", "Three", "Four"):
+            await served.chat(text)
+        assert read_figures(await get_html(served)) == {
+            "Turns": "3",
+            "Prompt cache": "100 %",
+            "Failures": "1",
+            "Sessions": "1",
+        }
+        assert read_figures(await get_html(served, "/?range=month"))["Turns"] == "4"
+        assert read_figures(await get_html(served, "/?range=hours"))["Turns"] == "3"
+        rows = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="n">([^<]+)</td>', await get_html(served))
+        assert (len(rows), rows[0]) == (24, ("2023-11-16 00:00", "3"))
+
+
+def read_figures(html: str) -> dict[str, str]:
+    """Return the figures of some cards."""
+    found = dict(re.findall(r'<h2>([^<]+)</h2>\s*<p class="figure">([^<]+)</p>', html))
+    return {name: found[name].strip() for name in ("Turns", "Prompt cache", "Failures", "Sessions")}
+
+
+async def test_unknown_range_is_an_error_page() -> None:
+    async with gateway([]) as (served, _):
+        answer = await served.http.get("/?range=year", headers=HTML)
+        assert answer.status_code == 400
+        assert "range must be one of day, hours, month" in answer.text
+
+
+async def test_key_of_one_user_gets_no_figures_of_the_tenant() -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.chat("Mine", "mine", user_id="ada")
+        await served.chat("Theirs", "theirs", user_id="bob")
+        await sign_in(served, await add_key(served, "admin", user_id="ada"))
+        html = await get_html(served)
+        assert "Mine" in html
+        assert "Theirs" not in html
+        assert "Tokens sent" not in html
+        assert "Charts over time need a key without a user" in html
+        assert "Model default" not in html
+
+
+async def test_health_names_a_model_that_does_not_answer() -> None:
+    async with gateway([Reply(status=503, error="down")], clock=Clock()) as (served, _):
+        await served.chat("Hello")
+        html = " ".join((await get_html(served)).split())
+        assert "Model default" in html
+        assert "not answering" in html
+        assert "in memory: lost when the server stops" in html
+
+
+async def test_events_follow_the_sessions_of_the_caller_only() -> None:
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.chat("Hello", "s", user_id="ada")
+        await sign_in(served, await add_key(served, "admin", user_id="ada"))
+        async with served.http.stream("GET", EVENTS) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            lines = response.aiter_lines()
+            assert await anext(lines) == "retry: 3000"
+            key = {"authorization": f"Bearer {await add_key(served, seed=2)}"}
+            await served.chat("Not for ada", "other", user_id="bob", headers=key)
+            await served.chat("For ada", "s", user_id="ada", headers=key)
+            async for line in lines:
+                if line:
+                    assert line == "data: 1"
+                    break
+
+
+async def test_streams_end_when_the_server_stops_and_are_limited() -> None:
+    updates = live.LiveUpdates()
+    marks = iter(range(1_000_000))
+
+    async def read_mark() -> object:
+        return next(marks)
+
+    streams = [updates.watch(read_mark).body for _ in range(INSPECTOR_STREAMS)]
+    for stream in streams:
+        assert await anext(stream) == b"retry: 3000\n\n"
+    with pytest.raises(Refused, match="pages have live updates already"):
+        updates.watch(read_mark)
+    assert await anext(streams[0]) == b"data: 1\n\n"
+    updates.close()
+    rest = await asyncio.gather(*(_exhaust(stream) for stream in streams))
+    assert len(rest) == INSPECTOR_STREAMS
+    updates.watch(read_mark)
+
+
+async def _exhaust(stream: Any) -> list[bytes]:
+    return [chunk async for chunk in stream]
+
+
+def test_columns_are_drawn_to_scale_and_escaped() -> None:
+    chart = draw_columns([Layer("accent", [0, 5, 10])], ["<a>", "b", "c"], label='"&', highest=10)
+    assert re.findall(r'<rect class="fill-accent" x="(\d+)" y="([\d.]+)"', chart) == [("11", "50.0"), ("21", "0.0")]
+    assert "&lt;a&gt;" in chart
+    assert 'aria-label="&#34;&amp;"' in chart
+    assert "style" not in chart
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (999, "999"), (999.9, "1.0 k"), (1234, "1.2 k"), (56_789, "57 k"), (1_000_000, "1.0 M"), (2e10, "20 B")],
+)
+def test_large_numbers_are_short(value: float, text: str) -> None:
+    assert format_compact(value) == text
+
+
+def test_saving_is_unknown_before_anything_was_sent() -> None:
+    assert compute_saving(ActivityCounts()) is None
+    assert compute_saving(ActivityCounts(sent_tokens=10, full_tokens=40)) == 0.75
