@@ -613,6 +613,10 @@ PROMPT_LOG: Final = 200
 """Messages of the log that one view of a prompt marks."""
 PROMPT_TEXT_CHARS: Final = 4_000
 """Characters of a marked message that are returned."""
+PROMPT_PAGE_MESSAGES: Final = 100
+"""Messages of a prompt that one page of the inspector shows."""
+PROMPT_PAGE_LOG: Final = 40
+"""Messages of the log that one page of the inspector shows next to a prompt."""
 PROMPT_CHANGES: Final = 200
 """Messages that differ from the previous prompt and are listed in one view of a prompt."""
 FACT_PINS: Final = 100

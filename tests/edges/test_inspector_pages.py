@@ -18,6 +18,9 @@ PAGES = (
     "/inspect/memories/held",
     "/inspect/memories/files?path=/memories/notes.md",
     "/inspect/memories/diary",
+    "/inspect/sessions/s/prompt",
+    "/inspect/sessions/s/prompt?call=next&shape=gemini",
+    "/inspect/sessions/s/prompt?strategy=token_window&from_budget=900",
 )
 """Addresses of all pages, on the server of `inspector_kit`."""
 

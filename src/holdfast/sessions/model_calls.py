@@ -112,18 +112,19 @@ async def find_call(store: Store, ref: SessionRef, turn_id: int, number: int | N
     return of_turn[at]
 
 
-async def find_neighbours(store: Store, ref: SessionRef, at: CallId) -> tuple[CallId | None, CallId | None]:
-    """Return the calls before and after a call; None if there is none."""
+async def find_neighbours(store: Store, ref: SessionRef, at: CallId) -> tuple[int, CallId | None, CallId | None]:
+    """Return the number of calls in the turn of a call, and the calls before and after it; None if there is none."""
     before = after = None
+    count = len(await _read_turn(store, ref, at.turn_id))
     if at.number:
         before = CallId(at.turn_id, at.number - 1)
     elif earlier := await store.calls(ref, stop=at.turn_id, limit=1):
         before = (await _read_turn(store, ref, earlier[0].turn_id))[-1].id
-    if len(await _read_turn(store, ref, at.turn_id)) > at.number + 1:
+    if count > at.number + 1:
         after = CallId(at.turn_id, at.number + 1)
     elif later := await store.calls(ref, start=at.turn_id + 1, limit=1, descending=False):
         after = CallId(later[0].turn_id, 0)
-    return before, after
+    return count, before, after
 
 
 async def locate_call(store: Store, ref: SessionRef, call: ModelCall) -> CallId | None:

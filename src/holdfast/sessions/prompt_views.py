@@ -147,6 +147,8 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`turn.number` of the call, or `next`."""
     call: CallSummary | None
     """The recorded call; null for `next`."""
+    turn_calls: int
+    """Number of recorded calls of the turn; 0 for `next`."""
     previous: str | None
     next: str | None
     """Ids of the calls before and after this one."""
@@ -217,7 +219,9 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
     session = await engine.store.get(ref)
     target = await _find_target(engine, session, responder, wanted)
     senders = SenderFinder(engine.roster, session, responder)
-    before, after = (None, None) if target.call is None else await find_neighbours(engine.store, ref, target.call.id)
+    turn_calls, before, after = (
+        (0, None, None) if target.call is None else await find_neighbours(engine.store, ref, target.call.id)
+    )
     if target.call is None and (newest := await engine.store.calls(ref, start=0, limit=1)):
         before = (await find_call(engine.store, ref, newest[0].turn_id, None)).id
     target, found = await _rebuild(engine, session, target)
@@ -228,6 +232,7 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
         "version": session.version,
         "id": str(target.call.id) if target.call else NEXT,
         "call": await run_cpu(summarize_call, target.call, senders, long=False) if target.call else None,
+        "turn_calls": turn_calls,
         "previous": str(before) if before else None,
         "next": str(after) if after else None,
         "agent": target.responder.agent_name,
@@ -419,7 +424,7 @@ def _guess_presence(entry: Entry, call: ModelCall, record: BuildRecord) -> Prese
 
 
 def _mark(entry: Entry, presence: Presence) -> MessageMark:
-    text = "" if entry.erased else get_text(entry)
+    text = "" if entry.erased else get_text(entry).lstrip("\n")
     return MessageMark(
         seq=entry.seq,
         turn_id=entry.turn_id,

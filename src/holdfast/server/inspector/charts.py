@@ -20,7 +20,9 @@ class Segment(NamedTuple):
     """Address that the part links to; empty: none."""
 
 
-def draw_bar(segments: Sequence[Segment], *, unit: str = "tokens", label: str = "", height: int = 28) -> Markup:
+def draw_bar(
+    segments: Sequence[Segment], *, unit: str = "tokens", label: str = "", height: int = 28, legend: bool = True
+) -> Markup:
     """Return a stacked bar with its legend, as HTML. Parts without a value appear only in the legend of no bar.
 
     Args:
@@ -28,6 +30,7 @@ def draw_bar(segments: Sequence[Segment], *, unit: str = "tokens", label: str = 
         unit: unit of the values, for the texts.
         label: description of the whole bar, for screen readers.
         height: height in pixels.
+        legend: False: only the bar, whose parts have their texts as titles.
     """
     shown = [one for one in segments if one.value > 0]
     total = sum(one.value for one in shown)
@@ -48,15 +51,23 @@ def draw_bar(segments: Sequence[Segment], *, unit: str = "tokens", label: str = 
         )
         parts.append(Markup('<a href="%s">%s</a>') % (one.href, box) if one.href else box)
         left += width
-    legend = Markup("").join(
+    names = Markup("").join(
         Markup(
             '<li><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class="fill-%s" width="10" height="10"/></svg>'
             "<span>%s</span> <b>%s</b></li>"
         )
         % (one.name, one.label, f"{one.value:,.0f}")
         for one in shown
+        if one.label
     )
+    listed = Markup('<ul class="legend" aria-label="%s">%s</ul>') % (unit, names) if legend else ""
     return Markup(
-        '<figure class="bar"><svg viewBox="0 0 1000 %d" preserveAspectRatio="none" height="%d" role="img" aria-label="%s">%s</svg>'
-        '<ul class="legend" aria-label="%s">%s</ul></figure>'
-    ) % (height, height, label or f"{total:,.0f} {unit}", Markup("").join(parts), unit, legend)
+        '<figure class="bar"><svg viewBox="0 0 1000 %d" preserveAspectRatio="none" height="%d" role="%s" aria-label="%s">%s</svg>%s</figure>'
+    ) % (
+        height,
+        height,
+        "group" if any(one.href for one in shown) else "img",
+        label or f"{total:,.0f} {unit}",
+        Markup("").join(parts),
+        listed,
+    )

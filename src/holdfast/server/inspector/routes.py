@@ -11,6 +11,7 @@ from holdfast.server.inspector import (
     memory_reviews,
     overview,
     playground,
+    prompt,
     session,
 )
 from holdfast.server.routes import Route
@@ -25,6 +26,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         playground.routes,
         memories.routes,
         memory_reviews.routes,
+        prompt.routes,
     )
     for route in subject.all
 )

@@ -1,0 +1,348 @@
+"""The prompt view: what a model saw in one call, what it did not see, and what other settings would give."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from holdfast.context.settings import STRATEGIES
+from holdfast.domain.session import Session
+from holdfast.errors import HoldfastError
+from holdfast.limits import PROMPT_PAGE_LOG, PROMPT_PAGE_MESSAGES
+from holdfast.server.http import Call
+from holdfast.server.inspector.actions import get_notice
+from holdfast.server.inspector.charts import Segment
+from holdfast.server.inspector.frame import HTML, make_session_url
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.replies import Reply
+from holdfast.server.routes import Routes
+from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
+from holdfast.sessions.prompt_sections import FREE, PromptChange
+from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptMessage, PromptQuery, PromptView, view_prompt
+from holdfast.wire.objects import Count
+
+routes = Routes("inspector")
+SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "system": ("system", "System prompt"),
+    "tools": ("tools", "Tools"),
+    "introduction": ("introduction", "Memories"),
+    "task": ("task", "Task"),
+    "facts": ("facts", "Standing facts"),
+    "summary": ("compaction", "Summary"),
+    "digest": ("compaction", "Digest"),
+    "pins": ("head", "Pinned"),
+    "head": ("head", "Chosen older messages"),
+    "tail": ("tail", "Recent messages"),
+    "recalled": ("recalled", "Recalled"),
+    "current": ("current", "Current message"),
+    "added": ("tools", "Added by the format"),
+    "other": ("soft", "Prompt, not divided"),
+    "free": ("headroom", "Free in the budget"),
+    "unused": ("headroom", "Not used by the strategy"),
+    "tool_results": ("reserve", "Kept free for tool results"),
+    "safety": ("reserve", "Kept free for counting errors"),
+    "reply": ("reserve", "Kept free for the reply"),
+}
+"""For each section of a prompt: the class of its colour, and its title."""
+_DECISIONS: Final[Mapping[str, str]] = {
+    "kept": "tail",
+    "pinned": "head",
+    "anchored": "task",
+    "cut": "compaction",
+    "cleared": "compaction",
+    "compacted": "compaction",
+    "evicted": "reserve",
+    "refused": "bad",
+}
+"""For each decision about messages: the class of its colour."""
+_STRIP: Final = 400
+"""Most ranges that the strip of the log shows."""
+Shape = Literal["openai", "anthropic", "gemini"]
+
+
+class PromptPageQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of the prompt view."""
+
+    call: str | None = None
+    """Id of the call, number of a turn, or `next`; default: the last call."""
+    shape: Shape | None = None
+    """Show the prompt as the request to this provider."""
+    start: Count = 0
+    """First message of the prompt to show."""
+    log_after: int | None = None
+    """Show the messages of the log after this one."""
+    rebuild: bool = False
+    """Rebuild the prompt also in a long session."""
+    strategy: str | None = None
+    """What-if: another strategy."""
+    budget: Count | None = None
+    """What-if: another budget."""
+    model: str | None = None
+    """What-if: another model."""
+    from_strategy: str | None = None
+    """Compare with this strategy instead of the prompt as it was sent."""
+    from_budget: Count | None = None
+    """Compare with this budget instead of the prompt as it was sent."""
+
+    @property
+    def compares(self) -> bool:
+        """True if other settings are wanted."""
+        return any((self.strategy, self.budget, self.model, self.from_strategy, self.from_budget))
+
+
+class Piece(NamedTuple):
+    """A part of a text, and whether the prompt contains it."""
+
+    text: str
+    is_marked: bool
+
+
+class ShownMessage(NamedTuple):
+    """A message of a prompt as the page shows it."""
+
+    place: int
+    """Index of the message in the prompt."""
+    message: PromptMessage
+    text: str
+    calls: Sequence[str]
+    """Tool calls, as `name(arguments)`."""
+    change: str
+    """`added` or `changed` since the call before; empty if neither."""
+    breaks: bool
+    """True if the provider's cache breaks here."""
+
+
+class Side(NamedTuple):
+    """One prompt of a comparison."""
+
+    title: str
+    view: PromptView | None
+    error: str
+    bar: Sequence[Segment]
+    messages: Sequence[ShownMessage]
+
+
+@routes.add("GET", f"{SESSION}/prompt", "read", answer=HTML)
+async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
+    """Return the prompt view of a session."""
+    session = await load_session(call, "explain")
+    handle = call.hf.handle(session)
+    call_id = await _find_call_id(call, session, query.call)
+    wanted = PromptQuery(
+        id=call_id,
+        dialect=query.shape,
+        rebuild=query.rebuild,
+        log_after=query.log_after,
+        log_limit=0 if query.compares else PROMPT_PAGE_LOG,
+    )
+    view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
+    sides = await _compare(call, session, query, view) if query.compares else ()
+    shown = list(_show_messages(view))
+    return await render_session(
+        call,
+        session,
+        "prompt.html",
+        tab="prompt",
+        title="Prompt",
+        notice=get_notice(query.notice),
+        view=view,
+        position=view.call.turn_id if view.call else session.turns,
+        sections=SECTIONS,
+        bar=_make_bar(view),
+        window=_make_window(view),
+        strip=_make_strip(session, view),
+        decisions=_sum_decisions(view),
+        messages=shown[query.start : query.start + PROMPT_PAGE_MESSAGES],
+        start=query.start,
+        page_size=PROMPT_PAGE_MESSAGES,
+        removed=_list_removed(view),
+        shorten=shorten_text,
+        sides=sides,
+        summary=_summarize_comparison(sides),
+        strategies=list(STRATEGIES),
+        query=query,
+        log_size=PROMPT_PAGE_LOG,
+    )
+
+
+async def _find_call_id(call: Call, session: Session, given: str | None) -> str:
+    """Return the id of the call to show: the last one, the given one or, for a turn without calls, the last one before."""
+    turn_id, number = (None, None) if given in (None, NEXT) else parse_call_id(given or "", "call")
+    if given == NEXT or number is not None:
+        return given or NEXT
+    if turn_id is not None and turn_id >= session.turns:
+        return NEXT
+    after = None if turn_id is None else CallId(turn_id + 1, 0)
+    page = await list_calls(call.hf.engine, session, call.hf.handle(session).responder, limit=1, after=after)
+    return page.calls[0].id if page.calls else NEXT
+
+
+async def _compare(call: Call, session: Session, query: PromptPageQuery, sent: PromptView) -> list[Side]:
+    """Build the prompts of a comparison: the sent one or one with other settings, and one with other settings."""
+    first = _make_side("As it was sent" if sent.call else "With the present settings", sent)
+    if query.from_strategy or query.from_budget:
+        first = await _try_settings(call, session, query, sent, query.from_strategy, query.from_budget, None)
+    second = await _try_settings(call, session, query, sent, query.strategy, query.budget, query.model)
+    widest = max((side.view.total_tokens + _get_free(side.view) for side in (first, second) if side.view), default=0)
+    return [_pad(side, widest) for side in (first, second)]
+
+
+async def _try_settings(  # noqa: PLR0917 - the settings belong together
+    call: Call,
+    session: Session,
+    query: PromptPageQuery,
+    sent: PromptView,
+    strategy: str | None,
+    budget: int | None,
+    model: str | None,
+) -> Side:
+    """Build the prompt that other settings give at the moment of a call. An error becomes part of the page."""
+    given = (strategy, f"{budget:,} tokens" if budget else None, f"model {model}" if model else None)
+    title = ", ".join(filter(None, given)) or "The same settings"
+    spec = STRATEGIES.get(strategy or "")
+    if spec is not None and not budget and "budget" in spec.keys:
+        budget = sent.budget  # a strategy is compared within the same limits
+    try:
+        wanted = PromptQuery(
+            id=sent.id, strategy=strategy, budget=budget, other=model is not None, rebuild=query.rebuild
+        )
+        agent = sent.agent if sent.agent in call.hf.roster.agents else None
+        responder = call.hf.find_responder(session, agent=agent, model=model or None)
+        view = await view_prompt(call.hf.engine, session.ref, responder, wanted)
+    except HoldfastError as exc:
+        return Side(title, None, exc.public_message, (), ())
+    return _make_side(title, view)
+
+
+def _make_side(title: str, view: PromptView) -> Side:
+    messages = list(_show_messages(view))[:PROMPT_PAGE_MESSAGES]
+    return Side(title, view, "", _make_bar(view), messages)
+
+
+def _pad(side: Side, widest: int) -> Side:
+    """Return the side with a bar as wide as the widest one, so that both bars have one scale."""
+    if side.view is None:
+        return side
+    rest = widest - side.view.total_tokens - _get_free(side.view)
+    return side._replace(bar=[*side.bar, Segment("none", "", rest)] if rest > 0 else side.bar)
+
+
+def _get_free(view: PromptView) -> int:
+    return sum(one.tokens for one in view.sections if one.name == "free")
+
+
+class _Comparison(NamedTuple):
+    """The messages of the log that two prompts contain as messages."""
+
+    both: Sequence[int]
+    first: Sequence[int]
+    second: Sequence[int]
+
+
+def _summarize_comparison(sides: Sequence[Side]) -> _Comparison | None:
+    """Return which messages of the log are in both prompts, and which only in one of them."""
+    views = [side.view for side in sides if side.view]
+    if len(views) != 2:
+        return None
+    first, second = ({one.seqs[0] for one in view.messages if one.kind == "entry"} for view in views)
+    return _Comparison(sorted(first & second), sorted(first - second), sorted(second - first))
+
+
+# -- charts ------------------------------------------------------------------------
+
+
+def _make_bar(view: PromptView) -> list[Segment]:
+    """Return the sections of a prompt, and what is left of its budget. Each links to the first message of its section."""
+    firsts: dict[str, int] = {}
+    for index, message in enumerate(view.messages):
+        firsts.setdefault(message.section, index)
+    return [
+        Segment(*SECTIONS[one.name], one.tokens, f"#m-{firsts[one.name]}" if one.name in firsts else "")
+        for one in view.sections
+        if one.name not in FREE or one.name == "free"
+    ]
+
+
+def _make_window(view: PromptView) -> list[Segment]:
+    """Return the division of the model's context window: the prompt, what it leaves free, and the reserves."""
+    free = [Segment(*SECTIONS[one.name], one.tokens) for one in view.sections if one.name in FREE]
+    return [Segment("accent", "Prompt", view.total_tokens), *free]
+
+
+def _make_strip(session: Session, view: PromptView) -> list[Segment]:
+    """Return the log as ranges of messages with one decision each, which link to these messages."""
+    strip = []
+    for run in view.decisions[:_STRIP]:
+        title = f"messages {run.first} to {run.last}: {run.decision}, {run.reason}"
+        href = make_session_url(session, "prompt", call=view.id, log_after=run.first - 1) + "#log"
+        strip.append(Segment(_DECISIONS.get(run.decision, "soft"), title, run.last - run.first + 1, href))
+    last = view.decisions[-1].last if view.decisions else -1
+    if (later := view.log_messages - last - 1) > 0 and strip:
+        strip.append(Segment("headroom", "written later", later))
+    return strip
+
+
+def _sum_decisions(view: PromptView) -> list[Segment]:
+    """Return the number of messages of each decision, as a legend of the strip."""
+    counts: dict[str, int] = {}
+    for run in view.decisions:
+        counts[run.decision] = counts.get(run.decision, 0) + run.last - run.first + 1
+    return [Segment(_DECISIONS.get(name, "soft"), name, count) for name, count in counts.items()]
+
+
+# -- messages ----------------------------------------------------------------------
+
+
+def _show_messages(view: PromptView) -> Iterator[ShownMessage]:
+    changes: dict[int, PromptChange] = {}
+    if view.difference:
+        changes = {one.index: one for one in view.difference.changes if one.kind != "removed"}
+    for index, message in enumerate(view.messages):
+        change = changes[index].kind if index in changes else ""
+        breaks = view.broken is not None and view.broken.message == index
+        text, calls = describe_message(message.message)
+        yield ShownMessage(index, message, text, calls, change, breaks)
+
+
+def _list_removed(view: PromptView) -> list[PromptChange]:
+    """Return the messages of the prompt before that are not in this one, in the order of the log."""
+    changes = view.difference.changes if view.difference else ()
+    return sorted((one for one in changes if one.kind == "removed"), key=lambda one: one.seqs)
+
+
+def describe_message(message: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the text of a message in the format of Chat Completions, and its tool calls."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    text = "\n".join(str(part.get("text", f"[{part.get('type', 'part')}]")) for part in parts)
+    functions = [one.get("function") or {} for one in message.get("tool_calls") or ()]
+    return text, [f"{one.get('name', '?')}({one.get('arguments', '')})" for one in functions]
+
+
+def split_text(mark: MessageMark) -> list[Piece]:
+    """Divide the text of a message into the words that the prompt contains and all others."""
+    if mark.state != "part":
+        return [Piece(mark.text, mark.state == "whole")]
+    spans: list[tuple[int, int]] = []
+    for words in sorted({one.words for one in mark.excerpts if one.words}, key=len, reverse=True):
+        pattern = r"\s+".join(map(re.escape, words.split()))
+        spans += [found.span() for found in re.finditer(pattern, mark.text)]
+    pieces, end = list[Piece](), 0
+    for first, last in sorted(spans):
+        if last > end:
+            pieces += [Piece(mark.text[end:first], False), Piece(mark.text[max(first, end) : last], True)]
+            end = last
+    return [one for one in (*pieces, Piece(mark.text[end:], False)) if one.text]
+
+
+def shorten_text(mark: MessageMark, limit: int = 320) -> list[Piece]:
+    """Return about `limit` characters of a message: its beginning, and the words that the prompt contains."""
+    shown, left = list[Piece](), limit
+    for text, is_marked in split_text(mark):
+        room = max(0, left) if is_marked or not shown else min(left, 60)
+        if room <= 0:
+            break
+        shown.append(Piece(text if len(text) <= room else f"{text[: room - 1]}…", is_marked))
+        left -= min(len(text), room)
+    return shown
