@@ -283,7 +283,8 @@ def check_redis(url: str) -> Iterator[Finding]:
     for one in found:
         yield check_redis_durability(one)
         yield check_redis_memory(one)
-    yield _check_replicas(found)
+    if found:  # of a cluster, the servers that answer
+        yield _check_replicas(found)
 
 
 def check_redis_durability(one: Health) -> Finding:
