@@ -3,10 +3,11 @@
 Modules that all commands share:
 errors     the root command, which turns errors into one line and an exit code, and decides about colour
 terminal   terminal output: sanitized text, JSON, tables, progress bars
+prompt_bar draws prompts on a terminal: stacked bar, marks of messages
 stores     opens the store that the options of a command name, and finds sessions in it
 
 Each command is in the module of its subject:
-sessions   everything about one session; transfer has `export`, `import` and `verify`
+sessions   everything about one session; session_text shows it; transfer has `export`, `import` and `verify`
 serve      `serve`, `config`          backup     `backup`, `restore`, `migrate`          index     `index`, `embeddings`
 explain    `explain`, `facts`         doctor     one module for each group of checks
 watch      `watch`

@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import Misuse
+from holdfast.cli.prompt_bar import (
+    draw_sections,
+    format_mark,
+    format_marks_legend,
+    is_output_terminal,
+    mark_message,
+    mark_run,
+    read_prompt,
+)
 from holdfast.cli.stores import (
     find_session,
     json_option,
@@ -22,8 +31,10 @@ from holdfast.cli.terminal import Column, format_count, sanitize, show_json, sho
 if TYPE_CHECKING:
     from holdfast.context.standing_facts import Fact
     from holdfast.domain.fact_choices import Choice
+    from holdfast.domain.session import Session
     from holdfast.holdfast import Holdfast
     from holdfast.sessions.explanation import Explanation, RemedyKind
+    from holdfast.sessions.prompt_views import PromptView
 
 strategy_option = click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
 budget_option = click.option(
@@ -60,21 +71,67 @@ def explain(
     """
     agent, model = query.pop("agent"), query.pop("model")
 
-    async def do(hf: Holdfast) -> Explanation:
-        session = await find_session(hf, session_id, user)
-        handle = hf.handle(session, agent=agent, model=model)
-        return await handle.explain(**query)
+    draws = is_output_terminal() and not as_json
 
-    explanation = run_with_store(do, store=store, config=config, with_agents=True, index_read_only=True)
+    async def do(hf: Holdfast) -> tuple[Explanation, PromptView | None]:
+        session = await find_session(hf, session_id, user)
+        explanation = await hf.handle(session, agent=agent, model=model).explain(**query)
+        return explanation, await _read_prompt(hf, session, agent, model, query) if draws else None
+
+    explanation, view = run_with_store(do, store=store, config=config, with_agents=True, index_read_only=True)
     if as_json:
         show_json(explanation)
         return
     from holdfast.sessions.explanation import format_explanation
 
     commands = _make_commands(session_id, user, store, config)
-    click.echo(sanitize(format_explanation(explanation, commands)))
+    if draws:
+        _draw(explanation, view, commands)
+    else:
+        click.echo(sanitize(format_explanation(explanation, commands)))
     if query["text"] is not None and not explanation.messages:
         click.echo("No message contains that text.", err=True)
+
+
+async def _read_prompt(
+    hf: Holdfast, session: Session, agent: str | None, model: str | None, query: Mapping[str, Any]
+) -> PromptView | None:
+    """Return the explained prompt, to draw it; None if it is not known."""
+    from holdfast.sessions.prompt_views import NEXT, PromptQuery
+
+    wanted = PromptQuery(
+        id=NEXT if query["turn"] is None else str(query["turn"]),
+        strategy=query["strategy"],
+        budget=query["budget"],
+        other=agent is not None or model is not None,
+    )
+    return await read_prompt(hf, session, wanted, agent=agent, model=model)
+
+
+def _draw(explanation: Explanation, view: PromptView | None, commands: Mapping[RemedyKind, str]) -> None:
+    """Print an explanation with the bar of the prompt, and a mark before each message or range of messages."""
+    from holdfast.context.explain import format_table
+    from holdfast.sessions.explanation import format_head, format_message
+
+    for line in format_head(explanation):
+        click.echo(sanitize(line))
+    if view is not None:
+        click.echo()
+        draw_sections(view)
+    click.echo(f"\n{format_marks_legend()}\n")
+    runs = explanation.decisions
+    if runs:
+        rows = list(format_table(explanation.overhead, runs))
+        marks = [format_mark("whole")] * (len(rows) - len(runs)) + [mark_run(run) for run in runs]
+        for mark, row in zip(marks, rows, strict=True):
+            click.echo(f"{mark} {sanitize(row[2:])}")
+    for at, message in enumerate(explanation.messages):
+        first, *rest = format_message(message, commands)
+        click.echo(f"{chr(10) * bool(at)}{mark_message(message.state, message.decision)} {sanitize(first)}")
+        for line in rest:
+            click.echo(f"  {sanitize(line)}")
+    if explanation.before is not None:
+        click.echo(f"\nThere may be more before message {explanation.before}.")
 
 
 def _make_commands(

@@ -108,7 +108,7 @@ class ChatSession:
         return sanitize(format_explanation(explanation, {"pin": "/pin"})).splitlines()
 
     async def _show_history(self, rest: str) -> Iterable[str]:
-        from holdfast.cli.sessions import format_transcript
+        from holdfast.cli.session_text import format_transcript
 
         count = _parse_number(rest, "/history N") if rest else DEFAULT_MESSAGES
         session, ref = await self.handle.info(), self.handle.ref

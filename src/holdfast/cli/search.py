@@ -137,7 +137,7 @@ def _format_results(found: SearchResults, user: str) -> Iterator[str]:
 
 
 def _format_heading(hit: SearchHit) -> str:
-    from holdfast.cli.sessions import format_role
+    from holdfast.cli.session_text import format_role
 
     who = hit.name or hit.agent
     spoke = format_role(hit.role) + (f" {format_line(who, _NAME)}" if who and who != hit.role else "")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.errors import Failure
+from holdfast.cli.prompt_bar import (
+    draw_prompt,
+    format_marks_legend,
+    is_output_terminal,
+    read_last_prompt,
+)
+from holdfast.cli.session_text import CALL_CHARACTERS, fit_line, format_heading, format_log, format_transcript
 from holdfast.cli.stores import (
     find_session,
     find_sessions,
@@ -26,7 +33,6 @@ from holdfast.cli.terminal import (
     format_line,
     format_time,
     is_interactive,
-    sanitize,
     show_json,
     show_progress,
     show_table,
@@ -35,14 +41,16 @@ from holdfast.cli.transfer import export, import_, verify
 from holdfast.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from holdfast.domain.messages import Message
     from holdfast.domain.session import Entry, Session, StoredCompaction
     from holdfast.holdfast import Holdfast
     from holdfast.lifecycle.removal import Receipt
+    from holdfast.sessions.prompt_views import PromptView
     from holdfast.stores.log import WindowRows
     from holdfast.stores.sessions import SessionPage
 
 MAX_LISTED = 1000
+LAST_ON_TERMINAL = 10
+"""Number of messages that `show` prints on a terminal, if `--last` is not given."""
 
 
 @click.group
@@ -105,12 +113,34 @@ def _show_table(listed: Sequence[Session]) -> None:
 @click.argument("session_id", metavar="ID")
 @session_user_option
 @click.option("--full", is_flag=True, help="Do not shorten long texts, calls and results.")
+@click.option(
+    "--last",
+    metavar="N",
+    type=click.IntRange(1),
+    help=f"Only the last N messages.  [default: {LAST_ON_TERMINAL} on a terminal, otherwise all]",
+)
 @store_options
 @json_option
 def show(
-    session_id: str, user: str | None, store: str | None, config: str | None, *, full: bool, as_json: bool
+    session_id: str,
+    user: str | None,
+    store: str | None,
+    config: str | None,
+    *,
+    full: bool,
+    last: int | None,
+    as_json: bool,
 ) -> None:
-    """Show the messages and compactions (summaries and digests) of a session. Messages that were edited away are not shown."""
+    """Show the messages and compactions (summaries and digests) of a session. Messages that were edited away are not shown.
+
+    A terminal also shows the last prompt as a bar, and marks which messages it contains.
+    """
+    if as_json and last is not None:
+        raise click.UsageError("--json prints all messages: leave out --last.")
+    draws = is_output_terminal() and not as_json
+    if draws or last is not None:
+        _show_end(session_id, user, store, config, full=full, last=last or LAST_ON_TERMINAL, draws=draws)
+        return
 
     async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction], Sequence[Entry]]:
         from holdfast.media.outgoing import restore_entries
@@ -129,6 +159,31 @@ def show(
 
     lines = format_transcript(rows.session, rows.entries, full=full, compactions=compactions)
     click.echo("\n".join(text.rstrip() for text in lines))
+
+
+def _show_end(
+    session_id: str, user: str | None, store: str | None, config: str | None, *, full: bool, last: int, draws: bool
+) -> None:
+    """Print a session with its last messages only. On a terminal, draw the last prompt and mark the messages."""
+
+    async def do(hf: Holdfast) -> tuple[Session, Sequence[Entry], Sequence[StoredCompaction], PromptView | None]:
+        session = await find_session(hf, session_id, user)
+        entries = (await hf.store.entries(session.ref, limit=last, descending=True))[::-1]
+        view = await read_last_prompt(hf, session, entries) if draws else None
+        return session, entries, await hf.store.compactions(session.ref), view
+
+    session, entries, compactions, view = run_with_store(
+        do, store=store, config=config, with_agents=draws, index_read_only=True
+    )
+    for text in format_heading(session):
+        click.echo(text)
+    if view is not None:
+        click.echo()
+        draw_prompt(view)
+        click.echo(f"\n{format_marks_legend()}")
+    marks = {one.seq: one for one in view.log} if view is not None else {}
+    for text in format_log(session, entries, full=full, compactions=compactions, marks=marks):
+        click.echo(fit_line(text, full=full) if draws else text.rstrip())
 
 
 @sessions.command
@@ -158,136 +213,6 @@ def close(ids: Sequence[str], user: str | None, store: str | None, config: str |
         show_json([SessionObject.from_session(session) for session in closed])
     else:
         click.echo(f"Closed {format_count(len(closed), 'session')}.")
-
-
-# -- a session as text -----------------------------------------------------------
-
-MAX_CHARACTERS = 600
-"""Maximum characters of a text that are shown without --full."""
-MAX_LINES = 12
-CALL_CHARACTERS = 110
-"""Maximum characters of a tool call or its result, which are shown on one line without --full."""
-ROLE_COLORS = {"user": "green", "assistant": "cyan", "tool": "yellow", "system": "magenta", "developer": "magenta"}
-
-
-def format_transcript(
-    session: Session, entries: Sequence[Entry], *, full: bool, compactions: Sequence[StoredCompaction] = ()
-) -> Iterator[str]:
-    """Yield the lines of text that show a session.
-
-    Args:
-        session: the session.
-        entries: the entries to show, without those that an edit replaced.
-        full: show long texts, calls and results completely.
-        compactions: summaries and digests of the session, including failed ones. They are listed at the end.
-    """
-    yield from _format_heading(session)
-    for message in session.system_messages:
-        yield from ("", format_role(message.role), *format_message(message, full=full))
-    turn = -1
-    tools: dict[str, str] = {}
-    for entry in entries:
-        if entry.turn_id != turn:
-            turn = entry.turn_id
-            yield from ("", click.style(f"turn {turn}", bold=True) + f"  {format_time(entry.timestamp)}")
-        yield f"  {entry.seq:>4}  {format_role(entry.message.role)}  {', '.join(_describe_entry(entry))}"
-        yield from format_message(entry.message, full=full, tools=tools)
-    if compactions:
-        yield from ("", click.style("compactions", bold=True))
-    for one in compactions:
-        yield from _format_compaction(one, full=full)
-
-
-def _format_compaction(one: StoredCompaction, *, full: bool) -> Iterator[str]:
-    """Yield the lines that show a summary or digest: its text if its status is `live`, or its error if it failed."""
-    status = click.style(one.status, bold=one.status == "live")
-    by = f" by {format_line(one.model, 60)}" if one.model else ""
-    size = f", {format_count(one.tokens, 'token')} of {one.source_tokens:,}" if one.error is None else ""
-    yield f"  {one.id:>4}  {status}  {one.kind} of messages {one.first} to {one.last}{by}{size}, {format_time(one.created_at)}"
-    if one.error is not None:
-        yield f"        {format_line(one.error, MAX_CHARACTERS)}"
-    elif one.status == "live":
-        yield from _format_text(one.text, full=full)
-
-
-def _format_heading(session: Session) -> Iterator[str]:
-    owner = f" of user {format_line(session.user_id)}"
-    agent = f", agent {format_line(session.agent)}" if session.agent else ""
-    yield click.style(f"session {format_line(session.id)}", bold=True) + owner + agent
-    yield ", ".join(
-        (
-            f"{session.status}, version {session.version}",
-            format_count(session.turns, "turn"),
-            format_count(session.messages, "message"),
-            format_count(session.tokens, "token"),
-        )
-    )
-    yield f"created {format_time(session.created_at)}, updated {format_time(session.updated_at)}"
-    usage = session.usage
-    if usage.calls:
-        prompt = f"{usage.prompt_tokens:,} prompt tokens ({usage.cached_tokens:,} cached)"
-        yield f"{format_count(usage.calls, 'model call')}, {prompt}, {usage.completion_tokens:,} completion tokens"
-
-
-def format_role(role: str) -> str:
-    """Return a role in its colour."""
-    return click.style(role, fg=ROLE_COLORS.get(role), bold=True)
-
-
-def _describe_entry(entry: Entry) -> Iterator[str]:
-    """Yield the details of an entry that are shown after its role."""
-    yield format_count(entry.tokens, "token")
-    if entry.agent:
-        yield format_line(entry.agent, 60)
-    metadata = entry.metadata or {}
-    if metadata.get("source"):
-        yield format_line(str(metadata["source"]), 60)
-    if metadata.get("interrupted"):
-        yield "interrupted"
-    if entry.importance is not None:
-        yield f"importance {entry.importance:g}"
-    if entry.pinned:
-        yield "pinned"
-    if entry.erased:
-        yield "erased"
-
-
-def format_message(message: Message, *, full: bool, tools: dict[str, str] | None = None) -> Iterator[str]:
-    """Yield the lines that show text, media and tool calls of a message. They are indented, so that a text cannot look like a heading.
-
-    Args:
-        message: the message.
-        full: show long texts, calls and results completely.
-        tools: names of called tools, by call id. The calls of this message are added, so that later messages with results can use them.
-    """
-    tools = {} if tools is None else tools
-    if message.role == "tool":
-        name = tools.get(str(message.tool_call_id)) or message.name or str(message.tool_call_id)
-        yield from _format_call(f"<- {format_line(name, 60)}: ", message.text, full=full)
-    elif message.text:
-        yield from _format_text(message.text, full=full)
-    for part in message.media:
-        yield f"        [{format_line(part.type, 60)}]"
-    for call in message.tool_calls:
-        tools[call.id] = call.name
-        yield from _format_call(f"-> {format_line(call.name, 60)} ", call.arguments, full=full)
-
-
-def _format_call(prefix: str, text: str, *, full: bool) -> Iterator[str]:
-    """Yield the lines that show a tool call or a result: a single line, or all its lines if `full` is set."""
-    if not full:
-        yield f"        {prefix}{format_line(text, CALL_CHARACTERS)}"
-        return
-    first, *rest = sanitize(text).split("\n")
-    yield f"        {prefix}{first}"
-    yield from (f"           {following}" for following in rest)
-
-
-def _format_text(text: str, *, full: bool) -> Iterator[str]:
-    shown = text if full else "\n".join(text[:MAX_CHARACTERS].split("\n")[:MAX_LINES])
-    yield from (f"        {one}" for one in sanitize(shown).split("\n"))
-    if len(shown) < len(text):
-        yield click.style(f"        … {len(text) - len(shown):,} more characters (use --full)", dim=True)
 
 
 # -- fork, move, rewind, lift, pin -----------------------------------------------

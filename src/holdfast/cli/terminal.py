@@ -72,6 +72,15 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
+def can_print(symbols: str) -> bool:
+    """Return True if the encoding of standard output has all of `symbols`."""
+    try:
+        symbols.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
 def _escape_match(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 

@@ -176,7 +176,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Show the messages of a transcript. ID is a session ID or the name of a file in the folder."""
-    from holdfast.cli.sessions import format_message, format_role
+    from holdfast.cli.session_text import format_message, format_role
     from holdfast.cli.transcript_files import read_entries
 
     heading = _find_transcript(_find_folder(folder, config), session_id, user)
@@ -256,7 +256,7 @@ def _show_hits(hits: Sequence[tuple[TranscriptHeading, TextMatch]], *, as_json: 
     if as_json:
         show_json([{**heading.to_json(), **hit._asdict()} for heading, hit in hits])
         return
-    from holdfast.cli.sessions import format_role
+    from holdfast.cli.session_text import format_role
 
     if not hits:
         click.echo("No matches.", err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
-from holdfast.cli.sessions import ROLE_COLORS
+from holdfast.cli.session_text import ROLE_COLORS
 from holdfast.cli.stores import find_session, json_option, run_with_store, session_user_option, store_options
 from holdfast.cli.terminal import UNBOUNDED, format_count, format_line, format_time, json_line, sanitize
 

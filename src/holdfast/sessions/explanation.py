@@ -65,7 +65,7 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """True if secrets in the message were masked before the message was stored."""
 
     def __str__(self) -> str:
-        return "\n".join(_format_message(self, None))
+        return "\n".join(format_message(self, None))
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -119,6 +119,19 @@ def format_explanation(explanation: Explanation, commands: Mapping[RemedyKind, s
 
 
 def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
+    yield from format_head(explanation)
+    if explanation.decisions:
+        yield from format_table(explanation.overhead, explanation.decisions)
+    for message in explanation.messages:
+        yield ""
+        yield from format_message(message, commands)
+    if explanation.before is not None:
+        yield ""
+        yield f"There may be more before message {explanation.before}."
+
+
+def format_head(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines that say which prompt is explained, and what it condenses and recalls."""
     turn = explanation.turn
     used = f"strategy {explanation.strategy}, {explanation.tokens:,} of {explanation.budget:,} tokens"
     if explanation.not_sent:
@@ -131,14 +144,6 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
         yield f"  {one}"
     if explanation.recalled:
         yield f"  {_format_recalled(explanation)}"
-    if explanation.decisions:
-        yield from format_table(explanation.overhead, explanation.decisions)
-    for message in explanation.messages:
-        yield ""
-        yield from _format_message(message, commands)
-    if explanation.before is not None:
-        yield ""
-        yield f"There may be more before message {explanation.before}."
 
 
 def _format_recalled(explanation: Explanation) -> str:
@@ -153,7 +158,8 @@ def _format_recalled(explanation: Explanation) -> str:
     return f"recalled {listed} ({explanation.overhead['recalled']:,} tokens){missing}"
 
 
-def _format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
+def format_message(one: MessageExplanation, commands: Mapping[RemedyKind, str] | None) -> Iterator[str]:
+    """Yield the lines that explain a message; see `format_explanation`."""
     yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
     if one.text:
         yield f"  {one.match or _shorten_line(one.text)}"

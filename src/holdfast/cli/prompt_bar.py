@@ -1,0 +1,262 @@
+"""Draw a prompt on a terminal: a stacked bar of its sections, and a mark for each message of the log.
+
+Letters in the bar name the sections, so it is legible without colour. Terminals without Unicode get ASCII characters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from holdfast.cli.terminal import WIDTH, can_print, format_count, format_line
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from holdfast.context.explain import Run
+    from holdfast.context.presence import Excerpt, State
+    from holdfast.domain.session import Entry, Session
+    from holdfast.holdfast import Holdfast
+    from holdfast.sessions.prompt_sections import PromptSection
+    from holdfast.sessions.prompt_views import PromptQuery, PromptView
+
+
+class _Style(NamedTuple):
+    letter: str
+    label: str
+    style: str
+    """Colours of the section in the bar. They are among the 16 that every terminal adapts to its background."""
+
+
+_SECTIONS: Final[Mapping[str, _Style]] = {
+    "system": _Style("S", "system", "bright_white on blue"),
+    "tools": _Style("O", "tools", "black on bright_blue"),
+    "introduction": _Style("I", "introduction", "black on bright_magenta"),
+    "task": _Style("T", "task", "black on green"),
+    "facts": _Style("F", "standing facts", "black on bright_yellow"),
+    "summary": _Style("M", "summary", "black on yellow"),
+    "digest": _Style("D", "digest", "black on yellow"),
+    "pins": _Style("P", "pinned", "black on bright_red"),
+    "head": _Style("H", "chosen", "black on bright_cyan"),
+    "tail": _Style("N", "newest", "black on cyan"),
+    "recalled": _Style("R", "recalled", "black on magenta"),
+    "current": _Style("C", "current", "black on bright_green"),
+    "added": _Style("A", "added by Holdfast", "black on white"),
+    "other": _Style("X", "not divided", "black on white"),
+    "free": _Style(".", "free", "dim"),
+    "unused": _Style("_", "not used by the strategy", "dim"),
+    "tool_results": _Style("t", "reserve for tool results", "dim"),
+    "safety": _Style("s", "safety reserve", "dim"),
+    "reply": _Style("r", "reply reserve", "dim"),
+}
+_UNKNOWN: Final = _Style("?", "", "black on white")
+_MARKS: Final[Mapping[str, tuple[str, str, dict[str, Any]]]] = {
+    "whole": ("●", "#", {"fg": "green"}),
+    "part": ("◐", "+", {"fg": "yellow"}),
+    "no": ("○", "-", {"fg": "red"}),
+    "later": ("·", ".", {"dim": True}),
+}
+"""For each state of a message: its mark, its mark in ASCII, and the style."""
+_SYMBOLS: Final = "".join(symbol for symbol, *_ in _MARKS.values())
+_WORDS: Final = {"whole": "in the prompt", "part": "in part", "no": "not in the prompt", "later": "written later"}
+_OF_DECISIONS: Final = {
+    "kept": "whole",
+    "pinned": "whole",
+    "anchored": "whole",
+    "cut": "part",
+    "cleared": "part",
+    "compacted": "part",
+}
+REST_SHARE: Final = 0.4
+"""Share of the bar for free space and reserves, if they are larger than the prompt."""
+LEAST_ADDED: Final = 10
+"""Tokens that Holdfast adds for the format, up to which they are left out of the bar."""
+SHOWN_EXCERPTS: Final = 3
+"""Maximum number of excerpts of a message that are shown."""
+_EXCERPT_CHARACTERS: Final = 60
+
+
+async def read_prompt(
+    hf: Holdfast, session: Session, query: PromptQuery, *, agent: str | None = None, model: str | None = None
+) -> PromptView | None:
+    """Return a prompt to draw. Return None if it is not known, for example because the configuration does not have the agent."""
+    from holdfast.sessions.prompt_views import view_prompt
+
+    try:
+        handle = hf.handle(session, agent=agent, model=model)
+        return await view_prompt(hf.engine, handle.ref, handle.responder, query)
+    except HoldfastError:
+        return None
+
+
+async def read_last_prompt(hf: Holdfast, session: Session, entries: Sequence[Entry]) -> PromptView | None:
+    """Return the last prompt that was sent or, if its sections are not known, the next one, with marks for `entries`."""
+    from holdfast.limits import PROMPT_LOG
+    from holdfast.sessions.prompt_views import NEXT, PromptQuery
+
+    marked = entries[-PROMPT_LOG:]
+    log: dict[str, Any] = {"log_after": marked[0].seq - 1, "log_limit": PROMPT_LOG} if marked else {}
+    calls = await hf.store.calls(session.ref, limit=1)
+    for name in (*(str(call.turn_id) for call in calls), NEXT):
+        view = await read_prompt(hf, session, PromptQuery(id=name, **log))
+        if view is not None and view.sections:
+            return view
+    return None
+
+
+def is_output_terminal() -> bool:
+    """Return True if standard output is a terminal. Pipes and files get text without drawings."""
+    return sys.stdout.isatty()
+
+
+def make_console() -> Console:
+    """Return the console for drawings. It has at most `WIDTH` columns."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    console.width = min(console.width, WIDTH)
+    return console
+
+
+# -- marks -------------------------------------------------------------------------
+
+
+def format_mark(state: str) -> str:
+    """Return the mark of messages that a prompt contains whole, in part or not (`no`), or that are `later` than the prompt."""
+    symbol, plain, style = _MARKS[state]
+    return click.style(symbol if can_print(_SYMBOLS) else plain, **style)
+
+
+def mark_message(state: State, decision: str) -> str:
+    """Return the mark of a message whose presence in the prompt is known."""
+    return format_mark("later" if decision == "later" else state)
+
+
+def mark_run(run: Run) -> str:
+    """Return the mark of messages of which only the decision is known. Some words of a replaced message may be in the prompt."""
+    return format_mark(_OF_DECISIONS.get(run.decision, "no"))
+
+
+def format_marks_legend() -> str:
+    """Return a line that explains the marks."""
+    return "  ".join(f"{format_mark(state)} {words}" for state, words in _WORDS.items())
+
+
+def format_excerpts(excerpts: Sequence[Excerpt]) -> str:
+    """Return one line with the words of a message that the prompt contains."""
+    limit = _EXCERPT_CHARACTERS
+    shown = [
+        f'{one.block} "{format_line(one.words[: 4 * limit], limit)}"' if one.words else one.block
+        for one in excerpts[:SHOWN_EXCERPTS]
+    ]
+    more = len(excerpts) - len(shown)
+    return f"in {'; '.join(shown)}{f'; {more} more' if more > 0 else ''}"
+
+
+# -- the bar -----------------------------------------------------------------------
+
+
+def draw_prompt(view: PromptView) -> None:
+    """Print a prompt: which one, its bar, and the tokens of its sections."""
+    from rich.text import Text
+
+    console = make_console()
+
+    call = view.call
+    which = "the next prompt" if call is None else f"the last prompt of turn {call.turn_id}"
+    strategy = format_line(str(view.strategy["strategy"]), 60) if view.strategy else "unknown strategy"
+    window = f" of {view.window:,} tokens ({view.total_tokens / view.window:.1%})" if view.window else " tokens"
+    title = f": {view.total_tokens:,}{window}, {strategy}, {format_line(view.model, 60)}"
+    console.print(Text.assemble((which, "bold"), title))
+    if call is not None and call.prompt_tokens:
+        cached = f"{call.cached_tokens:,} ({call.cached_tokens / call.prompt_tokens:.0%}) from its cache"
+        console.print(f"the provider counted {call.prompt_tokens:,} tokens, {cached}", style="dim")
+    draw_sections(view)
+
+
+def draw_sections(view: PromptView) -> None:
+    """Print the bar of a prompt, and the tokens of its sections."""
+    console = make_console()
+    sections = [one for one in view.sections if one.name != "added" or one.tokens >= LEAST_ADDED]
+    if sections:
+        console.print(draw_bar(sections, console))
+        for line in _draw_legend(sections, console):
+            console.print(line)
+
+
+def draw_bar(sections: Sequence[PromptSection], console: Console) -> Text:
+    """Draw sections as one bar of the console's width. If the prompt takes less than half, the rest is drawn shorter, with a break in it."""
+    from rich.text import Text
+
+    sizes, broken = _size_sections(sections, console.width - 2)
+    fill, free, reserve = "▒·─" if can_print("▒·─") else "=.-"
+    is_plain = console.color_system is None or console.no_color
+    bar = Text.assemble(("[", "dim"), no_wrap=True)
+    for at, (section, cells) in enumerate(zip(sections, sizes, strict=True)):
+        style = _SECTIONS.get(section.name, _UNKNOWN)
+        if section.name in _FREE:
+            text = (free if section.name == "free" else style.letter) * cells
+        elif section.name in _RESERVES:
+            text = style.letter + reserve * (cells - 1)
+        else:
+            text = style.letter + (fill if is_plain else " ") * (cells - 1)
+        if at == broken and cells > 4:
+            text = f"{text[: cells // 2]}//{text[cells // 2 + 2 :]}"
+        bar.append(text, style=style.style)
+    return bar.append("]", style="dim")
+
+
+_FREE: Final = frozenset({"free", "unused"})
+_RESERVES: Final = frozenset({"tool_results", "safety", "reply"})
+
+
+def _size_sections(sections: Sequence[PromptSection], width: int) -> tuple[list[int], int | None]:
+    """Divide `width` cells among sections, each at least one cell.
+
+    Returns:
+        The cells of each section, and the index of the section with the break. None: all sections have the same scale.
+    """
+    from holdfast.sessions.prompt_sections import FREE
+
+    tokens = [one.tokens for one in sections]
+    start = next((at for at, one in enumerate(sections) if one.name in FREE), len(sections))
+    used, rest = tokens[:start], tokens[start:]
+    if sum(rest) <= sum(used) or not used:
+        return _divide(tokens, width), None
+    broken = max(range(start, len(sections)), key=lambda at: tokens[at])
+    rest[broken - start] = min(tokens[broken], max(1, sum(rest) - tokens[broken]))
+    room = max(len(rest), min(int(width * REST_SHARE), width - len(used)))
+    return _divide(used, width - room) + _divide(rest, room), broken
+
+
+def _divide(tokens: Sequence[int], width: int) -> list[int]:
+    """Divide `width` cells in proportion to `tokens`, at least one cell for each."""
+    spare = max(0, width - len(tokens))
+    total = sum(tokens) or 1
+    shares = [spare * size / total for size in tokens]
+    cells = [1 + int(share) for share in shares]
+    by_remainder = sorted(range(len(tokens)), key=lambda at: int(shares[at]) - shares[at])
+    for at in by_remainder[: max(0, width - sum(cells))]:
+        cells[at] += 1
+    return cells
+
+
+def _draw_legend(sections: Sequence[PromptSection], console: Console) -> Iterator[Text]:
+    """Yield lines with the letter, name and tokens of each section, as many to a line as fit."""
+    from rich.text import Text
+
+    line = Text()
+    for section in sections:
+        style = _SECTIONS.get(section.name, _UNKNOWN)
+        of = f" in {format_count(section.messages, 'message')}" if section.messages > 1 else ""
+        item = Text.assemble((style.letter, style.style), f" {style.label or section.name} {section.tokens:,}{of}")
+        if line and line.cell_len + item.cell_len + 3 > console.width:
+            yield line
+            line = Text()
+        line = line.append("   " if line else "").append_text(item)
+    yield line
