@@ -69,8 +69,8 @@ class TravelAgent:
         text = str(last["content"])
         if "find a" not in text:
             return Reply(
-                text="I do not know of a code."
-                if "What is" in text
+                text="I am sorry, I know of no number for a barrier."
+                if "barrier" in text
                 else "Noted. I will keep that in mind for the plan."
             )
         topic, _, rest = text.partition("find a ")[2].partition(" in ")
