@@ -128,6 +128,7 @@ def test_sign_in_leads_only_to_paths_of_this_server(given: str | None, target: s
 def test_origin_is_compared_with_the_host_of_the_request() -> None:
     assert is_same_origin({"host": "a.example", "origin": "https://a.example"}, ())
     assert is_same_origin({"host": "inner", "origin": "https://a.example"}, {"https://a.example"})
+    assert is_same_origin({"host": "inner", "x-forwarded-host": "a.example", "origin": "https://a.example"}, ())
     assert not is_same_origin({"host": "a.example", "origin": "https://a.example.evil"}, ())
 
 
