@@ -23,6 +23,18 @@ FORGOTTEN = "the parking code of the cabin is 4417"
 BUDGET = 2_400
 CITIES = ("Oslo", "Bergen", "Trondheim", "Stavanger", "Bodø", "Tromsø", "Ålesund", "Molde", "Narvik", "Alta")
 TOPICS = ("hotel", "train", "museum", "restaurant", "ferry", "hike", "concert", "bakery")
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "search_places",
+        "description": "Find places of one kind in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "kind": {"type": "string"}, "guests": {"type": "integer"}},
+            "required": ["city", "kind"],
+        },
+    },
+}
 OPENING = (
     "We want to travel through Norway with our daughter Mila from May 20 to June 4. Please plan the whole trip, at most 4,000 euros.",
     "Always answer briefly. I am allergic to shellfish, and Mila cannot sleep in bunk beds.",
@@ -118,15 +130,19 @@ async def serve_demo(*more: str, **options: Any) -> AsyncIterator[Served]:
 
 async def play(served: Served, clock: Clock) -> None:
     """Run all turns of the session `norway` through the gateway."""
-    fields: dict[str, Any] = {"session_id": "norway", "user_id": "ada", "budget": BUDGET, "strategy": "digest"}
+    fields: dict[str, Any] = {
+        "session_id": "norway",
+        "user_id": "ada",
+        "budget": BUDGET,
+        "strategy": "digest",
+        "tools": [TOOL],
+    }
     for text in list_messages():
         clock.now += 120_000
         reply = await served.chat(text, **fields)
-        message = reply["choices"][0]["message"]
-        while calls := message.get("tool_calls"):
+        while calls := reply["choices"][0]["message"].get("tool_calls"):
             results = [
                 {"role": "tool", "tool_call_id": call["id"], "content": make_results(int(call["id"].partition("_")[2]))}
                 for call in calls
             ]
             reply = await served.chat(results, **fields)
-            message = reply["choices"][0]["message"]
