@@ -461,6 +461,10 @@ ACTIVITY_POINTS: Final = 1000
 """Points of one series of activity."""
 INSPECTOR_STREAMS: Final = 200
 """Open pages of the inspector that a server notifies of changes."""
+INSPECTOR_STREAMS_OF_PRINCIPAL: Final = 20
+"""How many of these one principal may have open."""
+INSPECTOR_STREAM_SECONDS: Final = 600
+"""Seconds after which such a page connects again, with the rights that its caller then has."""
 SORTED_SESSIONS: Final = 500
 """Newest sessions among which a list sorts by another column than the last use."""
 SEALED_BYTES: Final = 256 * 1024
@@ -554,6 +558,12 @@ INSPECTOR_TEXT_CHARS: Final = 20_000
 """Characters of one text that a page of the inspector shows."""
 PLAYGROUND_MESSAGES: Final = 40
 """Messages of a conversation that the playground of the inspector shows."""
+INSPECTOR_MESSAGES: Final = 100
+"""Messages of a session on one page of the inspector."""
+INSPECTOR_JSON_CHARS: Final = 200_000
+"""Characters of JSON that a page of the inspector shows as a tree; more is shown as text."""
+INSPECTOR_JSON_ITEMS: Final = 5_000
+"""Items of all such trees on one page."""
 BODIES: Final = 4
 """Memory for request bodies, as a number of bodies of the largest size. When it is full, bodies wait. A principal may use half of it."""
 BODY_STALL_SECONDS: Final = 5.0

@@ -21,6 +21,13 @@ PAGES = (
     "/inspect/sessions/s/prompt",
     "/inspect/sessions/s/prompt?call=next&shape=gemini",
     "/inspect/sessions/s/prompt?strategy=token_window&from_budget=900",
+    "/inspect/sessions/s?q=flight&at=5",
+    "/inspect/sessions/s?view=raw",
+    "/inspect/sessions/s/messages/4",
+    "/inspect/sessions/s/messages/6/erase",
+    "/inspect/sessions/s/turns/1",
+    "/inspect/sessions/s/manage",
+    "/inspect/sessions/s/delete",
 )
 """Addresses of all pages, on the server of `inspector_kit`."""
 

@@ -128,7 +128,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
         raise InvalidRequest(f"the session has no turn {wanted.turn}: {known}", param="turn")
     own, responder = responder, engine.roster.with_request(responder, wanted.strategy, wanted.budget)
-    entries, before = await _find_entries(engine, ref, wanted)
+    entries, before = await find_entries(engine, ref, wanted)
     look = PreviewRequest(
         responder=responder,
         settings=responder.context,
@@ -165,8 +165,8 @@ def _count_budgets(session: Session, wanted: ExplainQuery) -> int:
 # -- finding messages ------------------------------------------------------------
 
 
-async def _find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -> tuple[list[Entry], int | None]:
-    """Return the messages to explain, and the `seq` before which an earlier page continues; None if there is no earlier page."""
+async def find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -> tuple[list[Entry], int | None]:
+    """Return the messages of a query, newest first, and the `seq` before which an earlier page continues; None if there is no earlier page."""
     if wanted.seq is not None:
         found = await engine.store.entries(ref, start=wanted.seq, stop=wanted.seq + 1, retired=True)
         if not found:

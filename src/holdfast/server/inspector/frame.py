@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
@@ -21,9 +21,9 @@ from markupsafe import Markup, escape
 from holdfast._version import __version__
 from holdfast.accounting import run_cpu
 from holdfast.config.inspector import Inspector
-from holdfast.domain.session import DEFAULT_USER
+from holdfast.domain.session import DEFAULT_USER, SessionRef
 from holdfast.durations import format_utc
-from holdfast.limits import INSPECTOR_TEXT_CHARS
+from holdfast.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.server.http import Call
 from holdfast.server.inspector.charts import draw_bar
 from holdfast.server.inspector.live import LiveUpdates
@@ -64,6 +64,10 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
 """Path, title and needed permission of the pages in the navigation."""
 
 
+FILTERS: Final[dict[str, Callable[..., Any]]] = {}
+"""Filters that other modules add to the templates, by name."""
+
+
 class PageQuery(Request, kw_only=True):
     """Query parameters of every page."""
 
@@ -101,6 +105,8 @@ class PageView:
         self.tenant = call.hf.tenant
         self.hides_content = call.principal.role in call.request.app.state.inspector.settings.hide_content
         """True if the caller may not see what messages say."""
+        self.json_items = INSPECTOR_JSON_ITEMS
+        """Items of JSON that may still be drawn on the page."""
         self.is_signed_in = get_token(call) is not None
         self.csrf = make_csrf_token(call)
         path: str = call.request.scope["path"]
@@ -150,10 +156,12 @@ def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
     """Return the address of a session's page.
 
     Args:
-        session: anything with `session_id` or `id`, and `user_id`.
+        session: anything with `session_id` or `id`, and `user_id`, or an object of the REST API.
         parts: further parts of the path, such as `prompt`.
         query: query parameters.
     """
+    if isinstance(session, Mapping):
+        session = SessionRef(session["user_id"], session["id"])
     session_id = getattr(session, "session_id", None) or session.id
     path = "/".join(["/inspect/sessions", *(quote(str(part), safe="") for part in (session_id, *parts))])
     user = None if session.user_id == DEFAULT_USER else session.user_id
@@ -217,6 +225,7 @@ def load_environment() -> jinja2.Environment:
         utc=format_utc,
         size=format_size,
         as_json=format_json,
+        **FILTERS,
     )
     environment.globals.update(
         session_url=make_session_url, make_url=make_url, asset=make_asset_url, draw_bar=draw_bar, version=__version__
@@ -248,16 +257,34 @@ def spell_controls(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"U+{ord(found[0]):04X}", text)
 
 
+def hide_text(text: Any) -> Markup:
+    """Return what a caller sees who may not see a text: its length."""
+    text = text if isinstance(text, str) else format_json(text)
+    return Markup('<span class="hidden-content">hidden: %s characters</span>') % format_number(len(text))
+
+
+def highlight(text: str, words: str) -> Markup:
+    """Return a text as HTML in which occurrences of `words` are marked. Case and white space are ignored."""
+    if not words.split():
+        return mark_controls(text)
+    pieces = re.split("(" + r"\s+".join(map(re.escape, words.split())) + ")", text, flags=re.IGNORECASE)
+    marked = [
+        Markup("<mark>%s</mark>") % mark_controls(one) if at % 2 else mark_controls(one)
+        for at, one in enumerate(pieces)
+    ]
+    return Markup("").join(marked)
+
+
 @jinja2.pass_context
-def _format_content(context: Context, text: Any, limit: int = INSPECTOR_TEXT_CHARS) -> Markup:
+def _format_content(context: Context, text: Any, limit: int = INSPECTOR_TEXT_CHARS, words: str | None = None) -> Markup:
     """Return text of a log as HTML. Every text that a user, a model or a tool wrote must pass this filter or `inline`.
 
-    A caller who may not see content gets only its length. A long text is cut, and the rest is counted.
+    A caller who may not see content gets only its length. A long text is cut, and the rest is counted. Occurrences of `words` are marked.
     """
     text = text if isinstance(text, str) else format_json(text)
     if context["page"].hides_content:
-        return Markup('<span class="hidden-content">hidden: %s characters</span>') % format_number(len(text))
-    shown = mark_controls(text[:limit])
+        return hide_text(text)
+    shown = highlight(text[:limit], words or "")
     if len(text) > limit:
         shown += Markup('<span class="cut">… %s more characters</span>') % format_number(len(text) - limit)
     return shown

@@ -101,11 +101,16 @@ async def render_session(
     return await render(call, template, title=title or session.id, notice=notice, session=session, head=head, **values)
 
 
+def may_see_content(call: Call) -> bool:
+    """Return True if the caller may see what messages say."""
+    settings: Inspector = call.request.app.state.inspector.settings
+    return call.principal.role not in settings.hide_content
+
+
 def check_content(call: Call) -> None:
     """Raise `Refused` if the caller may not see what messages say."""
-    settings: Inspector = call.request.app.state.inspector.settings
-    if call.principal.role in settings.hide_content:
-        raise Refused(403, "content_hidden", f"the role {call.principal.role!r} may not see content here")
+    if not may_see_content(call):
+        raise Refused(403, "content_hidden", f"keys with the role {call.principal.role!r} see no content here")
 
 
 def _find_state(call: Call, session: Session) -> State:

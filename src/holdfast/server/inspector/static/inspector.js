@@ -51,7 +51,8 @@ async function load(url, options, ids, push) {
 }
 
 function replace(page, ids) {
-  const focused = document.activeElement?.id;
+  const active = document.activeElement;
+  const focused = active?.closest("[id]")?.id;
   for (const id of ids) {
     const [old, fresh] = [byId(id), page.getElementById(id)];
     if (!old || !fresh) continue;
@@ -60,7 +61,7 @@ function replace(page, ids) {
     open.forEach((name) => byId(name)?.setAttribute("open", ""));
     enhance(byId(id));
   }
-  if (focused && document.activeElement?.id !== focused) byId(focused)?.focus({ preventScroll: true });
+  if (focused && !active.isConnected) byId(focused)?.focus({ preventScroll: true });
 }
 
 function clean(address) {
