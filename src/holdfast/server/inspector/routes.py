@@ -13,6 +13,7 @@ from holdfast.server.inspector import (
     playground,
     prompt,
     session,
+    session_actions,
 )
 from holdfast.server.routes import Route
 
@@ -23,6 +24,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         actions.routes,
         overview.routes,
         session.routes,
+        session_actions.routes,
         playground.routes,
         memories.routes,
         memory_reviews.routes,

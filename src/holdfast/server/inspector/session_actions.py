@@ -1,0 +1,115 @@
+"""Change a session from its pages: pages that ask for confirmation, and the actions of their forms."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.server.http import Call
+from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.frame import HTML
+from holdfast.server.inspector.session import MESSAGE, load_entry
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.replies import Reply
+from holdfast.server.routes import Routes
+
+routes = Routes("inspector")
+_ONE: Final = "/v1/sessions/{session_id}"
+_DONE: Final = "session_done.html"
+
+declare_action(
+    "pin_message",
+    Action(
+        method="PATCH",
+        path=f"{_ONE}/messages/{{seq}}",
+        kinds={"pinned": "flag"},
+        notice="Pinned. The message is in every prompt from now on.",
+    ),
+)
+declare_action(
+    "unpin_message",
+    Action(
+        method="PATCH",
+        path=f"{_ONE}/messages/{{seq}}",
+        kinds={"pinned": "flag"},
+        notice="Unpinned. The message can leave the prompt again.",
+    ),
+)
+declare_action(
+    "rate_message",
+    Action(
+        method="PATCH",
+        path=f"{_ONE}/messages/{{seq}}",
+        kinds={"importance": "json"},
+        notice="The importance of the message was changed.",
+    ),
+)
+declare_action(
+    "erase_message",
+    Action(method="DELETE", path=f"{_ONE}/messages/{{seq}}", notice="The content was erased.", template=_DONE),
+)
+declare_action(
+    "close_session", Action(method="POST", path=f"{_ONE}/close", notice="Closed. The next message opens it again.")
+)
+declare_action("delete_session", Action(method="DELETE", path=_ONE, notice="The session was deleted.", template=_DONE))
+declare_action(
+    "fork_session",
+    Action(
+        method="POST",
+        path=f"{_ONE}/fork",
+        kinds={"at_turn": "integer"},
+        notice="The session was copied.",
+        template=_DONE,
+    ),
+)
+declare_action(
+    "rewind_session",
+    Action(method="POST", path=f"{_ONE}/rewind", kinds={"at_turn": "integer"}, notice="The session was rewound."),
+)
+declare_action(
+    "move_session",
+    Action(
+        method="POST", path=f"{_ONE}/move", kinds={"agent": "json"}, notice="The session was moved.", template=_DONE
+    ),
+)
+declare_action(
+    "set_session_ttl", Action(method="PATCH", path=_ONE, kinds={"ttl": "json"}, notice="The expiry was changed.")
+)
+
+
+class ConfirmQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of the pages that ask for confirmation."""
+
+
+@routes.add("GET", f"{SESSION}/manage", "write", answer=HTML)
+async def show_manage(call: Call, query: ConfirmQuery) -> Reply:
+    """Return the page with which a session is closed, moved or deleted, and its expiry set."""
+    session = await load_session(call, "administration", "write")
+    notice = get_notice(query.notice)
+    return await render_session(
+        call, session, "session_manage.html", tab="", title="Manage", notice=notice, agents=list(call.hf.roster.agents)
+    )
+
+
+@routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)
+async def confirm_delete(call: Call, query: ConfirmQuery) -> Reply:
+    """Return the page that asks whether to delete a session."""
+    session = await load_session(call, "administration", "write")
+    return await render_session(call, session, "session_delete.html", tab="", title="Delete")
+
+
+@routes.add("GET", f"{MESSAGE}/erase", "write", answer=HTML)
+async def confirm_erase(call: Call, query: ConfirmQuery) -> Reply:
+    """Return the page that asks whether to erase a message."""
+    session = await load_session(call, "administration", "write")
+    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    return await render_session(
+        call, session, "session_erase.html", tab="", title=f"Erase message {entry.seq}", entry=entry
+    )
+
+
+@routes.add("GET", f"{SESSION}/turns/{{turn}}", "write", answer=HTML)
+async def confirm_turn(call: Call, query: ConfirmQuery) -> Reply:
+    """Return the page with which a session is forked at a turn or rewound to it."""
+    session = await load_session(call, "administration", "write")
+    turn = call.get_path_number("turn", "turn must be the number of a turn")
+    return await render_session(call, session, "session_turn.html", tab="", title=f"Turn {turn}", turn=turn)
