@@ -14,6 +14,7 @@ from holdfast.server.inspector import (
     prompt,
     session,
     session_actions,
+    session_files,
 )
 from holdfast.server.routes import Route
 
@@ -25,6 +26,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         overview.routes,
         session.routes,
         session_actions.routes,
+        session_files.routes,
         playground.routes,
         memories.routes,
         memory_reviews.routes,

@@ -1,0 +1,233 @@
+"""Contents that the pages of a session load or download: media, artifacts, messages as JSON, and exports.
+
+Stored contents are not trusted. Only images, audio and video of known types are shown by the browser; it saves everything else. The headers
+let no content run scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.accounting import run_cpu
+from holdfast.domain.medium import Medium, find_medium
+from holdfast.domain.messages import Message
+from holdfast.domain.session import Entry, Session
+from holdfast.errors import InvalidRequest
+from holdfast.limits import PAGE
+from holdfast.media.outgoing import restore_entries
+from holdfast.server.http import Call
+from holdfast.server.inspector.rest import RestAnswer, make_path, open_rest
+from holdfast.server.inspector.session import MESSAGE, load_entry
+from holdfast.server.inspector.session_copies import to_markdown
+from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, check_content, load_session
+from holdfast.server.permissions import Refused
+from holdfast.server.replies import Reply
+from holdfast.server.routes import TEXT, Routes
+from holdfast.wire.objects import Count, json_schema
+from holdfast.wire.openai import to_chat_message, to_entry_json
+
+routes = Routes("inspector")
+_ANY: Final = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+SAFE_TYPES: Final = frozenset(
+    {
+        "image/png",
+        "image/jpeg",
+        "image/gif",
+        "image/webp",
+        "image/avif",
+        "image/bmp",
+        "audio/mpeg",
+        "audio/wav",
+        "audio/ogg",
+        "audio/flac",
+        "audio/mp4",
+        "audio/aac",
+        "audio/webm",
+        "video/mp4",
+        "video/webm",
+        "video/ogg",
+    }
+)
+"""Types of media that a browser may show. SVG is not one of them, because it can contain scripts."""
+_ALIASES: Final = {
+    "image/jpg": "image/jpeg",
+    "audio/mp3": "audio/mpeg",
+    "audio/x-wav": "audio/wav",
+    "audio/wave": "audio/wav",
+    "audio/m4a": "audio/mp4",
+    "video/mov": "video/mp4",
+}
+_SAFETY_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "private, no-store",
+}
+
+
+class MediumQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of a medium."""
+
+    download: bool = False
+    """True: let the browser save it."""
+
+
+@routes.add("GET", f"{SESSION}/media/{{seq}}/{{part}}", "read", answer=_ANY)
+async def get_medium(call: Call, query: MediumQuery) -> Reply:
+    """Return the medium in one part of a message."""
+    check_content(call)
+    session = await load_session(call)
+    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    part = call.get_path_number("part", "part must be the number of a part")
+    found = _find_medium(entry.message, part)
+    if found is None or found.url is not None:
+        raise Refused(404, "not_found", f"part {part} of message {entry.seq} has no stored medium")
+    await call.reserve_answer(2 * (found.length or 0))  # as text and decoded
+    [restored] = await restore_entries(call.hf.store, session.ref, [entry])
+    medium = _find_medium(restored.message, part)
+    content = None if medium is None else await run_cpu(medium.decode)
+    if medium is None or content is None:
+        raise Refused(404, "not_found", f"the medium in part {part} of message {entry.seq} cannot be read")
+    return Reply(content, headers=_make_headers(found.mime, found.name or f"message-{entry.seq}", query.download))
+
+
+def _find_medium(message: Message, index: int) -> Medium | None:
+    parts = message.content if isinstance(message.content, tuple) else ()
+    if index >= len(parts):
+        return None
+    part = parts[index]
+    return find_medium(part.type, part.extra, part.held)
+
+
+def _make_headers(mime: str | None, name: str, download: bool) -> dict[str, str]:  # noqa: FBT001 - a private function
+    """Return the headers of stored content. Content whose type is not known to be safe has no type, and is saved."""
+    known = (mime or "").partition(";")[0].strip().lower()
+    known = _ALIASES.get(known, known)
+    is_safe = known in SAFE_TYPES
+    kind = "inline" if is_safe and not download else "attachment"
+    return {
+        **_SAFETY_HEADERS,
+        "content-type": known if is_safe else "application/octet-stream",
+        "content-disposition": f"{kind}; filename*=UTF-8''{quote(name[:200], safe='')}",
+    }
+
+
+@routes.add("GET", f"{MESSAGE}/raw", "read", answer={"application/json": TEXT})
+async def get_message(call: Call, query: SessionPageQuery) -> Reply:
+    """Return a message as JSON, as it is stored."""
+    check_content(call)
+    session = await load_session(call)
+    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    data = await run_cpu(_encode_entry, entry)
+    headers = {**_SAFETY_HEADERS, "content-type": "application/json; charset=utf-8"}
+    return Reply(data, headers=headers)
+
+
+def _encode_entry(entry: Entry) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(to_entry_json(entry)), indent=2)
+
+
+# -- artifacts -------------------------------------------------------------------
+
+
+class FileQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of an artifact."""
+
+    version: Count | None = None
+    """Number of the version; default: the newest one."""
+
+
+@routes.add("GET", f"{SESSION}/files/{{name}}", "read", answer=_ANY)
+async def get_file(call: Call, query: FileQuery) -> Reply:
+    """Return the content of an artifact, for the browser to save."""
+    check_content(call)
+    session = await load_session(call, "artifacts")
+    path = make_path("/v1/sessions/{session_id}/artifacts/{name}", session_id=session.id, name=call.path["name"])
+    version = {} if query.version is None else {"version": str(query.version)}
+    answer = await open_rest(call, "GET", path, query={"user_id": session.user_id, **version})
+    await _check_answer(answer)
+    headers = _make_headers(None, call.path["name"], download=True)
+    return Reply(answer.chunks, headers=headers)
+
+
+async def _check_answer(answer: RestAnswer) -> None:
+    """Raise `Refused` if a route returned an error."""
+    if answer.status >= 400:
+        error = msgspec.json.decode(await answer.read())["error"]
+        raise Refused(answer.status, error.get("code") or "failed", error["message"])
+
+
+# -- exports ---------------------------------------------------------------------
+
+Format = Annotated[
+    Literal["json", "jsonl", "markdown"],
+    json_schema(description="`json`: for an import; `jsonl`: one message a line; `markdown`: to read"),
+]
+_FORMATS: Final[Mapping[str, tuple[str, str]]] = {
+    "json": ("application/json", "json"),
+    "jsonl": ("application/x-ndjson", "jsonl"),
+    "markdown": ("text/markdown; charset=utf-8", "md"),
+}
+"""Type and file suffix of each format."""
+_READ: Final = min(PAGE, 100)
+"""Messages that are read at a time."""
+
+
+class ExportPageQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of an export."""
+
+    format: Format = "json"
+
+
+@routes.add("GET", f"{SESSION}/export", "read", answer=_ANY)
+async def export_session(call: Call, query: ExportPageQuery) -> Reply:
+    """Return a session as a file: a JSON export, its messages as JSON lines, or its transcript as Markdown."""
+    check_content(call)
+    session = await load_session(call)
+    kind, suffix = _FORMATS[query.format]
+    chunks = await _open_export(call, session) if query.format == "json" else _write_messages(call, session, suffix)
+    headers = _make_headers(None, f"{session.id}.{suffix}", download=True)
+    return Reply(chunks, headers={**headers, "content-type": kind})
+
+
+async def _open_export(call: Call, session: Session) -> AsyncGenerator[bytes, None]:
+    path = make_path("/v1/sessions/{session_id}", session_id=session.id)
+    query = {"user_id": session.user_id, "retired": "false" if call.is_guest(session) else "true"}
+    answer = await open_rest(call, "GET", path, query=query)
+    await _check_answer(answer)
+    return answer.chunks
+
+
+async def _write_messages(call: Call, session: Session, suffix: str) -> AsyncGenerator[bytes, None]:
+    """Yield the messages of a session, as many at a time as are read at once."""
+    if suffix == "md":
+        yield f"# {session.id}\n".encode(errors="replace")
+        for message in session.system_messages:
+            yield f"\n{to_markdown(to_chat_message(message))}".encode(errors="replace")
+    path = make_path("/v1/sessions/{session_id}/messages", session_id=session.id)
+    query = {"user_id": session.user_id, "limit": str(_READ)}
+    after: int | None = None
+    while True:
+        answer = await open_rest(call, "GET", path, query=query if after is None else {**query, "after": str(after)})
+        data = await answer.read()
+        if answer.status >= 400:  # the browser sees that the file is incomplete, because the connection breaks
+            raise InvalidRequest("the session changed while it was read")
+        written, after = await run_cpu(_write_page, data, suffix)
+        yield written
+        if after is None:
+            return
+
+
+def _write_page(data: bytes, suffix: str) -> tuple[bytes, int | None]:
+    """Return a page of messages in a format, and the `seq` after which the next page begins; None if there is none."""
+    page: dict[str, Any] = msgspec.json.decode(data)
+    messages = page["data"]
+    if suffix == "md":
+        written = b"".join(f"\n{to_markdown(one)}".encode(errors="replace") for one in messages)
+    else:
+        written = b"".join(msgspec.json.encode(one) + b"\n" for one in messages)
+    return written, page["last_id"] if page["has_more"] else None
