@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from holdfast.accounting import Owner, charge_to
 from holdfast.domain.activity import ActivityCounts
-from holdfast.limits import INSPECTOR_STREAMS
+from holdfast.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.inspector import live
 from holdfast.server.inspector.overview import compute_saving
 from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
@@ -142,11 +143,21 @@ async def test_streams_end_when_the_server_stops_and_are_limited() -> None:
     async def read_mark() -> object:
         return next(marks)
 
-    streams = [updates.watch(read_mark).body for _ in range(INSPECTOR_STREAMS)]
+    def watch(name: str) -> Any:
+        with charge_to(Owner("tenant", name)):
+            return updates.watch(read_mark).body
+
+    most = INSPECTOR_STREAMS_OF_PRINCIPAL
+    streams = [watch(str(number // most)) for number in range(INSPECTOR_STREAMS)]
     for stream in streams:
         assert await anext(stream) == b"retry: 3000\n\n"
     with pytest.raises(Refused, match="pages have live updates already"):
-        updates.watch(read_mark)
+        watch("another")
+    await streams.pop().aclose()
+    with pytest.raises(Refused, match="of your pages have live updates already"):
+        watch("0")
+    streams.append(watch("another"))
+    assert await anext(streams[-1]) == b"retry: 3000\n\n"
     assert await anext(streams[0]) == b"data: 1\n\n"
     updates.close()
     rest = await asyncio.gather(*(_exhaust(stream) for stream in streams))

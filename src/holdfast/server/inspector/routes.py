@@ -15,6 +15,7 @@ from holdfast.server.inspector import (
     session,
     session_actions,
     session_files,
+    session_live,
 )
 from holdfast.server.routes import Route
 
@@ -26,6 +27,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         overview.routes,
         session.routes,
         session_actions.routes,
+        session_live.routes,
         session_files.routes,
         playground.routes,
         memories.routes,

@@ -131,6 +131,7 @@ function listen(element) {
   const source = new EventSource(element.dataset.live);
   sources.set(element.id, source);
   let news = 0;
+  source.addEventListener("open", () => (news = 0)); // after an interruption, the server counts again
   source.addEventListener("message", (event) => {
     const here = byId(element.id);
     if (!here) return source.close();
@@ -332,7 +333,8 @@ function enhance(root) {
   all("[data-no-script]", root).forEach((one) => (one.hidden = true));
   const lives = all("[data-live]", root);
   if (root.dataset?.live) lives.push(root);
-  lives.filter((one) => one.id && !(sources.has(one.id) && sources.get(one.id).readyState < 2)).forEach(listen);
+  const isFollowed = ({ id, dataset }) => sources.get(id)?.readyState < 2 && sources.get(id).url === new URL(dataset.live, location).href;
+  lives.filter((one) => one.id && !isFollowed(one)).forEach(listen);
 }
 
 enhance(document.documentElement);
