@@ -105,8 +105,8 @@ def format_heading(session: Session) -> Iterator[str]:
 
 
 def format_role(role: str) -> str:
-    """Return a role in its colour."""
-    return click.style(role, fg=ROLE_COLORS.get(role), bold=True)
+    """Return a role in its colour. The role of a transcript can be any text."""
+    return click.style(format_line(role[:60]), fg=ROLE_COLORS.get(role), bold=True)
 
 
 def _describe_entry(entry: Entry) -> Iterator[str]:

@@ -15,7 +15,7 @@ import click
 
 from holdfast.cli.errors import Failure
 from holdfast.cli.stores import find_sessions, json_option, run_with_store, store_options, user_option
-from holdfast.cli.terminal import format_count, format_line, json_line, show_json, show_progress
+from holdfast.cli.terminal import format_count, format_line, json_line, sanitize, show_json, show_progress
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ async def _import_sessions(
                 arrival = await import_session(hf.engine, ref, item.session, fresh=ref not in plan.taken)
             except (UsageError, Conflict) as exc:
                 result.failed += 1
-                click.echo(f"{item.place}: {exc}", err=True)
+                click.echo(sanitize(f"{item.place}: {exc}"), err=True)
                 continue
             except StoreError as exc:
                 raise Failure(
