@@ -28,7 +28,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
     from holdfast.agents import Llm
-    from holdfast.replay import Comparison, PairedSessions, PlayResult, Result, SessionResult, Spec, SummaryWriter
+    from holdfast.replay import Comparison, PairedSessions, PlayResult, Result, Run, SessionResult, Spec, SummaryWriter
     from holdfast.wire.transcripts import BadLine, Recording
 
 T = TypeVar("T")
@@ -195,7 +195,9 @@ def replay(
         from holdfast.replay import plots
 
         plots.require()
-    runs = _plan_runs(pair or specs, budgets)
+    from holdfast.replay import plan_runs
+
+    runs = plan_runs(pair or specs, budgets)
     with show_busy(), _open_writers(runs.values(), summarizer, config) as writers:
         played = _play_all(_read(files, chain=chain, skip_bad=skip_bad), runs, writers)
     if plot:
@@ -253,20 +255,6 @@ def _read_stdin(skipped: list[BadLine] | None) -> list[Recording]:
 
 
 # -- replay ------------------------------------------------------------------
-
-Run = tuple[str, int]
-"""A run of the replay: the label of its spec (a strategy with its options), and its token budget."""
-
-
-def _plan_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
-    """Return the runs to replay, each with its spec: every spec with every budget, without duplicates and sorted by budget.
-
-    A spec with its own budget gets a single run with that budget.
-    """
-    pairs = [(spec, spec.budget or budget) for budget in budgets for spec in specs]
-    runs = {(spec.label, budget): spec for spec, budget in pairs}
-    order = list(dict.fromkeys(budget for _, budget in runs))
-    return dict(sorted(runs.items(), key=lambda run: order.index(run[0][1])))
 
 
 def _play_all(
@@ -358,7 +346,7 @@ def _report_failures(writers: Iterable[SummaryWriter]) -> None:
 
 def _show(played: Sequence[PlayResult], *, as_json: bool, per_session: bool) -> None:
     if as_json:
-        show_json([_to_row(one, per_session=per_session) for one in played])
+        show_json([one.to_row(per_session=per_session) for one in played])
         return
     show_overview([one.result for one in played])
     if per_session:
@@ -369,8 +357,8 @@ def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool
     if as_json:
         rows = [
             {
-                "a": _to_row(a, per_session=per_session),
-                "b": _to_row(b, per_session=per_session),
+                "a": a.to_row(per_session=per_session),
+                "b": b.to_row(per_session=per_session),
                 "difference": comparison.difference,
                 "paired": comparison.paired,
             }
@@ -384,14 +372,6 @@ def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool
         show_comparison(comparison)
         if per_session:
             show_compared_sessions(a, b)
-
-
-def _to_row(played: PlayResult, *, per_session: bool) -> dict[str, Any]:
-    """Convert a result to a JSON object. If `per_session` is set, the object includes the results of single sessions."""
-    import msgspec
-
-    row = msgspec.structs.asdict(played.result)
-    return {**row, "sessions": played.list_rows()} if per_session else row
 
 
 def _draw(played: Sequence[PlayResult], path: Path) -> None:

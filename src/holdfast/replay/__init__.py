@@ -22,12 +22,14 @@ from holdfast.replay.player import (
     Result,
     SessionResult,
     Tally,
+    add_up,
     play,
+    play_session,
 )
 from holdfast.replay.prompt_checks import has_orphan, has_task, list_values
 from holdfast.replay.recordings import chain_sessions, read
 from holdfast.replay.scripted import SCRIPTED, make_scripted_llm
-from holdfast.replay.specs import DIGEST, NOBODY, Spec, parse_spec, parse_specs
+from holdfast.replay.specs import DIGEST, NOBODY, Run, Spec, parse_spec, parse_specs, parse_tokens, plan_runs
 from holdfast.replay.summaries import SummaryWriter
 
 __all__ = [
@@ -44,10 +46,12 @@ __all__ = [
     "PairedSessions",
     "PlayResult",
     "Result",
+    "Run",
     "SessionResult",
     "Spec",
     "SummaryWriter",
     "Tally",
+    "add_up",
     "chain_sessions",
     "compare",
     "has_orphan",
@@ -56,6 +60,9 @@ __all__ = [
     "make_scripted_llm",
     "parse_spec",
     "parse_specs",
+    "parse_tokens",
+    "plan_runs",
     "play",
+    "play_session",
     "read",
 ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -156,6 +156,11 @@ class PlayResult(msgspec.Struct, frozen=True):
         """Return the results of each session."""
         return [tally.make_session_result(session_id) for session_id, tally in self.sessions]
 
+    def to_row(self, *, per_session: bool = False) -> dict[str, Any]:
+        """Convert the result to a JSON object. If `per_session` is set, the object includes the results of single sessions."""
+        row = msgspec.structs.asdict(self.result)
+        return {**row, "sessions": self.list_rows()} if per_session else row
+
 
 def play(
     sessions: Sequence[Recording],
@@ -179,9 +184,21 @@ def play(
     tallies = []
     for session in sessions:
         tally = Tally()
-        _play_session(session, Player(rule, budget, split_system(session.messages)[0], writer), tally)
+        for _ in play_session(session, rule, budget, tally, writer=writer):
+            pass
         tallies.append((session.id, tally))
         on_session()
+    return add_up(spec, budget, tallies)
+
+
+def add_up(spec: Spec, budget: int, tallies: Sequence[tuple[str, Tally]]) -> PlayResult:
+    """Return the results of one strategy with one budget.
+
+    Args:
+        spec: The strategy and its keys.
+        budget: The budget in tokens.
+        tallies: Id and totals of each session.
+    """
     whole = Tally.sum_up(tally for _, tally in tallies)
     return PlayResult(whole.make_result(spec.label, budget), tuple(tallies))
 
@@ -281,8 +298,20 @@ class Player:
             self.state = state
 
 
-def _play_session(session: Recording, player: Player, tally: Tally) -> None:
-    _, messages = split_system(session.messages)
+def play_session(
+    session: Recording, rule: Strategy, budget: int, tally: Tally, *, writer: SummaryWriter | None = None
+) -> Iterator[None]:
+    """Replay one session, and add its measured values to the totals. Yield after each message, so that other work can run in between.
+
+    Args:
+        session: The recorded session.
+        rule: The strategy.
+        budget: Maximum tokens of the conversation without the system prompt.
+        tally: The totals. They are complete at the end.
+        writer: Writes the summaries if the strategy uses summaries. None: the digest is used instead.
+    """
+    system, messages = split_system(session.messages)
+    player = Player(rule, budget, system, writer)
     task = next((message for message in messages if message.role == "user"), None)
     before: tuple[Message, ...] = ()
     texts = SessionTexts()
@@ -294,6 +323,7 @@ def _play_session(session: Recording, player: Player, tally: Tally) -> None:
         texts.add(message)
         if call:
             player.finish_call()
+        yield
     if player.summaries is not None:
         tally.add_summaries(player.summaries)
 

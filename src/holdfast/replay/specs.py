@@ -104,6 +104,21 @@ def _format_value(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
+Run = tuple[str, int]
+"""A run of the replay: the label of its spec (a strategy with its options), and its token budget."""
+
+
+def plan_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]:
+    """Return the runs to replay, each with its spec: every spec with every budget, without duplicates and sorted by budget.
+
+    A spec with its own budget gets a single run with that budget.
+    """
+    pairs = [(spec, spec.budget or budget) for budget in budgets for spec in specs]
+    runs = {(spec.label, budget): spec for spec, budget in pairs}
+    order = list(dict.fromkeys(budget for _, budget in runs))
+    return dict(sorted(runs.items(), key=lambda run: order.index(run[0][1])))
+
+
 # -- reading -----------------------------------------------------------------
 
 
