@@ -194,7 +194,7 @@ async def test_repeated_message_is_a_new_turn() -> None:
         ({"session_id": "x" * 600}, "bytes"),
     ],
 )
-async def test_settings_that_are_not_valid_are_reported(fields: dict[str, str], mistake: str) -> None:
+async def test_settings_that_are_not_valid_are_reported(fields: dict[str, Any], mistake: str) -> None:
     async with gateway(["Yes."]) as (served, upstream):
         answer = await send(served, **fields)
         assert answer.text.startswith("\x1e")

@@ -26,6 +26,8 @@ from holdfast.durations import format_utc
 from holdfast.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
 from holdfast.server.http import Call
 from holdfast.server.inspector.charts import draw_bar
+from holdfast.server.inspector.lab_jobs import LabJobs
+from holdfast.server.inspector.line_charts import draw_legend
 from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.permissions import Need, Refused, permit
 from holdfast.server.replies import Reply
@@ -86,6 +88,7 @@ class InspectorState:
     """Secret of the forms of callers that are not signed in."""
     live: LiveUpdates = field(default_factory=LiveUpdates)
     """Streams of events to open pages."""
+    lab: LabJobs = field(default_factory=LabJobs)
 
 
 class PageView:
@@ -228,7 +231,12 @@ def load_environment() -> jinja2.Environment:
         **FILTERS,
     )
     environment.globals.update(
-        session_url=make_session_url, make_url=make_url, asset=make_asset_url, draw_bar=draw_bar, version=__version__
+        session_url=make_session_url,
+        make_url=make_url,
+        asset=make_asset_url,
+        draw_bar=draw_bar,
+        draw_legend=draw_legend,
+        version=__version__,
     )
     return environment
 

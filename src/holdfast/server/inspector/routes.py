@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.server.inspector import (
     access,
     actions,
+    lab,
     memories,
     memory_reviews,
     overview,
@@ -33,6 +34,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         memories.routes,
         memory_reviews.routes,
         prompt.routes,
+        lab.routes,
     )
     for route in subject.all
 )
