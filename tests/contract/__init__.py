@@ -41,6 +41,7 @@ MODULES = (
     "matching",
     "media",
     "origins",
+    "forks",
     "claims",
     "keys",
     "sign_ins",

@@ -76,6 +76,11 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
     return _join_ranges([*(find_origin(origins, seq) for seq in seqs), EntryOrigin(identity, len(seqs))], 0)
 
 
+def copy_prefix_origins(origins: Sequence[Origin], count: int, identity: str) -> tuple[Origin, ...]:
+    """Return the ranges of a new session that begins with copies of the first `count` entries, without gaps. See `copy_origins`."""
+    return (*(one for one in origins if one.first < count), Origin(count, identity, count))
+
+
 def repeat_origins(
     origins: Sequence[Origin], seqs: Sequence[int | None], identity: str, first: int
 ) -> tuple[Origin, ...]:

@@ -184,6 +184,13 @@ class RedactingStore(StoreWrapper):
         self._guard.record(sweep.findings, new.id)
         return appended
 
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        """Copy the beginning of a log to a new session. The copied messages are in the store already, so only the session is cleaned."""
+        cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), ())
+        forked = await self.inner.fork(cleaned, source, stop, pins=pins)
+        self._guard.record(sweep.findings, new.id)
+        return forked
+
     async def record_ending(self, ending: Ending) -> None:
         """Record that a session has ended. Error texts of hooks are masked, because they may quote the data that a hook received."""
         cleaned = ending.error and self._guard.mask_text(ending.error)

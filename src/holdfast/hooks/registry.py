@@ -317,6 +317,10 @@ class ObservedStore(StoreWrapper):
         with self._report_change(new.ref, "replaced"):
             return await self.inner.replace(new, entries, **more)
 
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        with self._report_change(new.ref, "replaced"):
+            return await self.inner.fork(new, source, stop, pins=pins)
+
     async def annotate(self, ref: SessionRef, seq: int, **changes: Any) -> Entry:
         with self._report_change(ref, "annotated"):
             return await self.inner.annotate(ref, seq, **changes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from holdfast.domain.record import ChangedRecords, PutRecord, RecordChange, RecordOwner
-from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, SessionRef
+from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.indexes.service import IndexService
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
@@ -82,6 +82,13 @@ class IndexedStore(StoreWrapper):
         self._index.record_write(installed.session, entries=len(entries), cut=0)
         await self._index.erase_records(new.ref, ())
         return installed
+
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        async with self._index.mark_change(new.ref, new.identity):
+            forked = await self.inner.fork(new, source, stop, pins=pins)
+        if forked is not None:
+            self._index.record_write(forked, entries=forked.tail.next_seq, cut=0)
+        return forked
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
         async with self._index.mark_change(ref) as change:

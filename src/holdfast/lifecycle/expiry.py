@@ -16,6 +16,7 @@ import logging
 import uuid
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -474,8 +475,7 @@ def _do_nothing(*_: object) -> None:
 
 T = TypeVar("T")
 _SESSION_METHODS: Final = frozenset(
-    {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch"}
-    | {"media", "want"}
+    {"annotate", "calls", "compactions", "drop_compaction", "entries", "erase", "rate", "touch", "media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
     | {"records", "list_records", "record_namespaces", "change_records", "drop_records", "searchable_records"}
 )
@@ -486,8 +486,7 @@ _EXPIRE_BATCH: Final = 100
 def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
     """Return `store` wrapped in an `ExpiringStore`."""
     kind: Any = ExpiringStore  # `__getattr__` makes it a store, which a type checker cannot see
-    made: Store = kind(store, life)
-    return made
+    return kind(store, life)  # type: ignore[no-any-return]  # a store
 
 
 class ExpiringStore(StoreWrapper):
@@ -565,23 +564,30 @@ class ExpiringStore(StoreWrapper):
     # -- writing -----------------------------------------------------------
 
     async def create(self, new: NewSession) -> Session:
+        return await self._add_session(new, partial(self.inner.create, new))
+
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        return await self._add_session(new, partial(self.inner.fork, new, source, stop, pins=pins))
+
+    async def _add_session(self, new: NewSession, add: Callable[[], Awaitable[T]]) -> T:
+        """Add a session, which `add` returns. In memory, an expired session of the same name ends first."""
         life = self._life
         await life.ensure_counted()
         life.begin_change()
         try:
-            session = await self.inner.create(new)
-            life.adjust_count(new.ref)
-        except SessionExists:
-            if life.durable or not life.is_expired(old := await self.inner.get(new.ref)):
-                raise
-            await life.expire(old)
-            session = await self.inner.create(new)
-            life.adjust_count(new.ref)
+            try:
+                added = await add()
+            except SessionExists:
+                if life.durable or not life.is_expired(old := await self.inner.get(new.ref)):
+                    raise
+                await life.expire(old)
+                added = await add()
+            life.adjust_count(new.ref, int(added is not None))
         finally:
             life.end_change()
         life.note_ttl(new.ttl)
         await life.evict(but=new.ref)
-        return session
+        return added
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """Append to a log. If the session has expired and no turn of it is running, end the session first."""

@@ -106,11 +106,8 @@ async def copy_entries(
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
     """
     store, ref = engine.store, session.ref
-    entries = [entry if pins else _remove_pins(entry) for entry in await store.entries(ref, stop=stop, notes=True)]
-    last = entries[-1] if entries else None
-    if entries:
-        await store.share(ref, session.identity)
-    origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
+    newest = await store.entries(ref, stop=stop, limit=1, descending=True, notes=True)
+    last = newest[0] if newest else None
     origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
     new = NewSession.from_session(
         session,
@@ -119,6 +116,17 @@ async def copy_entries(
         state=state,
         metadata={**metadata, "forked_from": origin},
     )
+    end = last.seq + 1 if last else 0
+    return await store.fork(new, session, end, pins=pins) or await _copy_one_by_one(store, session, new, end, pins=pins)
+
+
+async def _copy_one_by_one(store: Store, session: Session, new: NewSession, stop: int, *, pins: bool) -> Session:
+    """Create a session with copies that the store cannot make by itself, for example because earlier entries were retired."""
+    ref = session.ref
+    entries = [entry if pins else _remove_pins(entry) for entry in await store.entries(ref, stop=stop, notes=True)]
+    if entries:
+        await store.share(ref, session.identity)
+    origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
     shared = copy_origins(get_ranges(origins, session.identity), [one.seq for one in entries], new.identity)
     new = evolve(new, origins=shared)
     kept = [to_old_entry(entry, retired=False) for entry in entries]

@@ -85,6 +85,12 @@ def install_session(
     )
 
 
+def refuse_reshaped(session: Session, version: int) -> None:
+    """Raise `StaleSession` if entries of a session were retired, erased or pinned after `version`."""
+    if session.reshaped > version:
+        raise StaleSession(session.id, expected=version, version=session.version)
+
+
 def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
     """Return the session after applying `patch`. Raises `StoreCorrupt` unless the patch replaces all damaged fields."""
     given = {name for name in old.damaged if not isinstance(getattr(patch, name, UNSET), UnsetType)}

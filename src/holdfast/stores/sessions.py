@@ -198,6 +198,29 @@ class SessionStore(Protocol):
         """
         ...
 
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        """Create a session that begins with copies of the entries before `stop` of another session of the same user.
+
+        The copies have the same `seq` and origins as the entries, and the new session has its own media. Notes are copied. Compactions,
+        views, calls and artifacts are not. Nothing is read into this process.
+
+        Args:
+            new: the new session, without origins.
+            source: the other session, as last read.
+            stop: the first `seq` that is not copied.
+            pins: False to copy the entries without their pins.
+
+        Returns:
+            The session; None if the store cannot copy these entries as they are, so that the caller must use `replace`. A store may
+            always return None. All stores do so if entries before `stop` were retired, because their copies get another `seq`.
+
+        Raises:
+            SessionNotFound: `source` does not exist any more.
+            SessionExists: there is a session with the name of the new one.
+            StaleSession: entries of `source` were retired, erased or pinned since it was read.
+        """
+        ...
+
     async def want(self, ref: SessionRef, holder: str) -> None:
         """Mark the session's claim as wanted, which asks its holder to stop.
 

@@ -128,6 +128,11 @@ def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:
         yield Many("origin_insert", [(pk, one.first, one.source, one.source_first) for one in origins])
 
 
+def read_origins(tenant: str, ref: SessionRef) -> Steps[Sequence[Origin]]:
+    """Return the origins of a session, in order; empty if it has none."""
+    return (yield from _read_origins(tenant, ref.user_id, [ref.id])).get(ref.id, ())
+
+
 def _read_origins(tenant: str, user_id: str, sessions: Collection[str]) -> Steps[Mapping[str, Sequence[Origin]]]:
     if not sessions:
         return {}

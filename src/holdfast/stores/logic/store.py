@@ -31,6 +31,7 @@ from holdfast.stores import checks
 from holdfast.stores.log import Append, Appended, WindowRows
 from holdfast.stores.logic import (
     compactions,
+    forks,
     lifecycle,
     media,
     reads,
@@ -148,6 +149,12 @@ class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods,
         appended, dropped = await self._write(steps, new.ref, scrub=not fresh)
         await self._purge_records(dropped)
         return appended
+
+    async def fork(self, new: NewSession, source: Session, stop: int, *, pins: bool = True) -> Session | None:
+        checks.check_new_session(new, past=True)
+        checks.check_int(stop, "stop", low=0)
+        steps = partial(forks.fork_session, self.tenant, new, source, stop, pins=pins)
+        return await self._write(steps, source.ref)
 
     async def want(self, ref: SessionRef, holder: str) -> None:
         checks.check_ref(ref)

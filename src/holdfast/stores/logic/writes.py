@@ -98,7 +98,7 @@ def create_session(tenant: str, new: NewSession) -> Steps[Session]:
         raise SessionExists(new.id)
     session = make_session(tenant, new)
     plans = yield from state_steps.plan_changes(tenant, new.user_id, new.state)
-    yield from _insert_session(session)
+    yield from insert_session(session)
     yield from state_steps.write_plans(plans, new.timestamp)
     return session
 
@@ -204,7 +204,7 @@ def replace_session(
         yield from _delete_session(rows[0][0])
     size = sum(map(len, payloads))
     session = install_session(tenant, new, past, old, tail, live=live, size=size)
-    pk = yield from _insert_session(session)
+    pk = yield from insert_session(session)
     yield from _write_entries(pk, written, payloads, make_scope(tenant, new.user_id))
     yield from media_steps.keep_media(pk, entries, written, fresh_media, media)
     yield from keep_origins(pk, new.origins)
@@ -266,7 +266,7 @@ def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, i
     fresh_media = (yield from media_steps.select_new_media(pk, write.entries, write.media)) if has_media else ()
     gone, base = 0, session.tail
     if write.retire_from is not None:
-        gone, base = yield from _rewind_tail(pk, base, write.retire_from)
+        gone, base = yield from rewind_tail(pk, base, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(
         session, write, tail, claim, live=count_messages(written) - gone, size=sum(map(len, payloads))
@@ -420,7 +420,7 @@ def _retire_entries(pk: int, start: int, by: int, after: Session, gone: int) -> 
     return after
 
 
-def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
+def rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
     """Return the number of live entries with a `seq` of at least `before`, and the tail of the log without these entries."""
     if tail.last_seq < before:
         return 0, tail
@@ -447,7 +447,8 @@ def _drop_aliases(written: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 
-def _insert_session(session: Session) -> Steps[int]:
+def insert_session(session: Session) -> Steps[int]:
+    """Insert the rows of a session without a log, and return its primary key."""
     names = (session.tenant, session.user_id, session.id, session.agent)
     times = (session.version, session.created_at, session.updated_at, session.status, session.ttl)
     rows = yield Query("session_insert", (*names, *times, *encode_counters(session), session.identity))

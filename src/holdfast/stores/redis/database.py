@@ -60,7 +60,7 @@ _COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
 """The commit script for writes that also change the shared state of a user or tenant."""
 _FETCH = load_script("live", "fetch")
 _DISCARD = load_script("discard")
-_SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
+_SCRIPTED: Final = (b"window", b"extent", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
 """Commands for reading that are not Redis commands, but functions of the script `_FETCH`."""
 _SORTED: Final = frozenset(
     b"x m r a z d mp mv mr ms md rp re rs record_owners record_expiries recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
@@ -156,6 +156,8 @@ class Transaction:
         self.news: list[News] = []
         self.tenant_commands: list[Command] = []
         self.obsolete: list[Argument] = []
+        self.late: list[Command] = []
+        """Commands that are executed after a new session has got its number."""
         self.marks: list[Argument] = []
         """Entries to add to the index of digests, for new log entries; see `matching`."""
         self.tenant: TenantKeys | None = None
@@ -283,6 +285,7 @@ class Transaction:
             record = pack(self.record)
             if self.is_new:
                 self.queue("number", keys.head, Key(keys.numbers), keys.id, encode_identity(keys))
+            self.commands += self.late
             for begin in range(0, len(self.marks), MAX_ARGUMENTS):
                 self.queue(
                     "mark",

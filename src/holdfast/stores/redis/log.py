@@ -259,7 +259,7 @@ async def _append(
     refuse_stale(session, write)
     fresh_media = await media.load_media_uses(tx, write.entries, write.media)
     origins = await matching.load_origins(tx, session, write.origins)
-    retired_count, base = await _rewind(tx, session.tail, write.retire_from)
+    retired_count, base = await rewind_tail(tx, tx.keys, session.tail, write.retire_from)
     written, tail = continue_log(base, write.entries)
     after = advance_session(
         session, write, tail, claim, live=count_messages(written) - retired_count, size=sum(map(len, payloads))
@@ -336,20 +336,27 @@ async def _replay(tx: Transaction, session: Session, key: str, fingerprint: byte
     return Appended(session, tuple(entries), version, first, replayed=True)
 
 
-async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int, Tail]:
-    """Return the number of live entries whose `seq` is at least `before`, and the log's tail after these entries are removed."""
+async def rewind_tail(tx: Transaction, keys: SessionKeys, tail: Tail, before: int | None) -> tuple[int, Tail]:
+    """Return the number of live entries whose `seq` is at least `before`, and the log's tail after these entries are removed.
+
+    Args:
+        tx: the transaction.
+        keys: the keys of the log's session.
+        tail: the log's tail.
+        before: the first `seq` to remove; None to remove nothing.
+    """
     if before is None or tail.last_seq < before:
         return 0, tail
     start = max(before, 0)
-    newest = make_live_range(tx.keys, 0, start, LOOKBACK, descending=True)
-    count, page = await tx.read((b"count", tx.keys.log, start), newest)
+    newest = make_live_range(keys, 0, start, LOOKBACK, descending=True)
+    count, page = await tx.read((b"count", keys.log, start), newest)
     begin, visible = (
-        await _find_last(tx, page, (records.RESULT,)),
-        await _find_last(tx, page, (records.CALLS, records.RESULT)),
+        await _find_last(tx, keys, page, (records.RESULT,)),
+        await _find_last(tx, keys, page, (records.CALLS, records.RESULT)),
     )
     first = 0 if begin is None else records.decode_entry_head(begin)[0]
     if len(page) == LOOKBACK and records.decode_entry_head(page[-1])[0] > first:
-        (kept,) = await tx.read(make_live_range(tx.keys, first, start))
+        (kept,) = await tx.read(make_live_range(keys, first, start))
     else:
         kept = [data for data in reversed(page) if records.decode_entry_head(data)[0] >= first]
     anchor = tail.anchor if tail.anchor is not None and tail.anchor < start else None
@@ -357,11 +364,14 @@ async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int,
     return count, rewind(tail, [records.decode_entry(data) for data in kept], digest=digest, anchor=anchor)
 
 
-async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
+async def _find_last(
+    tx: Transaction, keys: SessionKeys, page: Sequence[bytes], passed: Collection[int]
+) -> bytes | None:
     """Return the last live entry of a range whose kind is not in `passed`. Return None if there is no such entry.
 
     Args:
         tx: the transaction.
+        keys: the keys of the log's session.
         page: the last `LOOKBACK` live entries of the range to search, newest first.
         passed: kinds of entries to skip. A kind is an index in `records.KINDS`.
     """
@@ -372,7 +382,7 @@ async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[
         if len(page) < LOOKBACK:
             return None
         (page,) = await tx.read(
-            make_live_range(tx.keys, 0, records.decode_entry_head(page[-1])[0], LOOKBACK, descending=True)
+            make_live_range(keys, 0, records.decode_entry_head(page[-1])[0], LOOKBACK, descending=True)
         )
 
 

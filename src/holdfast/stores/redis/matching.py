@@ -24,7 +24,7 @@ from holdfast.stores.matching import Sighting, make_end_key, make_key, make_scop
 from holdfast.stores.redis.connection import Argument, Command, Key
 from holdfast.stores.redis.database import Transaction, make_head_command
 from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
-from holdfast.stores.redis.keys import ScopeKeys, decode_names
+from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, decode_names
 from holdfast.stores.redis.records import HEAD_BYTES, decode_entry_head, decode_record
 
 USUAL: Final = 16
@@ -243,11 +243,17 @@ async def load_origins(tx: Transaction, session: Session, more: Sequence[Origin]
     if not more:
         return ()
     (found,) = await tx.read((b"HGET", tx.keys.shared, tx.keys.field))
-    known = get_ranges((), session.identity) if found is None else _decode_origins(found)
+    known = decode_origins(found, session.identity)
     return (*(one for one in known if one.first < more[0].first), *more)
 
 
-def store_origins(tx: Transaction, origins: Sequence[Origin]) -> None:
-    """Store all origins of a session."""
+def decode_origins(data: bytes | None, identity: str) -> Sequence[Origin]:
+    """Decode the stored origins of a session. If there are none, return a range for the session's own entries."""
+    return get_ranges((), identity) if data is None else _decode_origins(data)
+
+
+def store_origins(tx: Transaction, origins: Sequence[Origin], keys: SessionKeys | None = None) -> None:
+    """Store all origins of a session, by default of the one that the transaction writes to."""
     if origins:
-        tx.queue("HSET", tx.keys.shared, tx.keys.field, msgspec.json.encode(list(origins)))
+        keys = keys or tx.keys
+        tx.queue("HSET", keys.shared, keys.field, msgspec.json.encode(list(origins)))

@@ -295,6 +295,34 @@ UNION ALL
 SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq
 ORDER BY seq LIMIT :limit
 
+-- log_extent(session, stop, choices bytes) --
+-- Measure the live path before a `seq`, with the notes that are not retired: number of entries and of messages, the `seq` after the last
+-- entry, bytes of the messages, number of pinned entries and of entries whose metadata contains a text.
+SELECT count(*), sum(live), max(seq) + 1, sum(size), sum(pinned), sum(chosen) FROM (
+    SELECT seq, 1 AS live, length(payload) AS size, pinned, CASE WHEN instr(metadata, :choices) > 0 THEN 1 ELSE 0 END AS chosen
+    FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NULL
+    UNION ALL
+    SELECT seq, 0, length(payload), pinned, 0
+    FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq) AS found
+
+-- log_copy_live(target int, session int, stop int) --
+-- Copy the live path before a `seq` to another session.
+INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
+                     retired_by, erased, metadata, payload, mark, alias)
+SELECT :target, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned, NULL, erased, metadata, payload, mark, alias
+FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NULL ORDER BY seq
+
+-- log_copy_notes(target int, session int, stop int) --
+-- Copy the notes before a `seq` that are not retired to another session.
+INSERT INTO entries (session, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned,
+                     retired_by, erased, metadata, payload, mark, alias)
+SELECT :target, seq, turn_id, unit_back, timestamp, tokens, total, kind, digest, agent, importance, pinned, seq, erased, metadata, payload, mark, alias
+FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq ORDER BY seq
+
+-- log_unpin(session) --
+-- Unpin all entries of the live path.
+UPDATE entries SET pinned = 0 WHERE session = :session AND retired_by IS NULL AND pinned = 1
+
 -- noted_backward(session, start, stop, limit) --
 -- Return a range of the live path merged with the notes that are not retired, newest first.
 SELECT * FROM entry_rows WHERE session = :session AND seq >= :start AND seq < :stop AND retired_by IS NULL
@@ -594,6 +622,17 @@ INSERT INTO media (session, sha256, size, data) VALUES (:session, :sha256, :size
 -- media_use(session, seq, sha256) --
 -- Record that an entry refers to a content.
 INSERT INTO media_uses (session, seq, sha256) VALUES (:session, :seq, :sha256)
+
+-- media_copy(target int, session int, stop int) --
+-- Copy the contents to which entries before a `seq` refer to another session.
+INSERT INTO media (session, sha256, size, data)
+SELECT :target, sha256, size, data FROM media WHERE session = :session AND sha256 IN
+       (SELECT sha256 FROM media_uses WHERE session = :session AND seq < :stop)
+
+-- media_uses_copy(target int, session int, stop int) --
+-- Copy the references of entries before a `seq` to another session.
+INSERT INTO media_uses (session, seq, sha256)
+SELECT :target, seq, sha256 FROM media_uses WHERE session = :session AND seq < :stop
 
 -- media_of(session, seq) --
 -- Return the contents that an entry refers to.

@@ -163,6 +163,39 @@ function special.mark(key, numbers, id, ...)
   redis.call('ZADD', key, unpack(places))
 end
 
+-- Copy the first `count` entries of another session's log, none of which is retired, with the notes among them.
+function special.copy_log(key, source, notes, source_notes, count)
+  source, notes, source_notes = KEYS[tonumber(source)], KEYS[tonumber(notes)], KEYS[tonumber(source_notes)]
+  local last = find_index(source, tonumber(count)) - 1
+  for at = 0, last, 1000 do
+    redis.call('RPUSH', key, unpack(redis.call('LRANGE', source, at, math.min(at + 999, last))))
+  end
+  for _, entry in ipairs(redis.call('ZRANGEBYSCORE', source_notes, '-inf', '(' .. count)) do
+    redis.call('ZADD', notes, string.format('%.0f', struct.unpack('>I8', entry)), entry)
+  end
+end
+
+-- Copy the places of the first `count` entries of another session's log in the index of digests. Sessions without a number have none.
+function special.copy_marks(key, source, count)
+  local head = redis.call('HGET', KEYS[tonumber(source)], 'i')
+  local from, found = head and string.byte(head) == 0 and string.sub(head, 1, 6), {}
+  for place = 0, from and 2 * tonumber(count) - 1 or -1 do
+    local member = struct.pack('>I6', place)
+    local score = redis.call('ZSCORE', key, from .. member)
+    if score then
+      found[#found + 1] = score
+      found[#found + 1] = own .. member
+    end
+    if #found >= 1000 then
+      redis.call('ZADD', key, unpack(found))
+      found = {}
+    end
+  end
+  if #found > 0 then
+    redis.call('ZADD', key, unpack(found))
+  end
+end
+
 -- Remove one place in the session's log from the index of digests.
 function special.unmark(key, place)
   if own then

@@ -49,6 +49,60 @@ function special.notes(key, start, stop, limit, descending)
   end
 end
 
+-- For each code of MessagePack: the number of bytes that follow it, or of those that contain the length of the rest.
+local FOLLOW = {[0xca] = 4, [0xcb] = 8, [0xcc] = 1, [0xcd] = 2, [0xce] = 4, [0xcf] = 8, [0xd0] = 1, [0xd1] = 2, [0xd2] = 4, [0xd3] = 8}
+local PREFIX = {[0xc4] = 1, [0xc5] = 2, [0xc6] = 4, [0xd9] = 1, [0xda] = 2, [0xdb] = 4}
+
+-- Return the place after the number, text or bytes that begin at `at`. (The library `cmsgpack` knows no bytes.)
+local function skip_value(data, at)
+  local code = string.byte(data, at)
+  if PREFIX[code] then
+    return at + 1 + PREFIX[code] + struct.unpack('>I' .. PREFIX[code], data, at + 1)
+  elseif code >= 0xa0 and code <= 0xbf then
+    return at + 1 + code - 0xa0
+  end
+  return at + 1 + (FOLLOW[code] or 0)
+end
+
+-- Measure the live path before `stop`: number of entries, the `seq` after the last one or the last note, bytes of the messages, number of
+-- notes that are not retired, number of entries that are pinned or whose metadata contains `choices`. An entry is an array of ten values
+-- after its first `head` bytes: the pin is the seventh, the metadata are the ninth, and the message is the last one.
+function special.extent(key, retired, stop, head, choices)
+  local last = find_index(key, tonumber(stop)) - 1
+  local size, after, notes, pinned = 0, 0, 0, 0
+  local function measure(entry, skip)
+    local at = skip + tonumber(head) + 2
+    for field = 1, 9 do
+      local begin = at
+      at = skip_value(entry, at)
+      if field == 7 and string.byte(entry, begin) == 1 or field == 9 and string.find(string.sub(entry, begin, at - 1), choices, 1, true) then
+        pinned = pinned + 1
+      end
+    end
+    size = size + #entry - at - PREFIX[string.byte(entry, at)]
+    after = math.max(after, struct.unpack('>I8', entry, skip + 1) + 1)
+  end
+  for at = 0, last, PAGE do
+    for _, entry in ipairs(redis.call('LRANGE', key, at, math.min(at + PAGE - 1, last))) do
+      measure(entry, 0)
+    end
+  end
+  local begin = 0
+  while true do
+    local page = redis.call('ZRANGEBYSCORE', KEYS[tonumber(retired)], '-inf', '(' .. stop, 'LIMIT', begin, PAGE)
+    for _, entry in ipairs(page) do
+      if string.sub(entry, 1, 8) == string.sub(entry, 9, 16) then
+        measure(entry, 8)
+        notes = notes + 1
+      end
+    end
+    if #page < PAGE then
+      return {last + 1, after, size, notes, pinned}
+    end
+    begin = begin + PAGE
+  end
+end
+
 -- Return the number of live entries from `start` on.
 function special.count(key, start)
   return redis.call('LLEN', key) - find_index(key, tonumber(start))

@@ -15,6 +15,14 @@ SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT coun
        (SELECT count(*) FROM media WHERE session = :session),
        (SELECT coalesce(sum(size), 0)::bigint FROM media WHERE session = :session)
 
+-- log_extent --
+SELECT count(*), sum(live), max(seq) + 1, sum(size), sum(pinned), sum(chosen) FROM (
+    SELECT seq, 1 AS live, length(payload) AS size, pinned, CASE WHEN position(:choices IN metadata) > 0 THEN 1 ELSE 0 END AS chosen
+    FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NULL
+    UNION ALL
+    SELECT seq, 0, length(payload), pinned, 0
+    FROM entries WHERE session = :session AND seq < :stop AND retired_by IS NOT NULL AND retired_by = seq) AS found
+
 -- mark_last --
 SELECT max(place) - 1 FROM jsonb_array_elements(convert_from(:wanted, 'UTF8')::jsonb) WITH ORDINALITY AS wanted (value, place)
 WHERE (SELECT 1 FROM entries AS e
