@@ -104,7 +104,7 @@ async def test_file_is_replayed_with_progress_charts_and_comparison(width: int, 
         await page.get_by_role("button", name="Run").click()
         await expect(page.get_by_role("heading", name="16 runs over 3 sessions")).to_be_visible()
         await expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
-        await expect(page.locator("figure.chart")).to_have_count(2)
+        await expect(page.locator("figure.line-chart")).to_have_count(2)
         await expect(page.locator(".results + .scroll tbody tr")).to_have_count(16)
         await check_page(page)
         await page.get_by_label("First").select_option("300 none")
@@ -147,14 +147,14 @@ async def test_lab_works_without_the_script_and_keeps_the_form_after_an_error() 
         await expect(page.get_by_role("heading", name="25 runs over 3 sessions")).to_be_visible()
         await get_job(served, page.url).finished.wait()
         await page.reload()
-        await expect(page.locator("figure.chart").first).to_be_visible()
+        await expect(page.locator("figure.line-chart").first).to_be_visible()
 
 
 @needs_chromium
 async def test_screenshot_of_a_run_over_recorded_sessions() -> None:
     async with serve_filled() as served, browse(served.url) as page:
         await page.goto(await finish(served, await start(served, strategy=["none", "digest"], budgets="300,1024,4096")))
-        await expect(page.locator("figure.chart")).to_have_count(2)
+        await expect(page.locator("figure.line-chart")).to_have_count(2)
         await save_screenshot(page, "lab")
 
 

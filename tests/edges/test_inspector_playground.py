@@ -49,7 +49,7 @@ async def test_reply_is_streamed_and_the_prompt_of_the_call_appears_next_to_it()
         gate.open()
         await expect(page.locator("#conversation")).to_contain_text("Bergen is lovely")
         await expect(page.locator("#prompt-panel")).to_contain_text("Plan a trip to Bergen")
-        await expect(page.locator("#prompt-panel .legend")).to_contain_text("task")
+        await expect(page.locator("#prompt-panel .legend")).to_contain_text("Task")
         await expect(page.get_by_label("Message", exact=True)).to_have_value("")
         await expect(page.get_by_label("Message", exact=True)).to_be_focused()
         [session] = parse_qs(urlsplit(page.url).query)["session_id"]
@@ -158,7 +158,7 @@ async def test_conversation_with_tools_and_hostile_texts_is_legible(width: int, 
         call = page.locator("#conversation details").first
         await call.locator("summary").click()
         await expect(call).to_contain_text("SK4700")
-        await expect(page.locator("#prompt-panel")).to_contain_text("digest")
+        await expect(page.locator("#prompt-panel")).to_contain_text("Digest")
         assert await page.title() == "Playground · Holdfast"
         if not dark:
             await call.locator("summary").click()
@@ -256,7 +256,7 @@ def test_format_event_writes_words_and_calls() -> None:
 def test_result_without_its_call_is_a_message_of_its_own() -> None:
     result = {"role": "tool", "tool_call_id": "a", "content": "42"}
     call = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "count", "arguments": "{}"}}]}
-    [alone] = show_messages([(result, ())])
+    [alone] = show_messages([result])
     assert (alone.role, alone.texts) == ("tool", ["42"])
-    [joined] = show_messages([(call, ()), (result, ())])
+    [joined] = show_messages([call, result])
     assert joined.calls[0].result == "42"

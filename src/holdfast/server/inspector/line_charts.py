@@ -64,7 +64,7 @@ def draw_lines(
                 title = f"{line.name}, {x_label} {x:,.0f}: {format_y(y)}"
                 parts.append(_draw_marker(at, *place(x, y), title))
     return Markup(
-        '<figure class="chart"><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">%s</svg></figure>'
+        '<figure class="line-chart"><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">%s</svg></figure>'
     ) % (label, _WIDTH, _HEIGHT, label, Markup("").join(parts))
 
 

@@ -6,8 +6,7 @@ pages, the reply is streamed as plain text, and an error follows the character U
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from secrets import token_hex
@@ -16,23 +15,25 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.context.settings import STRATEGIES
-from holdfast.domain.session import SessionRef
+from holdfast.domain.session import Session
+from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, UserNotFound
 from holdfast.limits import PLAYGROUND_MESSAGES
-from holdfast.server.http import Call
+from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.actions import check_form
-from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HEADERS, HTML, PageQuery, PageView, make_url, render, spell_controls
+from holdfast.server.inspector.prompt import SECTIONS, find_call_id, make_bar
+from holdfast.server.inspector.prompt import show_messages as show_prompt_messages
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
+from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
 
 routes = Routes("inspector")
 _PATH: Final = "/inspect/playground"
 _ERROR: Final = "\x1e"
 """Character of the stream before an error."""
 _CHAT: Final = "/v1/chat/completions"
-_SESSION: Final = "/v1/sessions/{session_id}"
 
 
 class PlaygroundQuery(PageQuery, kw_only=True):
@@ -58,11 +59,6 @@ class PlaygroundQuery(PageQuery, kw_only=True):
         """The parameters that are given."""
         return {name: value for name, value in msgspec.structs.asdict(self).items() if value and name != "notice"}
 
-    @property
-    def of_session(self) -> dict[str, str]:
-        """Query parameters for routes of the session."""
-        return {"user_id": self.user_id} if self.user_id else {}
-
     def make_request(self, text: str, *, stream: bool) -> dict[str, Any]:
         """Return the chat request with this message."""
         fields: dict[str, Any] = self.fields
@@ -82,16 +78,8 @@ async def show_playground(call: Call, query: PlaygroundQuery) -> Reply:
 
 async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: int = 200, text: str = "") -> Reply:
     roster = call.hf.roster
-    session, prompt = None, None
-    messages: list[ShownMessage] = []
-    if query.session_id:
-        path = make_path(_SESSION, session_id=query.session_id)
-        session = await _read(call, path, query.of_session)
-        if session is not None:
-            newest = {"order": "desc", "limit": str(PLAYGROUND_MESSAGES)}
-            found = await _read(call, f"{path}/messages", {**query.of_session, **newest})
-            messages = show_messages((one, ()) for one in found["data"][::-1]) if found else []
-            prompt = await _read_prompt(call, path, query, session)
+    session = await _find_session(call, query)
+    view = await _view_last_prompt(call, session) if session is not None else None
     return await render(
         call,
         "playground.html",
@@ -101,30 +89,46 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         error=error,
         text=text,
         session=session,
-        ref=session and SessionRef(session["user_id"], session["id"]),
-        segments=make_segments(prompt) if prompt else [],
-        sent=show_messages(mark_messages(prompt)) if prompt else [],
-        messages=messages,
-        prompt=prompt,
+        messages=await _read_messages(call, session) if session is not None else (),
+        view=view,
+        bar=make_bar(view) if view else (),
+        sections=SECTIONS,
+        sent=list(show_prompt_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
         agents=roster.agents,
         models=list(roster.llms),
         strategies=list(STRATEGIES),
     )
 
 
-async def _read(call: Call, path: str, query: Mapping[str, str]) -> Any:
-    """Return what a GET route returns, or None if it returns an error."""
-    status, answer = await call_rest(call, "GET", path, query=query)
-    return answer if status == 200 else None
-
-
-async def _read_prompt(call: Call, path: str, query: PlaygroundQuery, session: Mapping[str, Any]) -> Any:
-    """Return the prompt of the session's last turn with its decisions, or None if it has none."""
-    body = {"explain": True, "details": True, "at_turn": session["turns"] - 1}
-    if not session["turns"]:
+async def _find_session(call: Call, query: PlaygroundQuery) -> Session | None:
+    """Return the session of the conversation, or None if it does not exist or the caller may not see it."""
+    if query.session_id is None:
         return None
-    status, answer = await call_rest(call, "POST", f"{path}/context", query=query.of_session, body=body)
-    return answer if status == 200 else None
+    try:
+        return await get_session_by_id(call.hf, query.session_id, call.get_owner(query.user_id))
+    except (InvalidRequest, SessionNotFound, UserNotFound):
+        return None
+
+
+async def _read_messages(call: Call, session: Session) -> list[ShownMessage]:
+    """Return the newest messages of a session."""
+    path = make_path("/v1/sessions/{session_id}/messages", session_id=session.id)
+    query = {"user_id": session.user_id, "order": "desc", "limit": str(PLAYGROUND_MESSAGES)}
+    status, answer = await call_rest(call, "GET", path, query=query)
+    return show_messages(answer["data"][::-1]) if status == 200 else []
+
+
+async def _view_last_prompt(call: Call, session: Session) -> PromptView | None:
+    """Return the prompt of the session's last model call, or None if there is none or it cannot be shown."""
+    call_id = await find_call_id(call, session, None)
+    if call_id == NEXT:
+        return None
+    try:
+        return await view_prompt(
+            call.hf.engine, session.ref, call.hf.handle(session).responder, PromptQuery(id=call_id)
+        )
+    except HoldfastError:
+        return None
 
 
 @dataclass(kw_only=True)
@@ -148,10 +152,9 @@ class ShownMessage:
     calls: list[ShownCall]
     tokens: int | None = None
     is_erased: bool = False
-    marks: Sequence[str] = ()
 
     @classmethod
-    def from_json(cls, message: Mapping[str, Any], marks: Sequence[str] = ()) -> Self:
+    def from_json(cls, message: Mapping[str, Any]) -> Self:
         """Convert a message of the API."""
         content = message.get("content")
         parts = content if isinstance(content, list) else [{"text": content}] if content else []
@@ -166,54 +169,22 @@ class ShownMessage:
             ],
             tokens=message.get("tokens"),
             is_erased=message.get("erased", False),
-            marks=marks,
         )
 
 
-def show_messages(pairs: Iterable[tuple[Mapping[str, Any], Sequence[str]]]) -> list[ShownMessage]:
-    """Convert messages of the API, each with its marks. A result of a tool becomes a part of its call, if the call is shown."""
+def show_messages(messages: Iterable[Mapping[str, Any]]) -> list[ShownMessage]:
+    """Convert messages of the API. A result of a tool becomes a part of its call, if the call is among them."""
     open_calls: dict[str, ShownCall] = {}
     shown = []
-    for message, marks in pairs:
+    for message in messages:
         call = open_calls.pop(message.get("tool_call_id") or "", None)
         if call is not None:
             call.result = message.get("content") or ""
             continue
-        shown.append(ShownMessage.from_json(message, marks))
+        shown.append(ShownMessage.from_json(message))
         ids = [one["id"] for one in message.get("tool_calls") or ()]
         open_calls.update(zip(ids, shown[-1].calls, strict=True))
     return shown
-
-
-def make_segments(prompt: Mapping[str, Any]) -> list[Segment]:
-    """Return the sections of a prompt, for a bar."""
-    overhead, total = prompt["build"]["overhead"], prompt["conversation_tokens"]
-    sent: Counter[str] = Counter()
-    for run in prompt["decisions"]:
-        sent[run["decision"]] += run["tokens"]
-    task, tail = sent["anchored"], sent["kept"] + sent["pinned"] + sent["cut"]
-    sections = (
-        ("system", "system prompt", overhead["system"]),
-        ("tools", "tools", overhead["tools"]),
-        ("introduction", "introduction", overhead["introduction"]),
-        ("task", "task", task),
-        ("compaction", "condensed and added", max(0, total - task - tail)),
-        ("tail", "messages", min(tail, total - task)),
-        ("recalled", "recalled", overhead["recalled"]),
-        ("headroom", "free", max(0, prompt["budget"] - total)),
-    )
-    return [Segment(*one) for one in sections]
-
-
-def mark_messages(prompt: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the newest messages of a prompt, each with marks that say where it comes from."""
-    pairs = list(zip(prompt["messages"], prompt.get("sources", ()), strict=False))
-    for message, source in pairs[-PLAYGROUND_MESSAGES:]:
-        seqs = source["seqs"]
-        where = f"#{seqs[0]}" + (f" to #{seqs[-1]}" if seqs[-1] != seqs[0] else "") if seqs else ""
-        is_entry = source["kind"] == "entry"
-        marks = ["" if is_entry else source["kind"].replace("_", " "), where]
-        yield message, [*filter(None, marks), *(["part"] if is_entry and not source["verbatim"] else [])]
 
 
 # -- sending a message -----------------------------------------------------------

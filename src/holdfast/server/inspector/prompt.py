@@ -128,7 +128,7 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
     """Return the prompt view of a session."""
     session = await load_session(call, "explain")
     handle = call.hf.handle(session)
-    call_id = await _find_call_id(call, session, query.call)
+    call_id = await find_call_id(call, session, query.call)
     wanted = PromptQuery(
         id=call_id,
         dialect=query.shape,
@@ -138,7 +138,7 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
     )
     view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
     sides = await _compare(call, session, query, view) if query.compares else ()
-    shown = list(_show_messages(view))
+    shown = list(show_messages(view))
     return await render_session(
         call,
         session,
@@ -149,7 +149,7 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         view=view,
         position=view.call.turn_id if view.call else session.turns,
         sections=SECTIONS,
-        bar=_make_bar(view),
+        bar=make_bar(view),
         window=_make_window(view),
         strip=_make_strip(session, view),
         decisions=_sum_decisions(view),
@@ -166,7 +166,7 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
     )
 
 
-async def _find_call_id(call: Call, session: Session, given: str | None) -> str:
+async def find_call_id(call: Call, session: Session, given: str | None) -> str:
     """Return the id of the call to show: the last one, the given one or, for a turn without calls, the last one before."""
     turn_id, number = (None, None) if given in (None, NEXT) else parse_call_id(given or "", "call")
     if given == NEXT or number is not None:
@@ -216,8 +216,8 @@ async def _try_settings(  # noqa: PLR0917 - the settings belong together
 
 
 def _make_side(title: str, view: PromptView) -> Side:
-    messages = list(_show_messages(view))[:PROMPT_PAGE_MESSAGES]
-    return Side(title, view, "", _make_bar(view), messages)
+    messages = list(show_messages(view))[:PROMPT_PAGE_MESSAGES]
+    return Side(title, view, "", make_bar(view), messages)
 
 
 def _pad(side: Side, widest: int) -> Side:
@@ -252,7 +252,7 @@ def _summarize_comparison(sides: Sequence[Side]) -> _Comparison | None:
 # -- charts ------------------------------------------------------------------------
 
 
-def _make_bar(view: PromptView) -> list[Segment]:
+def make_bar(view: PromptView) -> list[Segment]:
     """Return the sections of a prompt, and what is left of its budget. Each links to the first message of its section."""
     firsts: dict[str, int] = {}
     for index, message in enumerate(view.messages):
@@ -294,7 +294,8 @@ def _sum_decisions(view: PromptView) -> list[Segment]:
 # -- messages ----------------------------------------------------------------------
 
 
-def _show_messages(view: PromptView) -> Iterator[ShownMessage]:
+def show_messages(view: PromptView) -> Iterator[ShownMessage]:
+    """Yield the messages of a prompt as a page shows them."""
     changes: dict[int, PromptChange] = {}
     if view.difference:
         changes = {one.index: one for one in view.difference.changes if one.kind != "removed"}
