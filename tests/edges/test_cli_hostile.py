@@ -35,9 +35,9 @@ SESSION: dict[str, Any] = {
     ],
 }
 TRANSCRIPT = [
-    {"id": f"t{EVIL}", "user_id": EVIL, "agent_id": EVIL, "source_plugin": EVIL},
-    {"role": f"user{EVIL}", "content": LONG, "timestamp": EVIL},
-    {"role": "user", "content": LONG, "timestamp": EVIL},
+    {"type": "session", "id": f"t{EVIL}", "user_id": EVIL, "agent_id": EVIL, "source_plugin": EVIL},
+    {"type": "entry", "role": f"user{EVIL}", "content": LONG, "timestamp": EVIL},
+    {"type": "entry", "role": "user", "content": LONG, "timestamp": EVIL},
 ]
 
 

@@ -176,7 +176,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Show the messages of a transcript. ID is a session ID or the name of a file in the folder."""
-    from holdfast.cli.session_text import format_message, format_role
+    from holdfast.cli.session_text import MAX_CHARACTERS, format_message, format_role
     from holdfast.cli.transcript_files import read_entries
 
     heading = _find_transcript(_find_folder(folder, config), session_id, user)
@@ -193,7 +193,9 @@ def show(
         notes = [format_line(str(entry.time or ""), 40)] + ["edited away"] * entry.retired
         click.echo(f"  {entry.at:>4}  {format_role(entry.role)}  {', '.join(notes)}".rstrip())
         for shown in (
-            format_message(entry.message, full=full) if entry.message else [f"        {format_line(entry.content)}"]
+            format_message(entry.message, full=full)
+            if entry.message
+            else [f"        {format_line(entry.content, None if full else MAX_CHARACTERS)}"]
         ):
             click.echo(shown.rstrip())
 
