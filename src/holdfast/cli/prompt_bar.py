@@ -104,7 +104,7 @@ async def read_last_prompt(hf: Holdfast, session: Session, entries: Sequence[Ent
     calls = await hf.store.calls(session.ref, limit=1)
     for name in (*(str(call.turn_id) for call in calls), NEXT):
         view = await read_prompt(hf, session, PromptQuery(id=name, **log))
-        if view is not None and view.sections:
+        if view is not None and view.total_tokens:  # a record of a call without usage does not know the size
             return view
     return None
 
