@@ -10,6 +10,11 @@ from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
 PAGES = (
     "/",
+    "/?range=month",
+    "/inspect/sessions",
+    "/inspect/sessions?sort=tokens",
+    "/inspect/sessions?q=launch+code",
+    "/inspect/sessions?user_id=nobody",
     "/inspect/sessions/s",
     "/inspect/playground",
     "/inspect/playground?session_id=s",

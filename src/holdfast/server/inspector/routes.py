@@ -15,7 +15,9 @@ from holdfast.server.inspector import (
     prompt,
     session,
     session_actions,
+    session_bulk,
     session_files,
+    session_list,
     session_live,
 )
 from holdfast.server.routes import Route
@@ -30,6 +32,8 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         session_actions.routes,
         session_live.routes,
         session_files.routes,
+        session_list.routes,
+        session_bulk.routes,
         playground.routes,
         memories.routes,
         memory_reviews.routes,
