@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +17,10 @@ HOSTILE = (
     "{{ 7 * 7 }} \u202eright-to-left\u202c \x1b[31mred\x1b[0m </textarea></pre></title>"
 )
 """A text that a page must show as text."""
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAoAAAAKCAIAAAACUFjqAAAAEklEQVR42mPgzgrFgxhGpbEhAK2HTukF5GUzAAAAAElFTkSuQmCC"
+)
+"""An image of ten by ten pixels."""
 LONG_LINE = "x" * 1_000_000
 SECRET = "the launch code is 0000-swordfish"
 """A text that callers who may not see content must not find on any page."""
@@ -69,7 +76,55 @@ async def fill_data(served: Served) -> None:
     await served.hf.memories.remember(f"Send money to {HOSTILE}", origin="web", held=True)
     await served.hf.memories.recall("what is my favourite colour?", user_id="default", session="s")
     await served.hf.memories.settled()
+    await fill_state(served)
     files = open_memory_files(served.hf.engine, "default")
     await files.create("/memories/notes.md", f"# Notes\n{SECRET}\n")
     await files.str_replace("/memories/notes.md", "# Notes", f"# Notes of the user {HOSTILE}")
     await files.hold({"command": "create", "path": "/memories/held.md", "file_text": SECRET})
+
+
+async def fill_state(served: Served) -> None:
+    """Add state, records and artifacts of a session, a user and the app."""
+    state = {"note": HOSTILE, "secret": SECRET, "cart": {"items": [1, 2]}, "user:language": "en", "app:motto": SECRET}
+    assert (await served.http.patch("/v1/sessions/s/state", json=state)).status_code == 200
+    for owner in ("sessions/s/records", "users/default/records", "records"):
+        put = {
+            "op": "put",
+            "namespace": ["prefs", HOSTILE[:20]],
+            "key": "theme",
+            "value": {"dark": SECRET},
+            "text": HOSTILE,
+        }
+        more = {"op": "put", "namespace": ["prefs"], "key": HOSTILE[:30], "value": HOSTILE}
+        response = await served.http.post(f"/v1/{owner}", json={"changes": [put, more]})
+        assert response.status_code == 200, response.text
+    for name, content, kind in (
+        ("report.html", f"{SECRET} {HOSTILE}".encode(), "text/html"),
+        ("report.html", f"Second {HOSTILE}".encode(), "text/html"),
+        ("dot.png", PNG, "image/png"),
+        ("drawing.svg", b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>", "image/svg+xml"),
+        ("user:data.bin", b"\0\xff\xfe", "application/octet-stream"),
+    ):
+        path = f"/v1/sessions/s/artifacts/{name}"
+        response = await served.http.put(path, content=content, headers={"content-type": kind})
+        assert response.status_code == 201, response.text
+
+
+async def read(served: Served, path: str, status: int = 200) -> str:
+    """Return a page, which must have this status."""
+    answer = await served.http.get(path, headers={"accept": "text/html"})
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+async def submit(served: Served, path: str, button: str, *, at: str = "/inspect/do", **fields: str) -> Any:
+    """Send the form of a page that has a button with this label to the path `at`, and follow the answer."""
+    page = await read(served, path)
+    [form] = [
+        one
+        for one in re.findall(r"<form [^>]*method=\"post\".*?</form>", page, re.DOTALL)
+        if f">{button}</button>" in one
+    ]
+    hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', form)
+    data = {name: html.unescape(value) for name, value in hidden} | fields
+    return await served.http.post(at, data=data, headers={"accept": "text/html"}, follow_redirects=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 
@@ -12,9 +11,9 @@ from playwright.async_api import expect
 from holdfast.domain.memory import Owner
 from holdfast.sessions.memory_files import open_memory_files
 from tests.edges.browser_kit import browse, check_page, needs_chromium
-from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
+from tests.edges.inspector_kit import HOSTILE, SECRET, read, serve_filled, submit
 from tests.edges.server import Served
-from tests.edges.test_inspector_frame import HTML, add_key, sign_in
+from tests.edges.test_inspector_frame import add_key, sign_in
 
 DEFAULT = Owner("user", "default")
 
@@ -24,25 +23,6 @@ async def find(served: Served, text: str, owner: Owner = DEFAULT) -> Any:
     page = await served.hf.memories.page(owner, limit=100)
     [found] = [one for one in page.memories if text in one.content]
     return found
-
-
-async def read(served: Served, path: str, status: int = 200) -> str:
-    answer = await served.http.get(path, headers=HTML)
-    assert answer.status_code == status, answer.text
-    return answer.text
-
-
-async def submit(served: Served, path: str, button: str, **fields: str) -> Any:
-    """Send the form of a page that has a button with this label, and follow the answer."""
-    page = await read(served, path)
-    [form] = [
-        one
-        for one in re.findall(r"<form [^>]*method=\"post\".*?</form>", page, re.DOTALL)
-        if f">{button}</button>" in one
-    ]
-    hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', form)
-    data = {name: html.unescape(value) for name, value in hidden} | fields
-    return await served.http.post("/inspect/do", data=data, headers=HTML, follow_redirects=True)
 
 
 async def test_list_shows_origin_trust_and_source_and_filters_by_state_and_tag() -> None:

@@ -34,6 +34,14 @@ PAGES = (
     "/inspect/sessions/s/turns/1",
     "/inspect/sessions/s/manage",
     "/inspect/sessions/s/delete",
+    "/inspect/state",
+    "/inspect/state?scope=user&user_id=default",
+    "/inspect/sessions/s/state",
+    "/inspect/state/records?session_id=s",
+    "/inspect/state/records?session_id=s&q=launch",
+    "/inspect/artifacts",
+    "/inspect/sessions/s/artifacts/report.html",
+    "/inspect/sessions/s/artifacts/dot.png",
 )
 """Addresses of all pages, on the server of `inspector_kit`."""
 

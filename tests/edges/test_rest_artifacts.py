@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.artifacts import ArtifactSettings
 from holdfast.domain.artifact import Artifact
 from holdfast.limits import Limits
-from holdfast.server.artifacts import _format_disposition, _parse_range
+from holdfast.server.artifacts import _parse_range, format_disposition
 from tests.edges.server import Served, gateway
 
 BASE = "/v1/sessions/s/artifacts"
@@ -312,7 +312,7 @@ async def test_stored_content_does_not_run_in_a_browser(served: Served, name: st
 @given(st.text(max_size=30))
 def test_name_cannot_break_out_of_its_header(name: str) -> None:
     """The header is always one line of characters that every client accepts."""
-    shown = _format_disposition(name)
+    shown = format_disposition(name)
     assert re.fullmatch(r"attachment; filename=\"[A-Za-z0-9 ._()@+-]*\"; filename\*=UTF-8''[A-Za-z0-9._~%-]*", shown)
 
 

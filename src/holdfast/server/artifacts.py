@@ -29,7 +29,7 @@ _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
 _CURL_DEFAULT: Final = "application/x-www-form-urlencoded"
 """Content type that curl sends by default. It says nothing about the content."""
-_SAFETY_HEADERS: Final = {
+SAFETY_HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox; default-src 'none'",
     "cache-control": "private, no-cache",
@@ -189,7 +189,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     session = await call.get_session("artifacts", "read")
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
     headers = {
-        **_SAFETY_HEADERS,
+        **SAFETY_HEADERS,
         "etag": f'"{artifact.etag}"',
         "x-artifact-version": str(artifact.version),
     }
@@ -198,7 +198,7 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     about = {
         "accept-ranges": "bytes",
         "content-type": artifact.mime_type,
-        "content-disposition": _format_disposition(artifact.name),
+        "content-disposition": format_disposition(artifact.name),
         "repr-digest": f"sha-256=:{base64.b64encode(artifact.sha256).decode()}:",
     }
     span = _parse_range(call, artifact)
@@ -308,7 +308,7 @@ def _parse_range(call: Call, artifact: Artifact) -> tuple[int, int] | None:
 # -- response headers --------------------------------------------------------
 
 
-def _format_disposition(name: str) -> str:
+def format_disposition(name: str) -> str:
     """Return a `Content-Disposition` that makes browsers save the file. It has an ASCII name and the exact name."""
     plain = name.removeprefix(USER)
     ascii_name = re.sub(r"[^A-Za-z0-9 ._()@+-]", "_", plain)

@@ -46,15 +46,32 @@ ACTIONS: Final[dict[str, Action]] = {}
 """The actions, by name. Modules of pages add theirs with `declare_action`."""
 
 
+NOTICES: Final[dict[str, str]] = {}
+"""Reports on what led to a page, by the name of the action or of another change."""
+
+
 def declare_action(name: str, action: Action) -> None:
     """Add an action under a name that forms use."""
-    assert name not in ACTIONS, name
+    declare_notice(name, action.notice)
     ACTIONS[name] = action
 
 
+def declare_notice(name: str, text: str) -> None:
+    """Add the report on a change that a page makes itself, without an action."""
+    assert name not in NOTICES, name
+    NOTICES[name] = text
+
+
 def get_notice(name: str | None) -> str:
-    """Return the report on an action that has led to a page; empty if there was none."""
-    return ACTIONS[name].notice if name in ACTIONS else ""
+    """Return the report on the change that has led to a page; empty if there was none."""
+    return NOTICES.get(name or "", "")
+
+
+def return_to(back: str, notice: str) -> Reply:
+    """Return a response that sends the browser back to a page, which then reports the change."""
+    start, _, fragment = back.partition("#")
+    separator = "&" if "?" in start else "?"
+    return redirect(f"{start}{separator}notice={notice}" + (f"#{fragment}" if fragment else ""))
 
 
 def check_form(call: Call, form: Mapping[str, list[str]]) -> None:
@@ -95,9 +112,7 @@ async def do(call: Call) -> Reply:
         return make_error_page(status, answer["error"], back)
     if action.template:
         return await render(call, action.template, title=action.notice, answer=answer, back=back)
-    start, _, fragment = back.partition("#")
-    separator = "&" if "?" in start else "?"
-    return redirect(f"{start}{separator}notice={name}" + (f"#{fragment}" if fragment else ""))
+    return return_to(back, name)
 
 
 def _select(form: Mapping[str, list[str]], prefix: str, *, whole: bool = False) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -336,6 +337,11 @@ def format_size(size: float) -> str:
 def format_json(value: Any) -> str:
     """Return a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def format_editable_json(value: Any) -> str:
+    """Return a value as indented JSON for a form. Characters that change how other text appears are escaped, which JSON allows in texts."""
+    return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], format_json(value))
 
 
 # -- assets ------------------------------------------------------------------------

@@ -7,18 +7,21 @@ from typing import Final
 from holdfast.server.inspector import (
     access,
     actions,
+    artifacts,
     lab,
     memories,
     memory_reviews,
     overview,
     playground,
     prompt,
+    records,
     session,
     session_actions,
     session_bulk,
     session_files,
     session_list,
     session_live,
+    state,
 )
 from holdfast.server.routes import Route
 
@@ -39,6 +42,9 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         memory_reviews.routes,
         prompt.routes,
         lab.routes,
+        state.routes,
+        records.routes,
+        artifacts.routes,
     )
     for route in subject.all
 )
