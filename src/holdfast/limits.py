@@ -627,6 +627,10 @@ EXPLAIN_QUERY_CHARS: Final = 200
 """The text that explained messages must contain."""
 EXPLAIN_SCANNED: Final = 10_000
 """Messages of a session that one explanation searches for the text of its query. The next page continues the search."""
+EXPLAIN_SIMILAR: Final = 8
+"""Messages with some of the words of a text that an explanation names if no message contains the text."""
+SIMILAR_WORD_CHARS: Final = 3
+"""Least characters of a word that is looked for."""
 EXPLAIN_REBUILT: Final = 5_000
 """Messages of a session up to which an explanation rebuilds past prompts. For a longer session, it uses the positions that were recorded
 with each model call."""

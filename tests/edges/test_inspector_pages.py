@@ -42,6 +42,10 @@ PAGES = (
     "/inspect/artifacts",
     "/inspect/sessions/s/artifacts/report.html",
     "/inspect/sessions/s/artifacts/dot.png",
+    "/inspect/sessions/s/forgotten",
+    "/inspect/sessions/s/forgotten?q=launch+code",
+    "/inspect/sessions/s/forgotten?q=codes+for+a+launch",
+    "/inspect/sessions/s/forgotten?seq=2&turn=6",
 )
 """Addresses of all pages, on the server of `inspector_kit`."""
 

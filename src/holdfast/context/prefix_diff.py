@@ -15,6 +15,7 @@ from holdfast.context.units import Unit
 from holdfast.context.window import Compaction, Cut, Window
 from holdfast.domain.messages import Message, encode_without_origin
 
+UNKNOWN_BEFORE = "the previous prompt is not known"
 HASH_SIZE = 16
 """Bytes of a prompt's hash."""
 
@@ -116,8 +117,13 @@ class PromptSnapshot(NamedTuple):
             system: number of messages before the conversation.
             recalled: index of the recalled block in the prompt; None if there is none.
         """
+        return cls.without_digest(window)._replace(system=system, compaction=window.compaction, recalled=recalled)
+
+    @classmethod
+    def without_digest(cls, window: Window) -> PromptSnapshot:
+        """Return the snapshot of a window, without its digest. So the digest need not be written."""
         frontier = window.units[0].first if window.units else 0
-        return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts, recalled)
+        return cls(0, frontier, window.head, window.summary, None, window.cuts, None)
 
 
 class PrefixBreak(NamedTuple):
@@ -146,21 +152,36 @@ def find_break(
     """
     if before is None or prefix.before is None or prefix.whole:
         return None
+    moved = _explain_move(strategy)
     place = prefix.messages - now.system
     if now.recalled is not None and prefix.messages >= now.recalled:
         place = -1 if prefix.messages == now.recalled else place - 1
     seqs = window.list_seqs()
     seq = seqs[place] if 0 <= place < len(seqs) else None
-    slides = strategy.window_size is not None or strategy.history
-    moved = "newer messages took the place of older ones" if slides else "the room was full"
     if prefix.messages in (before.recalled, now.recalled):
         return PrefixBreak(prefix.messages, seq, "the recalled text changed: it belongs to one turn only")
     return PrefixBreak(prefix.messages, seq, _explain_break(prefix, before, now, moved))
 
 
+def explain_departure(before: PromptSnapshot | None, now: PromptSnapshot, strategy: Strategy) -> str:
+    """Return why messages of the conversation left a prompt, from the components of the prompt before and of the prompt without them."""
+    if before is None:
+        return UNKNOWN_BEFORE
+    return _explain_change(before, now, _explain_move(strategy))
+
+
+def _explain_move(strategy: Strategy) -> str:
+    slides = strategy.window_size is not None or strategy.history
+    return "newer messages took the place of older ones" if slides else "the room was full"
+
+
 def _explain_break(prefix: Prefix, before: PromptSnapshot, now: PromptSnapshot, moved: str) -> str:
     if prefix.messages < max(before.system, now.system):
         return "the system prompt changed"
+    return _explain_change(before, now, moved)
+
+
+def _explain_change(before: PromptSnapshot, now: PromptSnapshot, moved: str) -> str:
     if now.summary != before.summary:
         return "a summary was added" if now.summary else "the summary was removed"
     if now.frontier != before.frontier:

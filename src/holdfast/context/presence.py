@@ -10,7 +10,7 @@ import json
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from holdfast.context.dialects import RESERVE
 from holdfast.context.digest.texts import split_text
 from holdfast.context.escaping import escape_inline, escape_lines, to_json_line
 from holdfast.context.explain import BuildRecord, Run
+from holdfast.context.prefix_diff import UNKNOWN_BEFORE
 from holdfast.context.values import NUMBERED, weigh_value
 from holdfast.context.window import Window
 from holdfast.domain.messages import Message
@@ -303,15 +304,26 @@ class DepartureLog:
 
     def note(self, call: ModelCall, built: WorkingSet) -> None:
         """Process the next prompt, which is the prompt of a recorded model call, rebuilt as a working set."""
+        why = built.broken.why if built.broken else UNKNOWN_BEFORE
+        self.note_window(call, built.window, built.refused, why)
+
+    def note_window(self, call: ModelCall, window: Window, refused: Container[int], why: str) -> None:
+        """Process the next prompt, of which only the window is known.
+
+        Args:
+            call: the recorded model call.
+            window: the window of its prompt.
+            refused: `seq` of messages that are left out because the provider refused them.
+            why: the reason why messages left the prompt, if any did.
+        """
         if not self._seqs:
             return
-        whole = built.window.list_whole_seqs() - built.refused.keys()
+        whole = window.list_whole_seqs()
         for seq in self._seqs:
-            if seq in whole:
+            if seq in whole and seq not in refused:
                 self._seen.add(seq)
                 self.found.pop(seq, None)
             elif seq in self._seen and seq not in self.found:
-                why = built.broken.why if built.broken else "the previous prompt is not known"
                 self.found[seq] = Departure(call.turn_id, call.timestamp, why)
 
 

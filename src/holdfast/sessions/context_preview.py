@@ -22,12 +22,15 @@ from holdfast.agents import Responder, Roster
 from holdfast.context.build import Draft, Request, WorkingSet, build, build_from_view, draft_from_view
 from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
+from holdfast.context.prefix_diff import PromptSnapshot, explain_departure
 from holdfast.context.presence import Departure, DepartureLog
 from holdfast.context.recalled import Recall, RecalledBlock
 from holdfast.context.settings import ContextSettings, format_settings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.context.summaries import load_compaction, make_summarized_view
+from holdfast.context.truncation import find_refused
 from holdfast.context.view import make_view
+from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
@@ -399,10 +402,10 @@ class _PromptReplay:
         self._past, self._ref = past, ref
         self._entry = 0
         self._prepare(request)
-        self.view = make_view(self._request.strategy, self._room, None, (), ())
+        self.view = make_view(self.request.strategy, self._room, None, (), ())
 
     def _prepare(self, request: Request) -> None:
-        self._request = request
+        self.request = request
         self._room = request.make_room(request.compute_limit(request.count_overhead()))
         laid = ((load_compaction(one, self._room.count, request.marker), one) for one in self._past.summaries)
         self._summaries = {compaction.mark: one for compaction, one in laid}
@@ -418,16 +421,16 @@ class _PromptReplay:
         self._extend(seq)
         now = self.view.summary.mark if self.view.summary else ""
         moved = (
-            marker != self._request.marker
+            marker != self.request.marker
         )  # the session was imported later: earlier prompts had the marker of the original session
         if moved:
-            self._prepare(self._request.with_marker(marker))
+            self._prepare(self.request.with_marker(marker))
         if now != summary or moved:
             self._apply_summary(self._summaries.get(summary))
 
     def _apply_summary(self, one: StoredCompaction | None) -> None:
         """Rebuild the view so that it continues after a summary, as the original view did; None: from the beginning of the log."""
-        strategy, room, before = self._request.strategy, self._room, self.view
+        strategy, room, before = self.request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
             self.view = make_view(strategy, room, None, (), entries)
@@ -438,15 +441,18 @@ class _PromptReplay:
             )
         self.view.prefix_tracker, self.view.mark = before.prefix_tracker, before.mark
 
-    def pass_call(self, call: ModelCall, record: BuildRecord) -> None:
-        """Bring the view to its state after `call`. Unlike `rebuild_call`, this does not write digests or messages, so it is faster."""
+    def pass_call(self, call: ModelCall, record: BuildRecord) -> Window:
+        """Bring the view to its state after `call`, and return the window of its prompt.
+
+        Unlike `rebuild_call`, this does not write digests or messages, so it is faster.
+        """
         self.advance(call.through, record.summary, record.marker)
-        self.view.make_window(self._request.make_room(record.limit))
+        return self.view.make_window(self.request.make_room(record.limit))
 
     def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """Return the working set that was built for `call`, within its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
-        request = self._request
+        request = self.request
         # Other recalled items are not stored, and their tokens are not part of the conversation's budget.
         frozen = msgspec.structs.replace(
             request,
@@ -488,14 +494,20 @@ class _PromptLog(DepartureLog):
         self.before: SentPrompt | None = None
 
     def replay(self, replay: _PromptReplay, calls: Sequence[tuple[ModelCall, BuildRecord]]) -> None:
-        """Replay the calls before the requested prompt. Only prompts that are needed are rebuilt: the last one, or all with a trace."""
-        for at, (call, record) in enumerate(calls):
-            if not self._traces and at < len(calls) - 1:
-                replay.pass_call(call, record)
-                continue
+        """Replay the calls before the requested prompt. Only the prompt of the last one is rebuilt completely."""
+        before = None
+        for call, record in calls[:-1]:
+            window = replay.pass_call(call, record)
+            if self._traces:
+                now = PromptSnapshot.without_digest(window)
+                refused = find_refused(window, replay.request.upstream, {}) if window.refused else {}
+                self.note_window(call, window, refused, explain_departure(before, now, replay.request.strategy))
+                before = now
+        for call, record in calls[-1:]:
             built = replay.rebuild_call(call, record)
-            self.note(call, built)
-            if self._compares and at == len(calls) - 1:
+            why = explain_departure(before, PromptSnapshot.without_digest(built.window), built.request.strategy)
+            self.note_window(call, built.window, built.refused, why)
+            if self._compares:
                 self.before = SentPrompt(call, divide_prompt(built, record))
 
 

@@ -68,6 +68,19 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return "\n".join(format_message(self, None))
 
 
+class SimilarMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A message that has some of the words of a text that no message contains."""
+
+    seq: int
+    turn_id: int
+    role: str
+    timestamp: int
+    text: str
+    """The words around the first word that was found, with white space shortened."""
+    words: tuple[str, ...]
+    """The words that were found."""
+
+
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A short description of a prompt, with explanations of some messages."""
 
@@ -95,6 +108,8 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     decisions: tuple[Run, ...] = ()
     """For ranges of the session's messages: whether the prompt contains them, and why. Empty if messages were selected."""
     messages: tuple[MessageExplanation, ...]
+    similar: tuple[SimilarMessage, ...] = ()
+    """After a search for text that no message contains: messages with some of its words, the best first."""
     before: int | None = None
     """After a search for text: pass this as `before` to get earlier messages; None: there are no earlier messages."""
     has_more: bool = False
@@ -125,6 +140,8 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
     for message in explanation.messages:
         yield ""
         yield from format_message(message, commands)
+    for one in explanation.similar:
+        yield f"message {one.seq} of turn {one.turn_id}, {one.role}, has some of the words: {_shorten_line(one.text)}"
     if explanation.before is not None:
         yield ""
         yield f"There may be more before message {explanation.before}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
@@ -21,17 +23,20 @@ from holdfast.limits import (
     EXPLAIN_BUDGETED,
     EXPLAIN_BUDGETED_MATCHES,
     EXPLAIN_BUDGETED_TOKENS,
+    EXPLAIN_CHARS,
     EXPLAIN_MATCHES,
     EXPLAIN_QUERY_CHARS,
     EXPLAIN_REBUILT,
     EXPLAIN_REBUILT_TOKENS,
     EXPLAIN_SCANNED,
+    EXPLAIN_SIMILAR,
     EXPLAIN_TEXT_CHARS,
     PAGE,
+    SIMILAR_WORD_CHARS,
 )
 from holdfast.numbers import check_whole
 from holdfast.sessions.context_preview import Preview, PreviewRequest, rebuild_context
-from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy
+from holdfast.sessions.explanation import SHOWN, Explanation, MessageExplanation, Remedy, SimilarMessage
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 
@@ -39,6 +44,7 @@ MATCHES: Final = 10
 """Default number of messages to explain."""
 _PAGE: Final = 200
 """Number of messages that are read at a time in a search for text."""
+_WORD: Final = re.compile(r"\w+")
 _REDACTED: Final = "[REDACTED:"
 _GONE: Final = frozenset({"erased", "retired", "note"})
 """Reasons for leaving a message out of the prompt that no setting can change."""
@@ -147,6 +153,8 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         before=before,
         has_more=before is not None,
     )
+    if wanted.text is not None and wanted.before is None and not entries and before is None:
+        explanation = msgspec.structs.replace(explanation, similar=await _find_similar(engine, ref, wanted.text))
     key = found.call.view if found.call else responder.view_key
     messages = await _add_departures(engine, ref, key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
@@ -199,6 +207,45 @@ def get_text(entry: Entry) -> str:
 
 def _fold(text: str) -> str:
     return " ".join(text.split()).casefold()
+
+
+async def _find_similar(engine: Engine, ref: SessionRef, text: str) -> tuple[SimilarMessage, ...]:
+    """Return messages that have some of the words of a text, the best first. The newest `EXPLAIN_SCANNED` messages are searched."""
+    words = [word for word in dict.fromkeys(_WORD.findall(text.casefold())) if len(word) >= SIMILAR_WORD_CHARS]
+    stop, found = None, list[tuple[int, int, Entry]]()
+    for _ in range(EXPLAIN_SCANNED // PAGE if words else 0):
+        page = await engine.store.entries(ref, stop=stop, limit=PAGE, descending=True, retired=True)
+        found = heapq.nlargest(EXPLAIN_SIMILAR, [*found, *await run_cpu(_weigh_matches, page, words)])
+        if len(page) < PAGE:
+            break
+        stop = page[-1].seq
+    return tuple(await run_cpu(lambda: [_describe_similar(entry, words) for *_, entry in found]))
+
+
+def _weigh_matches(entries: Sequence[Entry], words: Sequence[str]) -> list[tuple[int, int, Entry]]:
+    """Return the entries with at least a third of the characters of `words`, each with its weight and its `seq`."""
+    least, weighed = sum(map(len, words)) / 3, []
+    for entry in entries:
+        if not entry.erased and not entry.is_note:
+            text = get_text(entry)[:EXPLAIN_CHARS].casefold()
+            weight = sum(len(word) for word in words if word in text)
+            if weight >= least:
+                weighed.append((weight, entry.seq, entry))
+    return weighed
+
+
+def _describe_similar(entry: Entry, words: Sequence[str]) -> SimilarMessage:
+    text = get_text(entry)[:EXPLAIN_CHARS]
+    found = tuple(word for word in words if word in text.casefold())
+    quote = quote_match(text, max(found, key=len))
+    return SimilarMessage(
+        seq=entry.seq,
+        turn_id=entry.turn_id,
+        role=entry.message.role,
+        timestamp=entry.timestamp,
+        text=quote,
+        words=found,
+    )
 
 
 def quote_match(text: str, words: str) -> str:

@@ -250,11 +250,8 @@ async def _find_target(engine: Engine, session: Session, responder: Responder, w
     senders = SenderFinder(engine.roster, session, responder)
     is_short = session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS
     if wanted.id == NEXT:
-        one = None
-        recent = () if wanted.other else await engine.store.calls(session.ref, limit=RECENT_CALLS)
-        known = ((call, decode_record(call.build)) for call in recent if call.through >= 0)
-        sender = next((found for call, record in known if (found := senders.find(call, record))), None)
-        record = None
+        one = record = None
+        sender = None if wanted.other else await find_sender(engine, session, responder)
     else:
         one = await find_call(engine.store, session.ref, *parse_call_id(wanted.id))
         record = decode_record(one.call.build) if one.call.through >= 0 else None
@@ -275,6 +272,14 @@ async def _find_target(engine: Engine, session: Session, responder: Responder, w
         elif sender is None:
             unknown = _UNKNOWN_SENDER
     return _Target(one, record, chosen, custom, unknown)
+
+
+async def find_sender(engine: Engine, session: Session, responder: Responder, turn_id: int | None = None) -> Responder:
+    """Return the responder that made the newest call of a session, or of a turn; `responder` if that is not known."""
+    senders = SenderFinder(engine.roster, session, responder)
+    recent = await engine.store.calls(session.ref, limit=RECENT_CALLS, turn_id=turn_id)
+    known = ((call, decode_record(call.build)) for call in recent if call.through >= 0)
+    return next((found for call, record in known if (found := senders.find(call, record))), responder)
 
 
 async def _rebuild(engine: Engine, session: Session, target: _Target) -> tuple[_Target, Preview | None]:

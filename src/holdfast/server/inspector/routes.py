@@ -8,6 +8,7 @@ from holdfast.server.inspector import (
     access,
     actions,
     artifacts,
+    forgotten,
     lab,
     memories,
     memory_reviews,
@@ -45,6 +46,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         state.routes,
         records.routes,
         artifacts.routes,
+        forgotten.routes,
     )
     for route in subject.all
 )

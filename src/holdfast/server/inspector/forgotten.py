@@ -1,0 +1,157 @@
+"""Why did it forget: find a sentence, see when it left the prompt and what is left of it, and bring it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from holdfast.context.presence import Excerpt
+from holdfast.domain.session import Session
+from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
+from holdfast.server.http import Call
+from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.frame import HTML
+from holdfast.server.inspector.prompt import SECTIONS, shorten_text
+from holdfast.server.inspector.session_frame import (
+    SESSION,
+    SessionPageQuery,
+    check_content,
+    load_session,
+    render_session,
+)
+from holdfast.server.replies import Reply
+from holdfast.server.routes import Routes
+from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy, RemedyKind
+from holdfast.sessions.message_explanations import ExplainQuery, explain_messages
+from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptQuery, find_sender, view_prompt
+from holdfast.wire.objects import Count
+
+routes = Routes("inspector")
+_SUGGESTED: Final = 12
+"""Messages that left the prompt recently and are suggested if nothing is searched for."""
+declare_action(
+    "send_again",
+    Action(
+        method="PATCH",
+        path="/v1/sessions/{session_id}/messages/{seq}",
+        kinds={"refused_by": "list"},
+        notice="The message is sent to its provider again, from the next prompt on.",
+    ),
+)
+
+
+class ForgottenQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of the page."""
+
+    q: str | None = None
+    """The text to find."""
+    seq: Count | None = None
+    """The message to explain."""
+    turn: Count | None = None
+    """Explain the last prompt of this turn; default: the next prompt."""
+    before: Count | None = None
+    """Only messages before this one."""
+
+
+class Remains(NamedTuple):
+    """The words of a message that one part of the prompt contains."""
+
+    title: str
+    fill: str
+    """Class of the colour of this part."""
+    excerpts: Sequence[Excerpt]
+
+
+class ShownExplanation(NamedTuple):
+    """The explanation of a message as the page shows it."""
+
+    message: MessageExplanation
+    remains: Sequence[Remains]
+    remedies: Mapping[RemedyKind, Remedy]
+    """Changes that would bring it back, by kind."""
+    settings: Sequence[tuple[str, str]]
+    """Settings to paste: a title, and the text in YAML."""
+
+
+@routes.add("GET", f"{SESSION}/forgotten", "read", answer=HTML)
+async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
+    """Return the page that explains why a message is not in the prompt."""
+    session = await load_session(call, "explain")
+    turn = query.turn if query.turn is None or query.turn < session.turns else None
+    words = (query.q or "").strip()[:EXPLAIN_QUERY_CHARS]
+    if words:
+        check_content(call)  # searching for words would reveal them
+    responder = await find_sender(call.hf.engine, session, call.hf.handle(session).responder, turn)
+    explanation: Explanation | None = None
+    suggested: Sequence[MessageMark] = ()
+    if words or query.seq is not None:
+        wanted = ExplainQuery(
+            seq=None if words else query.seq,
+            text=words or None,
+            turn=turn,
+            before=query.before if words else None,
+        )
+        explanation = await explain_messages(call.hf.engine, session.ref, responder, wanted)
+    else:
+        suggested = await _suggest(call, session, turn)
+    found = explanation.messages if explanation else ()
+    return await render_session(
+        call,
+        session,
+        "forgotten.html",
+        tab="forgotten",
+        title="Why forgotten",
+        notice=get_notice(query.notice),
+        words=words,
+        turn=turn,
+        explanation=explanation,
+        found=[_show_explanation(one, explanation, responder.agent_name) for one in found if explanation],
+        suggested=suggested,
+        shorten=shorten_text,
+        sections=SECTIONS,
+        max_chars=EXPLAIN_QUERY_CHARS,
+    )
+
+
+async def _suggest(call: Call, session: Session, turn: int | None) -> list[MessageMark]:
+    """Return messages of the user that are near the beginning of the prompt's tail and no longer in the prompt as a whole, newest first."""
+    wanted = PromptQuery(id=NEXT if turn is None else str(turn), log_limit=PROMPT_LOG // 2)
+    responder = call.hf.handle(session).responder
+    if turn is not None and not await call.hf.store.calls(session.ref, turn_id=turn, limit=1):
+        wanted = PromptQuery(log_limit=wanted.log_limit)
+    view = await view_prompt(call.hf.engine, session.ref, responder, wanted)
+    gone = [mark for mark in view.log if mark.role == "user" and mark.decision in ("evicted", "compacted", "cut")]
+    return gone[::-1][:_SUGGESTED]
+
+
+def _show_explanation(one: MessageExplanation, explanation: Explanation, agent: str | None) -> ShownExplanation:
+    remains = [
+        Remains(SECTIONS.get(block, ("soft", block))[1], SECTIONS.get(block, ("soft", block))[0], list(excerpts))
+        for block, excerpts in groupby(sorted(one.excerpts, key=lambda each: each.block), key=lambda each: each.block)
+    ]
+    remedies = {remedy.kind: remedy for remedy in one.remedies}
+    budget = remedies["budget"].budget if "budget" in remedies else None
+    return ShownExplanation(one, remains, remedies, list(_make_settings(explanation, budget, agent)))
+
+
+def _make_settings(explanation: Explanation, budget: int | None, agent: str | None) -> Iterator[tuple[str, str]]:
+    """Yield settings that keep more: a larger budget, and strategies that keep facts of older messages."""
+    if budget is not None:
+        yield f"a budget of {budget:,} tokens", _format_yaml(explanation.strategy, budget, agent)
+    if explanation.strategy != "digest":
+        yield "the strategy digest, which keeps facts of older messages", _format_yaml("digest", None, agent)
+    if explanation.strategy != "summary_buffer":
+        text = "the strategy summary_buffer, with which a model summarizes older messages"
+        yield text, _format_yaml("summary_buffer", None, agent)
+
+
+def _format_yaml(strategy: str, budget: int | None, agent: str | None) -> str:
+    """Return the part of a configuration file that sets a strategy, for an agent or for sessions without one."""
+    options: dict[str, Any] = {"strategy": strategy, **({"budget": budget} if budget else {})}
+    context = [f"{name}: {value}" for name, value in options.items()]
+    if agent is None:
+        return "\n".join(["context:", *(f"  {line}" for line in context)])
+    name = agent if agent.replace("-", "").replace("_", "").isalnum() else json.dumps(agent)
+    return "\n".join(["agents:", f"  {name}:", "    context:", *(f"      {line}" for line in context)])
