@@ -31,6 +31,8 @@ class Owner(NamedTuple):
 
     tenant: str = ""
     name: str = ""
+    key_id: str = ""
+    """Id of the API key or other credential of the request; empty if there is none."""
 
 
 _LIBRARY: Final = Owner()

@@ -540,6 +540,8 @@ JWKS_BYTES: Final = 1 * MIB
 """Largest JSON Web Key Set for checking tokens."""
 KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
+DELETIONS: Final = 10_000
+"""Deletions of each kind that the journal of a tenant keeps. The oldest are dropped."""
 SIGN_INS: Final = 10_000
 """Sign-ins to the inspector that a database keeps. The oldest ends first."""
 SIGN_INS_OF_HOLDER: Final = 20

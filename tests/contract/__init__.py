@@ -45,6 +45,7 @@ MODULES = (
     "claims",
     "keys",
     "sign_ins",
+    "deletions",
     "state",
     "memories",
     "memories_limits",

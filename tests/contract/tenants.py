@@ -18,6 +18,7 @@ from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.state import ScopedState
 
 from .artifacts import artifact
+from .deletions import deletion
 from .keys import api_key
 from .kit import REF, compaction, session, user
 from .media import brought, sha
@@ -124,6 +125,7 @@ OF_A_TENANT: dict[str, Call] = {
     "keys": lambda store, ref: store.keys(),
     "revoke_key": lambda store, ref: store.revoke_key("k1", timestamp=50),
     "use_key": lambda store, ref: store.use_key("k1", timestamp=50),
+    "deletions": lambda store, ref: store.deletions(),
     "find_sign_in": lambda store, ref: store.find_sign_in(sign_in().hash),
     "use_sign_in": lambda store, ref: store.use_sign_in(sign_in().hash, timestamp=50),
     "remove_sign_in": lambda store, ref: store.remove_sign_in(sign_in().hash),
@@ -166,6 +168,7 @@ async def _full(store: Store) -> None:
     await store.learn("m", b"learned", timestamp=3, expect=None)
     await store.add_key(api_key())
     await store.add_sign_in(sign_in())
+    await store.add_deletion(deletion())
     delta = MemoryDelta(put=(LEARNED,), signals=(signal(LEARNED),), diary=(DiaryEntry(id="d", at=1, report={}),))
     await store.change_memories(ANN, delta, timestamp=3)
     for owner in (REF, *RECORD_OWNERS):
@@ -189,6 +192,7 @@ async def _seen(store: Store) -> list[object]:
         await store.sharing("ann", IDENTITY),
         await store.key_of(api_key().hash),
         await store.find_sign_in(sign_in().hash),
+        await store.deletions(),
         [await store.state(one) for one in WHOSE],
         [await store.list_records(owner, (), nested=True, now=1) for owner in (REF, *RECORD_OWNERS)],
         [await store.memories(ANN), await store.signals(ANN), await store.diary(ANN)],

@@ -73,6 +73,9 @@ async def send_good_requests(walk: Walk) -> None:
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await use_facts(walk)
     await walk("DELETE", ONE)
+    page = (await walk("GET", "/v1/deletions", "?limit=1")).json()
+    await walk("GET", "/v1/deletions", f"?limit=1&after={page['last_id']}")
+    await walk("GET", "/v1/deletions", "?user_id=default&session_id=s")
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
         await walk("GET", path)
     await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")

@@ -13,7 +13,7 @@ from tests.contract import CHECKS, MODULES
 from tests.contract.tenants import OF_A_SESSION, OF_A_TENANT
 
 PAGE = Path(__file__).parents[2] / "docs" / "store-checks.md"
-MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key", "add_sign_in"}
+MAKES = {"create", "replace", "put_blob", "learn", "lease", "add_key", "add_sign_in", "add_deletion"}
 """Methods that make what they are told in their own tenant, whatever another one has."""
 OPEN = {"tenants", "ping", "close"}
 """Methods that are of the whole database, or of the handle."""

@@ -23,6 +23,7 @@ from holdfast.stores.log import Append, SavedView
 from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.verify import verify
 from tests.amounts import examples
+from tests.contract.deletions import deletion
 from tests.contract.keys import api_key
 from tests.contract.kit import assistant, calls, compaction, failed, result, user
 from tests.contract.media import brought
@@ -239,6 +240,12 @@ _writes: list[st.SearchStrategy[Operation]] = [
         st.integers(1, 9),
     ),
     st.builds(lambda at, timestamp: _does("use_sign_in", sign_in(at).hash, timestamp=timestamp), _sign_in, _time),
+    st.builds(
+        lambda at, kind, keep: _does("add_deletion", deletion(at, kind=kind, deleted_at=at // 2), keep=keep),
+        st.integers(0, 9),
+        st.sampled_from(["session", "user"]),
+        st.none() | st.integers(0, 2),
+    ),
     st.builds(lambda at: _does("remove_sign_in", sign_in(at).hash), _sign_in),
     st.builds(
         _does,
@@ -344,7 +351,7 @@ async def _all(store: Store, endings: list[Ending]) -> list[object]:
         seen += [await store.sightings(name, [mark], limit=20, alias=True) for mark in _SAID]
     seen += [await store.state(user_id) for user_id in (None, *NAMES[:3])]
     sign_ins = [await store.find_sign_in(sign_in(at).hash) for at in range(4)]
-    return [*seen, await store.keys(), sign_ins]
+    return [*seen, await store.keys(), sign_ins, await store.deletions()]
 
 
 async def _sighted(store: Store, ref: SessionRef) -> object:

@@ -20,6 +20,7 @@ from holdfast.stores.logic import index_vectors, index_writes
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.sessions import SessionPatch
 from tests.contract.artifacts import artifact
+from tests.contract.deletions import deletion
 from tests.contract.expiry import ending
 from tests.contract.index_kit import SOURCE, SPACE, batch, digest_of, document, vector
 from tests.contract.keys import api_key
@@ -165,6 +166,7 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
     "add_sign_in": (lambda store: store.add_sign_in(sign_in(2)), {}),
     "use_sign_in": (lambda store: store.use_sign_in(sign_in().hash, timestamp=9), {}),
     "remove_sign_in": (lambda store: store.remove_sign_in(sign_in().hash), {}),
+    "add_deletion": (lambda store: store.add_deletion(deletion()), {}),
     "lease": (lambda store: store.lease("n", "h", now=1, until=2), {}),
     "release": (lambda store: store.release("n", "h"), {}),
     "learn": (lambda store: store.learn("m", b"x", timestamp=1, expect=None), {}),
@@ -210,6 +212,7 @@ READS: dict[str, Call] = {
     "state by name": lambda store: store.state("ann", names=["k"]),
     "key_of": lambda store: store.key_of(b"h" * 32),
     "get_key": lambda store: store.get_key("k1"),
+    "deletions": lambda store: store.deletions(),
     "find_sign_in": lambda store: store.find_sign_in(sign_in().hash),
     "keys": lambda store: store.keys(),
     "learned": lambda store: store.learned("m"),

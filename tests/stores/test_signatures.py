@@ -18,6 +18,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.store import LogicStore
 from tests.contract.artifacts import artifact
+from tests.contract.deletions import deletion
 from tests.contract.expiry import ending
 from tests.contract.index_kit import SPACE, batch, document, feed
 from tests.contract.keys import api_key
@@ -105,6 +106,11 @@ async def _keys(store: Any) -> None:
         await store.add_key(api_key(at))
 
 
+async def _deletions(store: Any) -> None:
+    for at in range(MANY):
+        await store.add_deletion(deletion(at))
+
+
 async def _remembered(store: Any) -> None:
     await put(store, *(memory() for _ in range(MANY)))
     await recalled(store, diary=tuple(entry(at) for at in range(MANY)))
@@ -126,6 +132,7 @@ PAGES: dict[str, tuple[Made, Made, int]] = {
     "artifact_versions": (_artifacts, lambda store: _of(store.artifact_versions(REF, "a.txt"), "artifacts"), 100),
     "blobs": (_artifacts, lambda store: store.blobs(before=9), 100),
     "tenants": (_tenants, lambda store: store.tenants(), 100),
+    "deletions": (_deletions, lambda store: store.deletions(), 20),
     "keys": (_keys, lambda store: store.keys(), 100),
     "memories": (_remembered, lambda store: _of(store.memories(ANN), "memories"), 100),
     "diary": (_remembered, lambda store: store.diary(ANN), 20),

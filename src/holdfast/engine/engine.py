@@ -19,6 +19,7 @@ from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.activity import ActivityLog
+from holdfast.engine.deletion_journal import DeletionJournal
 from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
@@ -144,6 +145,7 @@ class Engine:
         self.seals = SealKeys(store)
         self.roster = roster = roster or Roster()
         self.activity = ActivityLog(store, clock)
+        self.deletions = DeletionJournal(store, clock)
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
         self.compactor.on_spent = self.activity.count_summary
         self.indexing = IndexNotifier(indexer)
@@ -213,7 +215,11 @@ class Engine:
 
     async def _retire(self, life: SessionLifecycle, ref: SessionRef) -> bool:
         receipt = await self.remove_stored(life, ref)
-        return receipt is not None and bool(receipt.sessions)
+        if receipt is None:
+            return False
+        journal = self.deletions if life is self.life else DeletionJournal(life.store, self.clock)
+        await journal.record("retention", receipt, user_id=ref.user_id, session_id=ref.id)
+        return bool(receipt.sessions)
 
     async def ensure_present(self, ref: SessionRef) -> None:
         """Create an expired in-memory session again, without messages, so that a program with a handle for the session can continue.

@@ -46,6 +46,7 @@ _LONG_CHARS: Final = 64_000
 TEXTLESS: Final = frozenset(
     {
         "active",
+        "add_deletion",
         "add_key",
         "add_sign_in",
         "annotate",
@@ -59,6 +60,7 @@ TEXTLESS: Final = frozenset(
         "close",
         "compactions",
         "delete_blobs",
+        "deletions",
         "diary",
         "drop_artifacts",
         "drop_compaction",

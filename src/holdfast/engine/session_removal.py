@@ -27,10 +27,17 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
     If agents were called as tools in the session, the sessions of these agents are deleted too, and so on for agents that these
     agents called.
     """
+    receipt = await _remove_with_children(engine, ref)
+    if receipt is not None:
+        await engine.deletions.record("session", receipt, user_id=ref.user_id, session_id=ref.id)
+    return receipt
+
+
+async def _remove_with_children(engine: Engine, ref: SessionRef) -> Receipt | None:
     children = await list_children(engine, ref)
     receipt = await _remove_one(engine, ref)
     for child in children:
-        more = await remove_session(engine, child)
+        more = await _remove_with_children(engine, child)
         receipt = more if receipt is None else receipt + (more or Receipt())
     return receipt
 
@@ -88,9 +95,7 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
         await engine.index.forget_user(user_id)
     await engine.memories.handle_forgotten_owner(Owner("user", user_id))
     files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
-    if unnamed:
-        unnamed[0].require_intact()
-    return total + Receipt(
+    total += Receipt(
         user_state_keys=shared,
         records=records,
         artifacts=forgotten.artifacts,
@@ -98,6 +103,11 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
         memories=memories,
         transcripts=sum(files),
     )
+    if total != Receipt():
+        await engine.deletions.record("user", total, user_id=user_id)
+    if unnamed:
+        unnamed[0].require_intact()
+    return total
 
 
 async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
@@ -136,4 +146,5 @@ async def prune_sessions(
             and await is_unchanged(engine.store, session)
             and (receipt := await _remove_one(engine, session.ref))
         ):
+            await engine.deletions.record("prune", receipt, user_id=session.user_id, session_id=session.id)
             yield session, receipt

@@ -287,7 +287,8 @@ class AuthMiddleware:
 
 def get_work_owner(principal: Principal) -> Owner:
     """Return the owner whose limits the work of a request counts against: the key, and the key's user if it has one."""
-    return Owner(principal.tenant, f"{principal.key_id or ''}/{principal.user_id or ''}")
+    key_id = principal.key_id or ""
+    return Owner(principal.tenant, f"{key_id}/{principal.user_id or ''}", key_id)
 
 
 def _read_headers(scope: Scope) -> Mapping[str, str]:

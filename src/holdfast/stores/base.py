@@ -15,6 +15,7 @@ contract consists of one protocol per subject, which is described in the docstri
 | records | `holdfast.stores.records` |
 | API keys | `holdfast.stores.keys` |
 | sign-ins to the inspector | `holdfast.stores.sign_ins` |
+| the journal of deletions | `holdfast.stores.deletions` |
 | matching: find the sessions that contain a message, or that share entries | `holdfast.stores.matching` |
 | the tenant: leases, data about models, the handle | `holdfast.stores.tenants` |
 
@@ -42,6 +43,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.stores.artifacts import ArtifactStore
+from holdfast.stores.deletions import DeletionStore
 from holdfast.stores.keys import KeyStore
 from holdfast.stores.lifecycle import LifecycleStore
 from holdfast.stores.log import LogStore
@@ -64,6 +66,7 @@ class Store(
     RecordStore,
     KeyStore,
     SignInStore,
+    DeletionStore,
     MatchingStore,
     TenantStore,
     Protocol,

@@ -41,6 +41,7 @@ from holdfast.limits import (
     STATE_KEYS,
     SYSTEM_BYTES,
 )
+from holdfast.stores.deletions import Deletion, DeletionKind
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
@@ -356,6 +357,20 @@ def check_sign_in(sign_in: SignIn) -> None:
             check_id(value, name)
     _check_role(sign_in.role)
     check_int(sign_in.expires_at, "expires_at", low=sign_in.created_at + 1)
+
+
+def check_deletion(deletion: Deletion, keep: int | None) -> None:
+    """Refuse an entry of the journal of deletions that cannot be stored."""
+    check_id(deletion.id, "id")
+    check_int(deletion.deleted_at, "deleted_at")
+    check_int(keep, "keep", none=True, low=0)
+    if deletion.kind not in get_args(DeletionKind):
+        kinds = ", ".join(get_args(DeletionKind))
+        raise InvalidRequest(f"kind must be one of {kinds}, not {deletion.kind!r:.80}", param="kind")
+    if deletion.key_id is not None:
+        check_id(deletion.key_id, "key_id")
+    for hash_ in (deletion.user_hash, deletion.session_hash):
+        check_size(len(hash_), "hash", 32)
 
 
 def _check_role(role: Any) -> None:

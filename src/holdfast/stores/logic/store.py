@@ -39,6 +39,7 @@ from holdfast.stores.logic import (
     writes,
 )
 from holdfast.stores.logic.artifacts import ArtifactMethods
+from holdfast.stores.logic.deletions import DeletionMethods
 from holdfast.stores.logic.matching import MatchingMethods
 from holdfast.stores.logic.memories import MemoryMethods
 from holdfast.stores.logic.records import RecordMethods
@@ -53,7 +54,9 @@ PING_BYTES: Final = 1 << 20
 """Number of bytes that `ping` writes after a write has failed: about the size of a turn with a large message."""
 
 
-class LogicStore(ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, SignInMethods, TenantMethods):
+class LogicStore(
+    ArtifactMethods, MemoryMethods, RecordMethods, MatchingMethods, SignInMethods, DeletionMethods, TenantMethods
+):
     """A store handle of one tenant (`holdfast.stores.base.Store`) on a SQL database.
 
     Its methods check arguments and run the generators of statements.

@@ -64,7 +64,7 @@ _SCRIPTED: Final = (b"window", b"extent", b"range", b"count", b"at", b"find_plac
 """Commands for reading that are not Redis commands, but functions of the script `_FETCH`."""
 _SORTED: Final = frozenset(
     b"x m r a z d mp mv mr ms md rp re rs record_owners record_expiries recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
-    b" api_ids sign_in_expiries sign_in_times sign_in_holders memory_owners tenants".split()
+    b" api_ids sign_in_expiries sign_in_times sign_in_holders deletion_times deletion_kinds memory_owners tenants".split()
 )
 """Names of keys that are sorted sets. The key `log` is a list, and all others are hashes."""
 Head = Sequence[Any]

@@ -205,6 +205,9 @@ class TenantKeys:
         # A hash of sign-ins by their hashes; these by expiry, by time, and by key, tenant, user and time.
         self.sign_ins, self.sign_in_expiries = self._key("sign_ins"), self._key("sign_in_expiries")
         self.sign_in_times, self.sign_in_holders = self._key("sign_in_times"), self._key("sign_in_holders")
+        # A hash of deletions by time and id; these in order, and by kind.
+        self.deletions, self.deletion_times = self._key("deletions"), self._key("deletion_times")
+        self.deletion_kinds = self._key("deletion_kinds")
         # Users and the tenant with records, owners by the time when their first record expires, and a hash of tokens of both.
         self.record_owners = self._key("record_owners")
         self.record_expiries = self._key("record_expiries")

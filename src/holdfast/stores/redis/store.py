@@ -12,6 +12,7 @@ from holdfast.stores.redis.artifacts import ArtifactMethods
 from holdfast.stores.redis.compactions import CompactionMethods
 from holdfast.stores.redis.convert import LAYOUT, NEWEST, UNFINISHED, check_converted, convert, read_layouts
 from holdfast.stores.redis.database import Database, Head, Transaction
+from holdfast.stores.redis.deletions import DeletionMethods
 from holdfast.stores.redis.forks import ForkMethods
 from holdfast.stores.redis.keys import Keys
 from holdfast.stores.redis.lifecycle import LifecycleMethods
@@ -50,6 +51,7 @@ class RedisStore(
     MemoryMethods,
     RecordMethods,
     SignInMethods,
+    DeletionMethods,
     TenantMethods,
 ):
     """A store (`holdfast.stores.base.Store`) of one tenant on a Redis server or cluster."""

@@ -899,6 +899,34 @@ SELECT hash FROM sign_ins WHERE tenant = :tenant ORDER BY created_at DESC, hash 
 -- Return sign-ins that have expired.
 SELECT hash FROM sign_ins WHERE tenant = :tenant AND expires_at <= :now ORDER BY expires_at LIMIT :limit
 
+-- deletion_insert(tenant, deleted_at, id, kind, user_hash, session_hash, key_id, counts) --
+-- Insert a deletion into the journal, unless it is there.
+INSERT INTO deletions (tenant, deleted_at, id, kind, user_hash, session_hash, key_id, counts)
+VALUES (:tenant, :deleted_at, :id, :kind, :user_hash, :session_hash, :key_id, :counts)
+ON CONFLICT (tenant, deleted_at, id) DO NOTHING
+
+-- deletions_before(tenant, deleted_at, id, limit) --
+-- Return the deletions before one of them, the newest first.
+SELECT id, deleted_at, kind, user_hash, session_hash, key_id, counts FROM deletions
+WHERE tenant = :tenant AND deleted_at <= :deleted_at AND (deleted_at < :deleted_at OR id < :id)
+ORDER BY deleted_at DESC, id DESC LIMIT :limit
+
+-- deletions_of_hash_before(tenant, deleted_at, id, hash, limit) --
+-- Return the deletions of a user or session before one of them, the newest first.
+SELECT id, deleted_at, kind, user_hash, session_hash, key_id, counts FROM deletions
+WHERE tenant = :tenant AND deleted_at <= :deleted_at AND (deleted_at < :deleted_at OR id < :id)
+      AND (user_hash = :hash OR session_hash = :hash)
+ORDER BY deleted_at DESC, id DESC LIMIT :limit
+
+-- deletions_surplus(tenant, kind, kept, limit) --
+-- Return deletions of a kind, without the newest ones.
+SELECT deleted_at, id FROM deletions WHERE tenant = :tenant AND kind = :kind
+ORDER BY deleted_at DESC, id DESC LIMIT :limit OFFSET :kept
+
+-- deletion_delete(tenant, deleted_at, id) --
+-- Delete a deletion from the journal.
+DELETE FROM deletions WHERE tenant = :tenant AND deleted_at = :deleted_at AND id = :id
+
 -- lease_put(tenant, name, holder, expires_at, now) --
 -- Take a lease that no holder has any more, or renew it.
 INSERT INTO leases (tenant, name, holder, expires_at) VALUES (:tenant, :name, :holder, :expires_at)

@@ -1,0 +1,64 @@
+"""The part of the store contract about the journal of deletions: what was deleted, when and by whom, but not whose data it was.
+
+A deletion contains no id of a user or session, only keyed hashes of them. The store does not interpret the hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+DeletionKind = Literal["session", "user", "prune", "retention"]
+"""Why data was deleted: on request, one session, all data of a user, or sessions that were unchanged for long; or after the
+retention time.
+"""
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A deletion as the journal keeps it."""
+
+    id: str
+    """Identifies the deletion. It is random, except for a beginning that is in order of time."""
+    deleted_at: int
+    """Milliseconds since the epoch."""
+    kind: DeletionKind
+    user_hash: bytes = b""
+    """Keyed hash of the user; empty if none was named."""
+    session_hash: bytes = b""
+    """Keyed hash of the user and session; empty if no single session was deleted."""
+    key_id: str | None = None
+    """Id of the API key or other credential of the request; None: a program, the command line, or a server that needs no key."""
+    counts: Mapping[str, int] = {}
+    """The numbers of the receipt that are not 0."""
+
+
+class DeletionStore(Protocol):
+    """Store the journal of deletions. The module docstring describes what all methods promise."""
+
+    async def add_deletion(self, deletion: Deletion, *, keep: int | None = None) -> None:
+        """Store a deletion, unless one with the same time and id is stored already.
+
+        Args:
+            deletion: the deletion.
+            keep: number of earlier deletions of the same kind that are kept. The oldest others are dropped, up to `PAGE`; None: none
+                are dropped.
+        """
+        ...
+
+    async def deletions(
+        self,
+        *,
+        before: tuple[int, str] | None = None,
+        limit: int = 20,
+        hash: bytes | None = None,  # noqa: A002 - as in `KeyStore`
+    ) -> Sequence[Deletion]:
+        """Return deletions, the newest first.
+
+        Args:
+            before: time and id of a deletion; only older ones are returned. None: begin with the newest.
+            limit: maximum number of deletions.
+            hash: return only deletions with this hash of a user or session; None: all.
+        """
+        ...
