@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ from click.testing import CliRunner, Result
 import holdfast
 from holdfast.cli import commands
 from holdfast.cli.terminal import sanitize
+from holdfast.cli.watch import MAX_WAITING, EventPrinter
+from holdfast.context.explain import BuildRecord, encode_record
+from holdfast.domain.messages import Message, ToolCall
+from holdfast.domain.session import Entry, ModelCall
+from holdfast.sessions.session_events import MessageAppended, PromptSent, TurnEnded
 from tests.edges.cli_kit import said, sessions, store
 from tests.waiting import blocked_until
 
@@ -81,7 +87,7 @@ def test_messages_calls_prompts_and_turns_are_printed_as_they_come() -> None:
         rest, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
     turn, first, second, third, call, reply, *_, ended = [line[10:].rstrip() for line in lines]
-    assert (turn, ended) == ("turn 0", "turn 0 ended after 0.0 s")
+    assert (turn, ended) == ("turn 0", "turn 0 ended after 0 ms")
     assert first == "     0  user       Where is my order?"
     assert [second.strip(), third.strip()] == ["It is late.", "Very late. …"]
     assert call == r'   1-2  tool       find\x1b[2J {"order": "A-1733"} -> {"state": "sent"}'
@@ -157,6 +163,66 @@ def test_terminal_shows_a_status_line_and_cuts_long_lines() -> None:
     assert r"\x1b[2J\u202eevil\x07" in text
     assert "(Ctrl-C ends)" in text
     assert "Very late. …" in text
+
+
+def print_events(*events: Any) -> list[str]:
+    """Return the lines that are printed for events, without their times."""
+
+    async def show() -> None:
+        with EventPrinter() as printer:
+            await printer.show(events)
+
+    with redirect_stdout(io.StringIO()) as output:
+        anyio.run(show)
+    return [line[10:].rstrip() for line in output.getvalue().splitlines()]
+
+
+def make_call(frontier: int, **usage: Any) -> PromptSent:
+    record = BuildRecord(
+        limit=8192, input_budget=9000, overhead=10, factor=1.0, dialect="openai", messages=9, common=3,
+        frontier=frontier, strategy="digest", options={},
+    )  # fmt: skip
+    return PromptSent(ModelCall(model=f"gpt\x1b[2J{EVIL}", timestamp=0, build=encode_record(record), **usage))
+
+
+def test_prompts_show_tokens_cache_share_and_a_moved_frontier() -> None:
+    lines = print_events(
+        make_call(0, prompt_tokens=1092, cached_tokens=906),
+        make_call(66, prompt_tokens=1100),
+        make_call(66),
+        PromptSent(ModelCall(model="own", timestamp=0, prompt_tokens=5)),
+    )
+    assert [line.replace(r"gpt\x1b[2J", "gpt").split(", gpt")[0].strip() for line in lines[:3]] == [
+        "prompt     1,092 tokens, 83% cached, 9 messages, digest, budget 8,192",
+        "prompt     1,100 tokens, 0% cached, 9 messages, digest, budget 8,192",
+        "prompt     9 messages, digest, budget 8,192",
+    ]
+    assert [line.endswith(", recent from message 66") for line in lines] == [False, True, False, False]
+    assert lines[3].strip() == "prompt     5 tokens, 0% cached, own"
+
+
+def test_calls_without_results_do_not_pile_up() -> None:
+    def call(at: int) -> MessageAppended:
+        message = Message(role="assistant", content=None, tool_calls=(ToolCall(id=f"c{at}", name="f", arguments="{}"),))
+        return MessageAppended(
+            Entry(seq=at, turn_id=0, unit=at, timestamp=0, tokens=1, total=1, digest=b"", message=message)
+        )
+
+    lines = print_events(*map(call, range(2 * MAX_WAITING + 1)), TurnEnded(0, 0, None))
+    assert len(lines) == 2 * MAX_WAITING + 2
+    assert all(line.endswith("f {} -> (no result)") for line in lines[:-1])
+
+
+def test_reader_of_the_pipe_may_go_away() -> None:
+    store(TALK)
+    with run_watch("talk", "--last", "1") as process:
+        read_line(process)
+        assert process.stdout is not None
+        process.stdout.close()
+        anyio.run(take_turn, "And now?", "Later.")
+        assert process.wait(timeout=30) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
 
 
 @pytest.mark.parametrize("args", [["nobody"], ["talk", "--turns", "0"], ["talk", "--interval", "0"]])

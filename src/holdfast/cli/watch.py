@@ -29,6 +29,8 @@ MAX_CHARACTERS = 150
 """Maximum number of characters of a line of a message, or of a tool call with its result. A terminal may have room for fewer."""
 CALL_SHARE = 0.45
 """Share of a line that a tool call may take. The rest is for its result."""
+MAX_WAITING = 100
+"""Number of calls that wait for a result, from which on they are printed without one."""
 _MARGIN = " " * 29
 """Space before the second and later lines of a message: time, number and role."""
 
@@ -261,7 +263,7 @@ class EventPrinter:
                 yield self._format_call(call)
             case events.TurnEnded(turn, timestamp, milliseconds):
                 yield from self._end_calls()
-                after = "" if milliseconds is None else f" after {milliseconds / 1000:,.1f} s"
+                after = "" if milliseconds is None else f" after {_format_duration(milliseconds)}"
                 yield _format_row(timestamp, Text(f"turn {turn} ended{after}", style="dim"))
             case events.MessagesRetired(count):
                 yield Text(f"{format_count(count, 'message')} replaced by an edit or a rewind", style="yellow")
@@ -288,6 +290,8 @@ class EventPrinter:
             from rich.text import Text
 
             yield from (Text(_MARGIN + line) for line in lines[1:])
+        if len(self._calls) >= MAX_WAITING:
+            yield from self._end_calls()
         for one in message.tool_calls:
             label = _shorten(
                 f"{one.name[:MAX_CHARACTERS]} {one.arguments[: 4 * MAX_CHARACTERS]}", int(self._room * CALL_SHARE)
@@ -317,6 +321,10 @@ class EventPrinter:
         for call in self._calls.values():
             yield _format_message_row(call.timestamp, f"{call.seq:>6}", "tool", f"{call.label} -> (no result)")
         self._calls.clear()
+
+
+def _format_duration(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:,.1f} s"
 
 
 def _format_session(session: Session) -> Iterator[Text]:

@@ -177,7 +177,8 @@ class SessionFollower:
         """Read the messages and calls that are new in `session`, and move the follower behind them."""
         ref, end = session.ref, session.tail.next_seq
         stop = min(end, self._next_seq + FOLLOWED_PAGE)
-        entries = await self._store.entries(ref, start=self._next_seq, stop=stop)
+        is_longer = stop > self._next_seq  # a write to state or fields also changes the version
+        entries = await self._store.entries(ref, start=self._next_seq, stop=stop) if is_longer else ()
         if new := min(session.usage.calls - self._used, FOLLOWED_PAGE - len(self._calls)):
             self._calls += (await self._store.calls(ref, limit=new))[::-1]
         self._next_seq, self._used, self.has_more = stop, session.usage.calls, stop < end
