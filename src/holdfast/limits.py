@@ -540,6 +540,8 @@ JWKS_BYTES: Final = 1 * MIB
 """Largest JSON Web Key Set for checking tokens."""
 KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
+RETENTION_PREVIEW: Final = 1_000
+"""Closed sessions that a preview of the retention examines."""
 DELETIONS: Final = 10_000
 """Deletions of each kind that the journal of a tenant keeps. The oldest are dropped."""
 SIGN_INS: Final = 10_000

@@ -73,6 +73,7 @@ async def send_good_requests(walk: Walk) -> None:
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await use_facts(walk)
     await walk("DELETE", ONE)
+    await walk("GET", "/v1/retention")
     page = (await walk("GET", "/v1/deletions", "?limit=1")).json()
     await walk("GET", "/v1/deletions", f"?limit=1&after={page['last_id']}")
     await walk("GET", "/v1/deletions", "?user_id=default&session_id=s")

@@ -1,0 +1,64 @@
+"""Preview what the rules for the lifetime and number of sessions would do now, without doing it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from holdfast.lifecycle.expiry import SessionLifecycle
+from holdfast.limits import RETENTION_PREVIEW
+from holdfast.stores.walk import iterate_session_pages
+
+_PAGE: Final = 100
+
+
+class DueSessions(msgspec.Struct, frozen=True):
+    """A bounded count of sessions."""
+
+    count: int
+    more: bool = False
+    """True if there may be more sessions than `count`."""
+
+
+class RetentionPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions that a sweep would end or delete now."""
+
+    active: int
+    """Active sessions of the tenant, expired ones included."""
+    expired: DueSessions
+    """Active sessions that were idle for longer than their ttl."""
+    surplus: DueSessions
+    """Active sessions above the maximum number, without expired ones."""
+    retired: DueSessions
+    """Closed sessions whose retention time is over."""
+
+
+async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPreview:
+    """Count the sessions that a sweep would end or delete at the time `now`, in milliseconds since the epoch."""
+    active = await life.store.active()
+    idle = await life.store.idle(limit=_PAGE, **life.get_expiry_filters())
+    expired = DueSessions(len(idle), more=len(idle) == _PAGE)
+    most = life.settings.max_sessions
+    surplus = DueSessions(max(0, active - len(idle) - most) if most else 0, more=False)
+    return RetentionPreview(
+        active=active,
+        expired=expired,
+        surplus=surplus,
+        retired=await _count_retired(life, now - life.settings.retention),
+    )
+
+
+async def _count_retired(life: SessionLifecycle, until: int) -> DueSessions:
+    """Count closed sessions that were not changed, used or ended after `until`, among the `RETENTION_PREVIEW` oldest ones."""
+    if not life.settings.retention:
+        return DueSessions(0)
+    count = examined = 0
+    async for page in iterate_session_pages(life.store, size=_PAGE, status="closed"):
+        if examined >= RETENTION_PREVIEW:
+            return DueSessions(count, more=True)
+        count += sum(max(one.accessed_at, one.ended_at or 0, one.updated_at) <= until for one in page)
+        examined += len(page)
+        if page[-1].updated_at > until:
+            break
+    return DueSessions(count)

@@ -1,0 +1,70 @@
+"""REST API for the rules that end and delete sessions, and what they would do now."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.lifecycle.retention import DueSessions, preview_retention
+from holdfast.server.http import Call
+from holdfast.server.routes import STORE, Routes
+from holdfast.wire.objects import Answer, Count
+
+routes = Routes("sessions")
+
+
+class DueCount(Answer, kw_only=True):
+    """A bounded count of sessions."""
+
+    count: Count
+    more: bool
+    """True if there may be more sessions than `count`."""
+
+
+class Retention(Answer, kw_only=True):
+    """The rules for the lifetime and number of a tenant's sessions, and the sessions to which they apply now."""
+
+    object: Literal["retention"] = "retention"
+    session_ttl: Count
+    """Idle time in milliseconds after which a session without its own ttl ends; 0: never."""
+    max_sessions: Count
+    """Maximum number of active sessions; 0: no limit."""
+    retention: Count
+    """Milliseconds for which a closed session is kept before it is deleted; 0: it is never deleted."""
+    sweep: bool
+    """True if this server applies the rules in the background. False: it applies them only to sessions that are used."""
+    ended: Literal["closed", "deleted"]
+    """What happens to a session that ends: its data stays until it is deleted, or, with a store in memory, it is deleted at once."""
+    active: Count
+    """Number of active sessions, expired ones included."""
+    expired: DueCount
+    """Active sessions that would end now, because they were idle for too long. At most 100 are counted."""
+    surplus: DueCount
+    """Active sessions that would end now, because there are too many."""
+    retired: DueCount
+    """Closed sessions that would be deleted now. The oldest 1,000 closed sessions are examined."""
+
+
+@routes.add("GET", "/v1/retention", "shared", error_statuses=STORE)
+async def read(call: Call) -> Retention:
+    """Read the rules for the lifetime of sessions, and how many sessions they would end or delete now. Nothing is changed.
+
+    The configuration sets the rules, in `sessions` and `storage.sessions`.
+    """
+    life, now = call.hf.engine.life, call.hf.clock()
+    preview = await preview_retention(life, now)
+    settings = life.settings
+    return Retention(
+        session_ttl=settings.session_ttl,
+        max_sessions=settings.max_sessions,
+        retention=settings.retention,
+        sweep=settings.sweep,
+        ended="closed" if life.durable else "deleted",
+        active=preview.active,
+        expired=_to_count(preview.expired),
+        surplus=_to_count(preview.surplus),
+        retired=_to_count(preview.retired),
+    )
+
+
+def _to_count(due: DueSessions) -> DueCount:
+    return DueCount(count=due.count, more=due.more)
