@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -156,7 +155,7 @@ def test_session_of_an_unknown_agent_is_shown_without_a_bar() -> None:
 )
 def test_bar_is_legible_on_every_terminal(env: dict[str, str], bar: str, mark: str) -> None:
     """On a real pseudo-terminal, with and without colours and Unicode."""
-    end, other_end = pty.openpty()
+    end, other_end = os.openpty()
     given = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color", "PYTHONUTF8": "0", **env}
     command = [sys.executable, "-m", "holdfast", "explain", "trip"]
     subprocess.run(command, stdout=other_end, timeout=60, check=True, env=given)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -143,7 +142,7 @@ def test_call_without_result_is_printed_when_the_command_is_interrupted() -> Non
 
 def test_terminal_shows_a_status_line_and_cuts_long_lines() -> None:
     store(TALK)
-    read_end, write_end = pty.openpty()
+    read_end, write_end = os.openpty()
     shown = b""
     with run_watch("talk", stdout=write_end) as process:
         os.close(write_end)

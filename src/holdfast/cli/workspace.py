@@ -17,6 +17,7 @@ from holdfast.cli.terminal import (
     format_time,
     is_interactive,
     sanitize,
+    show_busy,
     show_json,
     show_table,
 )
@@ -67,7 +68,8 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
             raise WorkspaceNotFound(agent)
         return await what(one)
 
-    return anyio.run(run)
+    with show_busy():
+        return anyio.run(run)
 
 
 @workspace.command
