@@ -60,8 +60,8 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
     ("/inspect/agents", "Agents", "read"),
     ("/inspect/playground", "Playground", "write"),
     ("/inspect/lab", "Strategy lab", "read"),
-    ("/inspect/keys", "Keys", "admin"),
-    ("/inspect/retention", "Retention", "admin"),
+    ("/inspect/keys", "Keys", "shared admin"),
+    ("/inspect/retention", "Retention", "shared admin"),
     ("/docs", "API", "public"),
 )
 """Path, title and needed permission of the pages in the navigation."""

@@ -7,8 +7,10 @@ from typing import Final
 from holdfast.server.inspector import (
     access,
     actions,
+    agents,
     artifacts,
     forgotten,
+    keys,
     lab,
     memories,
     memory_reviews,
@@ -16,6 +18,7 @@ from holdfast.server.inspector import (
     playground,
     prompt,
     records,
+    retention,
     session,
     session_actions,
     session_bulk,
@@ -47,6 +50,9 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         records.routes,
         artifacts.routes,
         forgotten.routes,
+        agents.routes,
+        keys.routes,
+        retention.routes,
     )
     for route in subject.all
 )
