@@ -569,13 +569,11 @@ INSPECTOR_JSON_CHARS: Final = 200_000
 INSPECTOR_JSON_ITEMS: Final = 5_000
 """Items of all such trees on one page."""
 LAB_BYTES: Final = 4 * MIB
-"""Recordings that the strategy lab of the inspector accepts, as UTF-8."""
+"""Recordings that the strategy lab of the inspector accepts, as UTF-8, and also sessions of the server for one run."""
 LAB_SESSIONS: Final = 500
 """Sessions of one run of the strategy lab."""
 LAB_MESSAGES: Final = 20_000
 """Messages of all sessions of one run of the strategy lab."""
-LAB_TEXT_CHARS: Final = 5_000_000
-"""Characters of the texts of these messages."""
 LAB_VALUES: Final = 200
 """Argument values in the tool calls of one of these messages. Each is searched in all earlier messages."""
 LAB_RUNS: Final = 60
@@ -589,11 +587,11 @@ LAB_RUN_SECONDS: Final = 300
 LAB_PIECE_SECONDS: Final = 0.05
 """Time for which a run uses a CPU thread at once, before other callers take their turns."""
 LAB_JOBS: Final = 32
-"""Runs of the strategy lab that a server keeps with their results. The oldest ended one is dropped."""
+"""Runs of the strategy lab that a server keeps with their results. The oldest ended one of the tenant with the most runs is dropped."""
 LAB_JOBS_OF_PRINCIPAL: Final = 5
 """How many of these one key or user may have. One of them may be in progress."""
 LAB_JOBS_RUNNING: Final = 4
-"""Runs of the strategy lab that are in progress at the same time."""
+"""Runs of the strategy lab that are in progress at the same time. A tenant may have all but one of them."""
 LAB_KEPT_SECONDS: Final = 1_800
 """Seconds for which the result of a run is kept after its owner last looked at it."""
 BODIES: Final = 4

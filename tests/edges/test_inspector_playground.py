@@ -12,6 +12,7 @@ from playwright.async_api import expect
 from holdfast.server.inspector.playground import format_event, show_messages
 from holdfast.testing import Gate, Reply
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
+from tests.edges.inspector_demo import serve_demo
 from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
 from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
@@ -160,9 +161,15 @@ async def test_conversation_with_tools_and_hostile_texts_is_legible(width: int, 
         await expect(call).to_contain_text("SK4700")
         await expect(page.locator("#prompt-panel")).to_contain_text("Digest")
         assert await page.title() == "Playground · Holdfast"
-        if not dark:
-            await call.locator("summary").click()
-            await save_screenshot(page, "playground")
+
+
+@needs_chromium
+async def test_screenshot_of_a_conversation() -> None:
+    async with serve_demo() as served, browse(served.url) as page:
+        await page.goto(f"{PLAYGROUND}?session_id=norway&user_id=ada")
+        await expect(page.locator("#prompt-panel")).to_contain_text("Digest")
+        await check_page(page)
+        await save_screenshot(page, "inspector-playground-chat")
 
 
 # -- over HTTP ---------------------------------------------------------------------

@@ -157,12 +157,12 @@ class BodyLimits:
         most = self.limits.body if limit is None else min(limit, self.limits.body)
         size_header = get_declared_size(request.headers)
         if size_header is not None and size_header > most:
-            raise _make_size_error(most)
+            raise _make_size_error(most, self.limits.body)
         pieces: list[bytes] = []
         arrival = _Arrival(self.limits.body_timeout)
         async for piece in arrival.read_pieces(request):
             if arrival.size > most:
-                raise _make_size_error(most)
+                raise _make_size_error(most, self.limits.body)
             await self._make_room(reservation, len(piece), arrival)
             pieces.append(piece)
         return b"".join(pieces)
@@ -250,7 +250,9 @@ class _Arrival:
         return Refused(408, "request_timeout", message, connection="close")
 
 
-def _make_size_error(most: int) -> TooLarge:
+def _make_size_error(most: int, configured: int) -> TooLarge:
+    if most < configured:
+        return TooLarge(f"the form is larger than {most // MIB} MiB, the most that a page may send")
     return TooLarge(f"the body is larger than {most} bytes, the server's gateway.max_body")
 
 

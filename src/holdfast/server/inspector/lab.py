@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-import anyio
 import msgspec
 from msgspec.structs import asdict
 
@@ -18,7 +17,7 @@ from holdfast.accounting import run_cpu
 from holdfast.context.settings import BUILT_IN, STRATEGIES
 from holdfast.domain.messages import NOTE
 from holdfast.errors import HoldfastError, InvalidMessage, InvalidRequest, TooLarge
-from holdfast.limits import LAB_BYTES, LAB_MESSAGES, LAB_PICKED, LAB_SESSIONS, LAB_SPEC_CHARS, LAB_TEXT_CHARS, MIB
+from holdfast.limits import LAB_BYTES, LAB_MESSAGES, LAB_PICKED, LAB_SESSIONS, LAB_SPEC_CHARS, MIB
 from holdfast.replay import (
     Comparison,
     PlayResult,
@@ -39,8 +38,8 @@ from holdfast.server.inspector.line_charts import Line, draw_lines
 from holdfast.server.inspector.rest import call_rest
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply, make_failure_reply
-from holdfast.server.routes import Routes
-from holdfast.wire.objects import Request
+from holdfast.server.routes import TEXT, Routes
+from holdfast.wire.objects import Count, Request
 from holdfast.wire.transcripts import Recording, read_recordings
 
 routes = Routes("inspector")
@@ -49,10 +48,6 @@ _JOB: Final = f"{_PATH}/{{job_id}}"
 _BUDGETS: Final = "1024, 4096, 16384"
 _SOURCE: Final = "recordings"
 """Name of the form's recordings in error messages, and of sessions without an id."""
-_EVENT_SECONDS: Final = 0.5
-"""Time between two events of a running job."""
-_TOKEN_BYTES: Final = 2
-"""A session of the server may have this many times `LAB_TEXT_CHARS` in bytes: JSON and non-ASCII text need more bytes than characters."""
 
 
 def _format_share(value: float) -> str:
@@ -105,6 +100,13 @@ class JobQuery(PageQuery, kw_only=True):
     """The first run of a comparison, as `BUDGET STRATEGY`."""
     b: str | None = None
     """The second run of the comparison."""
+
+
+class EventsQuery(Request, kw_only=True):
+    """Query parameters of live updates."""
+
+    done: Count = 0
+    """Number of sessions that the page shows as replayed."""
 
 
 class DownloadQuery(Request, kw_only=True):
@@ -234,7 +236,7 @@ def read_form_recordings(form: LabForm) -> list[Recording]:
         if isinstance(item, Recording):
             found.append(item)
         elif not form.skip_bad:
-            raise InvalidMessage(f"line {item.line}: {item.problem}")
+            raise InvalidMessage(f"line {item.line}: {item.problem}. Write one JSON value per line")
     return found
 
 
@@ -249,8 +251,8 @@ async def _read_sessions(call: Call, picked: Sequence[str]) -> list[Recording]:
         messages, size = messages + session.messages, size + session.bytes
         if messages > LAB_MESSAGES:
             raise TooLarge(f"the picked sessions have more than {LAB_MESSAGES:,} messages, the most of a run")
-        if size > _TOKEN_BYTES * LAB_TEXT_CHARS:
-            raise TooLarge(f"the picked sessions have more than {_TOKEN_BYTES * LAB_TEXT_CHARS // MIB} MiB")
+        if size > LAB_BYTES:
+            raise TooLarge(f"the picked sessions have more than {LAB_BYTES // MIB} MiB; pick fewer")
         entries = await call.hf.store.entries(session.ref)
         log = (entry.message for entry in entries if entry.message.role != NOTE)
         found.append(Recording(session.id, (*session.system_messages, *log)))
@@ -326,26 +328,21 @@ def _compare(results: Sequence[PlayResult], query: JobQuery) -> Comparison | Non
     return compare(a, b) if a is not None and b is not None else None
 
 
-@routes.add("GET", f"{_JOB}/events", "read", answer={"text/event-stream": {}})
-async def watch_run(call: Call) -> Reply:
-    """Stream an event whenever a run has progressed. When it has ended, the status 204 stops the browser from connecting again."""
+@routes.add("GET", f"{_JOB}/events", "read", answer={"text/event-stream": TEXT})
+async def follow_run(call: Call, query: EventsQuery) -> Reply:
+    """Send an event when a run has progressed since the page was made, and when it has ended."""
     job = _get_job(call)
-    if not job.is_running:
-        return Reply(None, 204)
-    return Reply(_watch(job), headers={**HEADERS, "content-type": "text/event-stream"})
+    state: InspectorState = call.request.app.state.inspector
+    has_ended = False
 
+    async def read_mark() -> tuple[int, bool] | None:
+        nonlocal has_ended
+        if has_ended:
+            return None
+        has_ended = not job.is_running
+        return job.done, job.is_running
 
-async def _watch(job: LabJob) -> AsyncGenerator[bytes, None]:
-    done = -1
-    yield b": connected\n\n"
-    while job.is_running:
-        with anyio.move_on_after(_EVENT_SECONDS):
-            await job.finished.wait()
-        if job.done != done or not job.is_running:
-            done = job.done
-            yield b"data: 1\n\n"
-        else:
-            yield b": waiting\n\n"
+    return state.live.watch(read_mark, seen=(query.done, True))
 
 
 @routes.add("POST", f"{_JOB}/cancel", "read", answer=HTML)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from secrets import token_urlsafe
 from typing import Literal
@@ -24,7 +25,6 @@ from holdfast.limits import (
     LAB_RUN_SECONDS,
     LAB_RUNS,
     LAB_SESSIONS,
-    LAB_TEXT_CHARS,
     LAB_VALUES,
 )
 from holdfast.replay import PlayResult, Run, Spec, Tally, add_up, list_values, play_session
@@ -45,9 +45,6 @@ def check_recordings(sessions: Sequence[Recording]) -> None:
     messages = sum(len(one.messages) for one in sessions)
     if messages > LAB_MESSAGES:
         raise TooLarge(f"the sessions have {messages:,} messages; at most {LAB_MESSAGES:,} are replayed together")
-    texts = (message.text for one in sessions for message in one.messages)
-    if (chars := sum(map(len, texts))) > LAB_TEXT_CHARS:
-        raise TooLarge(f"the messages have {chars:,} characters; at most {LAB_TEXT_CHARS:,} are replayed together")
     for one in sessions:
         # Each value is searched in all earlier messages, so the time of one call grows with their number.
         if any(len(list_values(message)) > LAB_VALUES for message in one.messages if message.tool_calls):
@@ -177,11 +174,14 @@ class LabJobs:
         self._drop_expired(now)
         if any(one.is_running for one in self.list_own(now)):
             raise Refused(429, "lab_busy", "another run of yours is in progress: wait until it ends, or cancel it")
-        if sum(one.is_running for one in self.jobs.values()) >= LAB_JOBS_RUNNING:
-            message = f"the lab is busy with {LAB_JOBS_RUNNING} runs of others; try again in a minute"
+        running = Counter(one.owner.tenant for one in self.jobs.values() if one.is_running)
+        if running.total() >= LAB_JOBS_RUNNING or running[owner.tenant] >= LAB_JOBS_RUNNING - 1:
+            message = f"the lab is busy with {running.total()} runs of others; try again in a minute"
             raise Refused(429, "lab_busy", message, retry_after="60")
         self._make_room(LAB_JOBS_OF_PRINCIPAL, lambda one: one.owner == owner)
-        self._make_room(LAB_JOBS, lambda _: True)
+        [(tenant, count)] = Counter(one.owner.tenant for one in self.jobs.values()).most_common(1) or [("", 0)]
+        # The tenant with the most results loses one, so that no tenant can make the others lose theirs.
+        self._make_room(LAB_JOBS - len(self.jobs) + count, lambda one: one.owner.tenant == tenant)
         job = LabJob(token_urlsafe(18), owner, sessions, runs, now)
         self.jobs[job.id] = job
         job.start()

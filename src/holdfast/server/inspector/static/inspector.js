@@ -6,7 +6,7 @@
 //   data-live="URL"        element: listen to server-sent events; each event reloads this element from the page's address
 //   data-live-pill         next to data-live: first show a button with the number of new items, and reload when it is pressed
 //   data-copy="ID"         button: copy the text of the element
-//   data-file="ID"         file input: put the file's text into the text field
+//   data-file="ID"         file input: put the file's text into the text field; a file of more than data-most bytes is refused
 //   data-time              time element: show the time in the reader's zone, with how long ago it was as its title
 //   data-item              element: j and k move between these elements
 //   data-key="x"           element: the key x focuses a field, or follows a link
@@ -80,6 +80,7 @@ function announce(text) {
     byId("main")?.prepend(box);
   }
   box.textContent = text;
+  box.scrollIntoView({ block: "nearest" });
 }
 
 function query(form) {
@@ -134,7 +135,7 @@ function listen(element) {
   source.addEventListener("open", () => (news = 0)); // after an interruption, the server counts again
   source.addEventListener("message", (event) => {
     const here = byId(element.id);
-    if (!here) return source.close();
+    if (!here?.dataset.live) return source.close();
     news += Number(event.data) || 1;
     if (here.dataset.livePill === undefined) {
       load(location.href, {}, [element.id], false);
@@ -224,7 +225,11 @@ addEventListener("click", async (event) => {
 
 addEventListener("change", async (event) => {
   const id = event.target.dataset?.file;
-  if (id && event.target.files[0]) byId(id).value = await event.target.files[0].text();
+  const file = id && event.target.files[0];
+  if (!file) return;
+  const most = Number(event.target.dataset.most) || Infinity;
+  if (file.size <= most) byId(id).value = await file.text();
+  else announce(`${file.name} has ${(file.size / 1048576).toFixed(1)} MiB; at most ${(most / 1048576).toFixed(1)} MiB are accepted.`);
 });
 
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
