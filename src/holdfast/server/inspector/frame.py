@@ -252,6 +252,8 @@ _CONTROLS: Final = re.compile(
 
 def mark_controls(text: str) -> Markup:
     """Return a text as HTML in which invisible characters and control characters are visible, as `U+202E`."""
+    if _CONTROLS.search(text) is None:
+        return escape(text)
     parts: list[Markup] = []
     end = 0
     for found in _CONTROLS.finditer(text):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from html import escape
 from typing import Any, Final
 
 import jinja2
@@ -11,12 +12,16 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from holdfast.limits import INSPECTOR_JSON_CHARS
-from holdfast.server.inspector.frame import FILTERS, format_number, hide_text, mark_controls
+from holdfast.server.inspector.frame import FILTERS, hide_text, mark_controls
 
 _OPEN: Final = 12
 """Objects and lists with more items than this are folded at first."""
+_OPEN_DEPTH: Final = 3
+"""Objects and lists at this depth or deeper are folded at first."""
 _DEPTH: Final = 30
 """Deeper values are shown as a line of JSON."""
+_NAME: Final = 200
+"""Characters of the name of a field."""
 _TEXT: Final = 2_000
 """Characters of one text in a tree."""
 _WHOLE: Final = 5_000
@@ -42,63 +47,78 @@ def format_tree(context: Context, value: Any) -> Markup:
         return hide_text(value)
     value = parse_json(value) if isinstance(value, str) else value
     if isinstance(value, str):
-        return Markup('<div class="text">%s</div>') % _cut(value)
+        return Markup(f'<div class="text">{_escape(value, _WHOLE)}</div>')  # noqa: S704 - escaped
     tree = _Tree(min(_ITEMS, context["page"].json_items))
-    drawn = Markup('<div class="tree">%s</div>') % tree.draw(value)
+    drawn = Markup(f'<div class="tree">{tree.draw(value)}</div>')  # noqa: S704 - escaped
     context["page"].json_items -= tree.drawn
     return drawn
 
 
+@jinja2.pass_context
+def format_preview(context: Context, text: str, limit: int = 110) -> Markup:
+    """Return the beginning of the arguments of a tool call on one line, as HTML. It is the filter `preview`."""
+    if context["page"].hides_content:
+        return hide_text(text)
+    value = parse_json(text)
+    if isinstance(value, dict):
+        names = list(value.items())[:20]
+        text = ", ".join(
+            f"{name}: {one if isinstance(one, str) else msgspec.json.encode(one).decode()}" for name, one in names
+        )
+    line = " ".join(text[: 4 * limit].split())
+    return mark_controls(line[:limit]) + ("…" if len(line) > limit else "")
+
+
 class _Tree:
-    """Draws one tree with at most `limit` items."""
+    """Draws one tree with at most `limit` items.
+
+    It joins plain strings, in which every text from outside passes `_escape`: `Markup` would take three times as long.
+    """
 
     def __init__(self, limit: int) -> None:
         self.drawn = 0
         self._limit = limit
 
-    def draw(self, value: Any, depth: int = 0) -> Markup:
-        if not isinstance(value, Mapping | list):
+    def draw(self, value: Any, depth: int = 0) -> str:
+        if not isinstance(value, dict | list):
             return _draw_leaf(value)
         if depth >= _DEPTH:
-            return Markup('<span class="text">%s</span>') % _cut(msgspec.json.encode(value).decode())
-        items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else enumerate(value)
-        if not value:
-            return Markup("{}") if isinstance(value, Mapping) else Markup("[]")
-        rows: list[Markup] = []
+            return f'<span class="text">{_escape(msgspec.json.encode(value).decode(), _TEXT)}</span>'
+        items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
+        rows: list[str] = []
         for name, item in items:
             if self.drawn >= self._limit:
-                more = format_number(len(value) - len(rows))
-                rows.append(Markup('<li class="cut">… %s more items</li>') % more)
+                rows.append(f'<li class="cut">… {len(value) - len(rows):,} more items</li>')
                 break
             self.drawn += 1
             rows.append(self._draw_item(str(name), item, depth))
-        return Markup("<ul>%s</ul>") % Markup("").join(rows)
+        return f"<ul>{''.join(rows)}</ul>"
 
-    def _draw_item(self, name: str, value: Any, depth: int) -> Markup:
-        key = Markup('<span class="key">%s</span>') % mark_controls(name[:200])
-        if not isinstance(value, Mapping | list) or not value:
-            return Markup("<li>%s %s</li>") % (key, self.draw(value, depth + 1))
-        count = f"{{{len(value)}}}" if isinstance(value, Mapping) else f"[{len(value)}]"
-        is_open = Markup(" open") if len(value) <= _OPEN and depth < 3 else ""
-        return Markup('<li><details%s><summary>%s <span class="soft">%s</span></summary>%s</details></li>') % (
-            is_open,
-            key,
-            count,
-            self.draw(value, depth + 1),
-        )
+    def _draw_item(self, name: str, value: Any, depth: int) -> str:
+        key = f'<span class="key">{_escape(name, _NAME)}</span>'
+        if not isinstance(value, dict | list):
+            return f"<li>{key} {_draw_leaf(value)}</li>"
+        if not value:
+            return f"<li>{key} {'{}' if isinstance(value, dict) else '[]'}</li>"
+        count = f"{{{len(value)}}}" if isinstance(value, dict) else f"[{len(value)}]"
+        is_open = " open" if len(value) <= _OPEN and depth < _OPEN_DEPTH else ""
+        inner = self.draw(value, depth + 1)
+        return f'<li><details{is_open}><summary>{key} <span class="soft">{count}</span></summary>{inner}</details></li>'
 
 
-def _draw_leaf(value: Any) -> Markup:
+def _draw_leaf(value: Any) -> str:
     if isinstance(value, str):
-        return Markup('<span class="text">%s</span>') % _cut(value, _TEXT)
-    return Markup('<span class="literal">%s</span>') % msgspec.json.encode(value).decode()
+        return f'<span class="text">{_escape(value, _TEXT)}</span>'
+    return f'<span class="literal">{_escape(msgspec.json.encode(value).decode(), _TEXT)}</span>'
 
 
-def _cut(text: str, limit: int = _WHOLE) -> Markup:
-    shown = mark_controls(text[:limit])
+def _escape(text: str, limit: int) -> str:
+    """Return a text as HTML, cut after `limit` characters."""
+    shown = text[:limit]
+    marked = escape(shown) if shown.isascii() and shown.isprintable() else str(mark_controls(shown))
     if len(text) > limit:
-        shown += Markup('<span class="cut">… %s more characters</span>') % format_number(len(text) - limit)
-    return shown
+        marked += f'<span class="cut">… {len(text) - limit:,} more characters</span>'
+    return marked
 
 
-FILTERS["tree"] = format_tree
+FILTERS.update(tree=format_tree, preview=format_preview)

@@ -85,9 +85,8 @@ async def show_manage(call: Call, query: ConfirmQuery) -> Reply:
     """Return the page with which a session is closed, moved or deleted, and its expiry set."""
     session = await load_session(call, "administration", "write")
     notice = get_notice(query.notice)
-    return await render_session(
-        call, session, "session_manage.html", tab="", title="Manage", notice=notice, agents=list(call.hf.roster.agents)
-    )
+    more = {"agents": list(call.hf.roster.agents), "is_durable": call.hf.store.durable}
+    return await render_session(call, session, "session_manage.html", tab="", title="Manage", notice=notice, **more)
 
 
 @routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)

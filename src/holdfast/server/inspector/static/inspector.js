@@ -83,9 +83,13 @@ function announce(text) {
   box.scrollIntoView({ block: "nearest" });
 }
 
+function getAction(form) {
+  return form.getAttribute("action") ?? ""; // `form.action` may be a field of the form
+}
+
 function query(form) {
   const fields = [...new FormData(form)].filter(([, value]) => typeof value === "string" && value !== "");
-  const url = new URL(form.action, location);
+  const url = new URL(getAction(form), location);
   url.search = new URLSearchParams(fields);
   return url;
 }
@@ -106,7 +110,7 @@ addEventListener("submit", (event) => {
     event.preventDefault();
     const post = form.method === "post";
     const body = post ? new URLSearchParams([...new FormData(form, event.submitter)]) : undefined;
-    load(post ? form.action : query(form), { method: form.method.toUpperCase(), body }, form.dataset.swap.split(" "), !post);
+    load(post ? getAction(form) : query(form), { method: form.method.toUpperCase(), body }, form.dataset.swap.split(" "), !post);
   }
 });
 
@@ -129,6 +133,7 @@ const sources = new Map();
 
 function listen(element) {
   sources.get(element.id)?.close();
+  if (document.hidden) return; // browsers open few connections to one server, and tabs in the background need none
   const source = new EventSource(element.dataset.live);
   sources.set(element.id, source);
   let news = 0;
@@ -140,9 +145,9 @@ function listen(element) {
     if (here.dataset.livePill === undefined) {
       load(location.href, {}, [element.id], false);
     } else {
-      showPill(here, news, () => {
+      showPill(here, news, async () => {
         news = 0;
-        load(location.href, {}, [element.id], false);
+        if (await load(location.href, {}, [element.id], false)) byId(element.id)?.lastElementChild?.scrollIntoView({ block: "end" });
       });
     }
   });
@@ -164,6 +169,13 @@ function showPill(element, count, reload) {
 }
 
 addEventListener("pagehide", () => sources.forEach((source) => source.close()));
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return sources.forEach((source) => source.close());
+  const lives = all("[data-live][id]");
+  lives.forEach(listen);
+  const stale = lives.filter(({ dataset }) => dataset.livePill === undefined).map(({ id }) => id);
+  if (stale.length) load(location.href, {}, stale, false);
+});
 
 // -- streamed replies ---------------------------------------------------------
 
@@ -180,7 +192,7 @@ async function stream(form) {
   byId("announcement")?.remove();
   try {
     const body = new URLSearchParams([...new FormData(form)]);
-    const response = await fetch(form.action, { method: "POST", body, headers: { accept: "text/event-stream" }, signal: controller.signal });
+    const response = await fetch(getAction(form), { method: "POST", body, headers: { accept: "text/event-stream" }, signal: controller.signal });
     next = response.headers.get("x-next");
     if (!next) {
       const page = new DOMParser().parseFromString(await response.text(), "text/html");
