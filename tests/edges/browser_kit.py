@@ -98,13 +98,13 @@ async def check_page(page: Page) -> None:
 
 
 async def save_screenshot(page: Page, name: str, *, whole: bool = False) -> None:
-    """Write a screenshot for the documentation to docs/images, if HOLDFAST_SCREENSHOTS is set.
+    """Write a screenshot for the documentation to docs/images, if HOLDFAST_TEST_SCREENSHOTS is set.
 
     Args:
         page: the page.
         name: name of the file, without its ending.
         whole: True: the whole page; False: the part in the window.
     """
-    if os.environ.get("HOLDFAST_SCREENSHOTS"):
+    if os.environ.get("HOLDFAST_TEST_SCREENSHOTS"):
         IMAGES.mkdir(exist_ok=True)
         await page.screenshot(path=IMAGES / f"{name}.png", full_page=whole)

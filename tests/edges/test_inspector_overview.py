@@ -11,6 +11,7 @@ from playwright.async_api import expect
 
 from holdfast.accounting import Owner, charge_to
 from holdfast.domain.activity import ActivityCounts
+from holdfast.durations import to_utc
 from holdfast.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.inspector import live
 from holdfast.server.inspector.overview import compute_saving
@@ -18,11 +19,12 @@ from holdfast.server.inspector.time_charts import Layer, draw_columns, format_co
 from holdfast.server.permissions import Refused
 from holdfast.testing import Reply
 from tests.clocks import START, Clock
-from tests.edges.browser_kit import browse, check_page, needs_chromium
+from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
 from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
 EVENTS = "/inspect/overview/events"
+HOUR = 3_600_000
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +56,51 @@ async def test_empty_server_shows_how_to_connect_and_comes_alive_with_the_first_
         await expect(page.get_by_role("link", name="Where is order 17?")).to_be_visible()
 
 
+TASKS = (
+    ("Plan a trip to Oslo in May, with a hotel near the opera", "ada"),
+    ("Where is order 17? It was due on Tuesday", "bob"),
+    ("Refactor the parser so that it reports all errors at once", "cleo"),
+    ("Summarize the notes of the meeting and list open questions", "ada"),
+    ("Translate the contract into German", "default"),
+)
+
+
+def answer_plausibly(body: dict[str, Any]) -> Reply:
+    """Reply with a usage like a provider's, which reads most of a longer prompt from its cache."""
+    tokens = sum(len(str(message)) for message in body["messages"]) // 4
+    usage = {
+        "prompt_tokens": tokens,
+        "completion_tokens": 40,
+        "prompt_tokens_details": {"cached_tokens": int(tokens * 0.8) if tokens > 400 else 0},
+    }
+    if "step 9" in str(body["messages"][-1]):
+        return Reply(status=503, error="overloaded")
+    return Reply(text="Here is what I found, with three options and their prices. " * 4, usage=usage)
+
+
+@needs_chromium
+async def test_day_of_turns_is_legible() -> None:
+    clock = Clock(START)
+    agents = "agents: {support: {llm: default, context: {budget: 900}}, coder: {llm: default}}"
+    async with gateway(answer_plausibly, agents, clock=clock) as (served, _):
+        for hour in range(24):
+            for number in range((hour * 7) % 5 + (3 if 8 < hour < 18 else 0)):
+                task, user = TASKS[(hour + number) % 5]
+                text = f"{task}.\nThis is step {hour + number}."
+                model = "coder" if user == "cleo" else "support"
+                await served.chat(text + " I need the details." * 30, f"{user}-{hour // 8}", user_id=user, model=model)
+            clock.now += HOUR
+        clock.now -= HOUR // 2
+        for width, dark in ((WIDE, False), (NARROW, True)):
+            async with browse(served.url, width=width, dark=dark) as page:
+                await page.clock.set_fixed_time(to_utc(clock.now))
+                for path, name in (("/", "inspector-overview"), ("/inspect/sessions", "inspector-sessions")):
+                    await page.goto(path)
+                    await check_page(page)
+                    if not dark:
+                        await save_screenshot(page, name)
+
+
 async def test_commands_of_the_first_state_name_a_key_if_one_is_needed() -> None:
     async with gateway([]) as (served, _):
         assert "authorization" not in await get_html(served)
@@ -69,13 +116,13 @@ async def test_cards_show_the_figures_of_the_chosen_range() -> None:
     clock = Clock(START)
     async with gateway(replies, clock=clock) as (served, _):
         await served.chat("Hello")
-        clock.now += 26 * 3_600_000
+        clock.now += 26 * HOUR
         for text in ("Two", "Three", "Four"):
             await served.chat(text)
         assert read_figures(await get_html(served)) == {
             "Turns": "3",
             "Prompt cache": "100 %",
-            "Failures": "1",
+            "Failed turns": "1",
             "Sessions": "1",
         }
         assert read_figures(await get_html(served, "/?range=month"))["Turns"] == "4"
@@ -87,7 +134,7 @@ async def test_cards_show_the_figures_of_the_chosen_range() -> None:
 def read_figures(html: str) -> dict[str, str]:
     """Return the figures of some cards."""
     found = dict(re.findall(r'<h2>([^<]+)</h2>\s*<p class="figure">([^<]+)</p>', html))
-    return {name: found[name].strip() for name in ("Turns", "Prompt cache", "Failures", "Sessions")}
+    return {name: found[name].strip() for name in ("Turns", "Prompt cache", "Failed turns", "Sessions")}
 
 
 async def test_unknown_range_is_an_error_page() -> None:

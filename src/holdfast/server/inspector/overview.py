@@ -177,9 +177,9 @@ def make_cards(points: Sequence[ActivityPoint], chosen: Range) -> list[Card]:
             [("soft", lambda one: one.full_cost), ("accent", lambda one: one.cost)],
         ),
         _Figure(
-            "Failures",
+            "Failed turns",
             format_number(total.failed_turns),
-            f"failed turns; {format_number(total.failed_calls)} model calls failed",
+            f"failed model calls: {format_number(total.failed_calls)}",
             [("soft", lambda one: one.failed_calls), ("bad", lambda one: one.failed_turns)],
         ),
     )

@@ -16,7 +16,7 @@ from holdfast.server.inspector.frame import PageQuery, make_session_url, render
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.sessions.carry_over import CARRIED_FROM
-from holdfast.stores.session_changes import compute_claim_end
+from holdfast.sessions.session_list import find_state
 from holdfast.wire.objects import NonEmpty
 
 SESSION: Final = "/inspect/sessions/{session_id}"
@@ -29,7 +29,6 @@ TABS: Final[tuple[tuple[str, str, Part], ...]] = (
     ("state", "State and files", "state"),
 )
 """Last part of the path, title, and part of the session that the caller must be allowed to read."""
-State = Literal["active", "busy", "closed", "expired"]
 
 
 class SessionPageQuery(PageQuery, kw_only=True):
@@ -63,7 +62,7 @@ class SessionHead:
         self.session = session
         self.is_guest = call.is_guest(session)
         """True if the session belongs to another user than the caller."""
-        self.state = _find_state(call, session)
+        self.state = find_state(call.hf.engine, session)
         self.expires_at = session.accessed_at + ttl if ttl and session.status == "active" and not life.still else None
         self.cache_share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else None
         self.participants = sorted(read_participants(session.metadata))
@@ -111,17 +110,6 @@ def check_content(call: Call) -> None:
     """Raise `Refused` if the caller may not see what messages say."""
     if not may_see_content(call):
         raise Refused(403, "content_hidden", f"keys with the role {call.principal.role!r} see no content here")
-
-
-def _find_state(call: Call, session: Session) -> State:
-    claim = session.claim
-    if call.hf.engine.is_busy(session.ref):
-        return "busy"
-    if claim is not None and (now := call.hf.clock()) < compute_claim_end(claim, now):
-        return "busy"
-    if session.status == "closed":
-        return "expired" if session.end_reason in ("ttl", "cap") else "closed"
-    return "active"
 
 
 def _find_links(session: Session) -> Iterator[SessionLink]:
