@@ -138,10 +138,7 @@ MARKS: Final = 1000
 SIGHTINGS: Final = 64
 """Positions that are returned for one message hash, newest sessions first."""
 COMPARED_SESSIONS: Final = 8
-"""Sessions whose tool messages, state and artifacts are compared for an unidentified user.
-
-If more sessions qualify, they count as different.
-"""
+"""Sessions whose tool messages, state and artifacts are compared for an unidentified user. If more qualify, they count as different."""
 COMPARED_MESSAGES: Final = 1000
 """Messages, and artifacts, that are compared per session. A session with more of either counts as different."""
 REMATCHES: Final = 8
@@ -540,8 +537,12 @@ JWKS_BYTES: Final = 1 * MIB
 """Largest JSON Web Key Set for checking tokens."""
 KEYS_REMEMBERED: Final = 10_000
 """API keys that a server caches for some seconds; also the callers whose requests it counts."""
-RETENTION_PREVIEW: Final = 1_000
-"""Closed sessions that a preview of the retention examines."""
+BULK_SESSIONS: Final = 100
+"""Sessions that one request closes, deletes or exports."""
+BULK_EXPORT_BYTES: Final = 16 * MIB
+"""Exports in the response to one such request, as JSON."""
+PREVIEWED_SESSIONS: Final = 1_000
+"""Sessions that a dry run of such a request counts, and closed sessions that a preview of the retention examines."""
 DELETIONS: Final = 10_000
 """Deletions of each kind that the journal of a tenant keeps. The oldest are dropped."""
 SIGN_INS: Final = 10_000
@@ -634,11 +635,9 @@ EXPLAIN_SIMILAR: Final = 8
 SIMILAR_WORD_CHARS: Final = 3
 """Least characters of a word that is looked for."""
 EXPLAIN_REBUILT: Final = 5_000
-"""Messages of a session up to which an explanation rebuilds past prompts. For a longer session, it uses the positions that were recorded
-with each model call."""
+"""Messages of a session up to which an explanation rebuilds past prompts. For a longer session, it uses recorded positions."""
 EXPLAIN_REBUILT_TOKENS: Final = 1_000_000
-"""Tokens of a session up to which an explanation rebuilds past prompts. For a longer session, it uses the positions that were recorded
-with each model call."""
+"""Tokens of a session up to which an explanation rebuilds past prompts. For a longer session, it uses recorded positions."""
 EXPLAIN_BUDGETED: Final = 2_000
 """Messages of a session up to which an explanation tries which budget would keep a message."""
 EXPLAIN_BUDGETED_TOKENS: Final = 300_000

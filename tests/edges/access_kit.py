@@ -73,6 +73,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/sessions/{session_id}/speak"): {"text": "hm"},
     ("POST", "/v1/workspaces/{agent}/checkpoint"): {"note": "now"},
     ("POST", "/v1/keys"): {},
+    ("POST", "/v1/bulk/sessions"): {"action": "export", "sessions": [{"id": "s", "user_id": "ada"}]},
     ("POST", "/v1/memories"): {"content": "tea is at five", "user_id": "ada"},
     ("POST", "/v1/memories/consolidate"): {"user_id": "ada"},
     ("POST", "/v1/memories/dream"): {"user_id": "ada"},

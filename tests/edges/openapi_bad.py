@@ -49,6 +49,7 @@ BODIES = {
     "MemoryChanges": b'{"importance":1}',
     "MemoryReview": b'{"decision":"accept"}',
     "NewApiKey": b"{}",
+    "BulkRequest": b'{"action":"close","filter":{}}',
     "NewRecord": b'{"value":1}',
     "RecordChanges": b'{"changes":[{"op":"delete","namespace":["a"],"key":"k"}]}',
     "StateOperations": b'{"changes":[{"op":"increment","key":"user:n"}]}',
@@ -86,6 +87,8 @@ async def send_bad_requests(walk: Walk) -> None:
         if 404 in route.error_statuses and "{session_id}" in path and (method, path) != ("PUT", ONE):
             for name in ("gone", "twice"):
                 await request(needed, sample(route), id=name)
+    for after in ("gone", "twice"):
+        await walk("POST", "/v1/bulk/sessions", body={"action": "export", "filter": {"after": after}})
     for path in ("/v1/sessions", "/sessions"):
         await walk("GET", path, "?after=gone")
         await walk("GET", path, "?after=twice")

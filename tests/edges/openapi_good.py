@@ -73,6 +73,7 @@ async def send_good_requests(walk: Walk) -> None:
     await walk("DELETE", "/sessions/{session_id}", id="chat")
     await use_facts(walk)
     await walk("DELETE", ONE)
+    await process_many(walk)
     await walk("GET", "/v1/retention")
     page = (await walk("GET", "/v1/deletions", "?limit=1")).json()
     await walk("GET", "/v1/deletions", f"?limit=1&after={page['last_id']}")
@@ -80,6 +81,18 @@ async def send_good_requests(walk: Walk) -> None:
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
         await walk("GET", path)
     await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
+
+
+async def process_many(walk: Walk) -> None:
+    """Export, close and delete sessions that are named or found by a filter, with and without a dry run."""
+    for name in ("m1", "m2"):
+        await walk("POST", "/v1/sessions", body={"id": name, "user_id": "many"})
+    named = {"sessions": [{"id": "m1", "user_id": "many"}, {"id": "gone"}]}
+    selected = {"filter": {"user_id": "many", "until": "2100-01-01"}}
+    for action in ("export", "close", "delete"):
+        for dry_run in (True, False):
+            for chosen in (named, selected):
+                await walk("POST", "/v1/bulk/sessions", body={"action": action, "dry_run": dry_run, **chosen})
 
 
 async def manage_keys(walk: Walk, http: httpx2.AsyncClient) -> None:

@@ -64,7 +64,7 @@ async def test_preview_agrees_with_the_next_sweep(tmp_path: Path) -> None:
 async def test_counts_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(retention, "_PAGE", 2)
-    monkeypatch.setattr(retention, "RETENTION_PREVIEW", 4)
+    monkeypatch.setattr(retention, "PREVIEWED_SESSIONS", 4)
     async with gateway([], RULES, clock=clock, store=f"sqlite:///{tmp_path}/s.db") as (served, _):
         for name in "abcdef":
             await create(served, name)

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from holdfast.lifecycle.expiry import SessionLifecycle
-from holdfast.limits import RETENTION_PREVIEW
+from holdfast.limits import PREVIEWED_SESSIONS
 from holdfast.stores.walk import iterate_session_pages
 
 _PAGE: Final = 100
@@ -50,12 +50,12 @@ async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPrevie
 
 
 async def _count_retired(life: SessionLifecycle, until: int) -> DueSessions:
-    """Count closed sessions that were not changed, used or ended after `until`, among the `RETENTION_PREVIEW` oldest ones."""
+    """Count closed sessions that were not changed, used or ended after `until`, among the `PREVIEWED_SESSIONS` oldest ones."""
     if not life.settings.retention:
         return DueSessions(0)
     count = examined = 0
     async for page in iterate_session_pages(life.store, size=_PAGE, status="closed"):
-        if examined >= RETENTION_PREVIEW:
+        if examined >= PREVIEWED_SESSIONS:
             return DueSessions(count, more=True)
         count += sum(max(one.accessed_at, one.ended_at or 0, one.updated_at) <= until for one in page)
         examined += len(page)

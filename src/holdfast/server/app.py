@@ -18,6 +18,7 @@ from holdfast.mcp_server.call_limiter import CallLimiter
 from holdfast.server import (
     activity,
     artifacts,
+    bulk,
     calls,
     compactions,
     context,
@@ -112,6 +113,7 @@ ROUTES: tuple[Route, ...] = (
             keys.routes,
             deletions.routes,
             retention.routes,
+            bulk.routes,
             activity.routes,
             mcp.routes,
             health.server_routes,

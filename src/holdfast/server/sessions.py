@@ -119,18 +119,19 @@ class ShortSessionWhole(ShortSession):
 @routes.add("GET", "/v1/sessions", "read", error_statuses=OF_SESSION)
 async def list_sessions(call: Call, query: SessionsQuery) -> SessionList:
     """List sessions, most recently used first."""
-    page = await _get_page(call, query)
+    page = await get_page(call, query)
     return SessionList.of([SessionObject.from_session(one) for one in page.sessions], has_more=page.has_more)
 
 
 @routes.add("GET", "/sessions", "read", tag="short form", error_statuses=OF_SESSION)
 async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
     """List sessions, each with only its id, its agent and the time of its last write."""
-    page = await _get_page(call, query)
+    page = await get_page(call, query)
     return ShortSessions([ShortSession.from_session(session) for session in page.sessions])
 
 
-async def _get_page(call: Call, query: SessionsQuery) -> SessionPage:
+async def get_page(call: Call, query: SessionsQuery) -> SessionPage:
+    """Return a page of the sessions that the caller may see and that the parameters select."""
     user, after_user = call.get_owner(query.user_id), call.get_owner(query.after_user)
     at = None
     if query.after is not None:
