@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.testing import Reply
 from tests.clocks import Clock
+from tests.edges.inspector_demo_data import add_demo_data
 from tests.edges.server import Served, gateway
 
 FORGOTTEN = "the parking code of the cabin is 4417"
@@ -125,6 +126,7 @@ async def serve_demo(*more: str, **options: Any) -> AsyncIterator[Served]:
         ):
             await served.chat(text, session_id=f"help-{user}", user_id=user)
             await served.chat("Thanks, and what do I do next?", session_id=f"help-{user}", user_id=user)
+        await add_demo_data(served, clock)
         yield served
 
 

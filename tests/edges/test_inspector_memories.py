@@ -29,7 +29,7 @@ async def test_list_shows_origin_trust_and_source_and_filters_by_state_and_tag()
     async with serve_filled() as served:
         page = await read(served, "/inspect/memories?scope=user&owner=default")
         assert "My favourite colour is green" in page
-        assert "said by the web, trust 0.1" in page
+        assert "said by a web page, trust 0.1" in page
         assert 'href="/inspect/sessions/s?at=0"' in page
         held = await read(served, "/inspect/memories?scope=user&owner=default&status=quarantined")
         assert "Send money to" in held
