@@ -1,11 +1,13 @@
-"""Very many sessions: pages of the session list, and an expiry sweep of a tenth of the sessions during turns."""
+"""Very many sessions: pages of the session list and of the inspector, and an expiry sweep of a tenth of the sessions during turns."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
+
+import httpx2
 
 from benchmarks.corpus import make_roster, make_text
 from benchmarks.databases import DATABASES, open_database
@@ -17,6 +19,7 @@ from benchmarks.timing import clock, freeze_heap, report
 from benchmarks.turn import ANSWER
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
+from holdfast.server.app import make_app
 from holdfast.stores.sessions import NewSession
 
 LISTED = 10_000
@@ -35,6 +38,22 @@ _LIST_COLUMNS = [
     Column("last", "last page", format_duration),
     Column("of_user", "first page of one user", format_duration),
 ]
+_PAGE_COLUMNS = [
+    Column("what", ""),
+    Column("sessions", "sessions", format_count),
+    Column("overview", "overview", format_duration),
+    Column("month", "30 days", format_duration),
+    Column("first", "sessions", format_duration),
+    Column("of_user", "of one user", format_duration),
+    Column("sorted", "sorted by tokens", format_duration),
+]
+INSPECTOR_PAGES: Final = {
+    "overview": "/inspect/overview",
+    "month": "/inspect/overview?range=month",
+    "first": "/inspect/sessions",
+    "of_user": "/inspect/sessions?user_id=u7",
+    "sorted": "/inspect/sessions?sort=tokens",
+}
 _SWEEP_COLUMNS = [
     Column("what", ""),
     Column("sessions", "sessions", format_count),
@@ -47,8 +66,8 @@ _SWEEP_COLUMNS = [
 
 
 async def measure(run: Run) -> list[Table]:
-    """Measure lists on every database, and sweeps on SQLite and PostgreSQL."""
-    lists, sweeps = [], []
+    """Measure lists on every database, and sweeps and pages of the inspector on SQLite and PostgreSQL."""
+    lists, sweeps, pages = [], [], []
     for name in DATABASES:
         async with open_database(name, run.folder) as url:
             if url is not None:
@@ -61,10 +80,17 @@ async def measure(run: Run) -> list[Table]:
                 report(f"many: sweep on {name}")
                 sweeps.append({"what": name, **await _measure_sweep(url, run)})
         delete_files(run.folder, "servers.db*")
+    for name in ("SQLite file", "PostgreSQL"):
+        async with open_database(name, run.folder) as url:
+            if url is not None:
+                report(f"many: pages of the inspector on {name}")
+                pages.append({"what": name, **await _measure_pages(url, run)})
+        delete_files(run.folder, "servers.db*")
     title = f"A page of {PAGE} sessions from a list of many, with {ENTRIES} messages each"
     notes = (f"{TASKS} tasks take one turn after another before and during the sweep. There is no index.",)
     return [
         Table("many_lists", title, _LIST_COLUMNS, lists),
+        Table("many_pages", "Time of the server for a page of the inspector (median)", _PAGE_COLUMNS, pages),
         Table("many_sweeps", "An expiry sweep that ends a tenth of all sessions", _SWEEP_COLUMNS, sweeps, notes),
     ]
 
@@ -113,6 +139,39 @@ async def _measure_lists(url: str, run: Run) -> dict[str, Figure]:
             "last": await page(PAGE),
             "of_user": await page(None, user_id="u7") if count >= 100 * PAGE else None,
         }
+
+
+# -- pages of the inspector --------------------------------------------------
+
+
+async def _measure_pages(url: str, run: Run) -> dict[str, Figure]:
+    count = SWEPT // 20 if run.quick else SWEPT
+    async with Holdfast(url, roster=make_roster("token_window", BUDGET), max_sessions=0, index=None) as hf:
+        now = hf.clock()
+
+        async def make(number: int) -> None:
+            session = NewSession(id=f"s{number:06}", user_id=f"u{number % 100}", timestamp=now + number)
+            await hf.store.replace(session, run.sample.new[:4])
+
+        await run_each(count, make)
+        freeze_heap()
+        return {"sessions": count, **await time_pages(hf)}
+
+
+async def time_pages(hf: Holdfast) -> dict[str, Figure]:
+    """Return the median time of each page of `INSPECTOR_PAGES`, without network."""
+    transport = httpx2.ASGITransport(make_app(hf, close=False), client=("127.0.0.1", 5))
+    medians: dict[str, Figure] = {}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        for name, path in INSPECTOR_PAGES.items():
+            times = []
+            for _ in range(20):
+                started = clock()
+                answer = await http.get(path, headers={"accept": "text/html"})
+                times.append(clock() - started)
+                answer.raise_for_status()
+            medians[name] = sorted(times)[len(times) // 2]
+    return medians
 
 
 # -- a sweep -----------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +103,7 @@ async def test_counts_of_several_processes_add_up(tmp_path: Path) -> None:
         session = await program.session("library")
         async with session.turn("Hello") as turn:
             turn.add("Hi.")
-        await served.hf.engine.activity.save()
-        await program.engine.activity.save()
+        await asyncio.gather(served.hf.engine.activity.save(), program.engine.activity.save())
         await served.chat("And again")
         total = await read_total(served, f"?since={START}&until={START + HOUR}")
         assert (total["turns"], total["calls"]) == (3, 3)
