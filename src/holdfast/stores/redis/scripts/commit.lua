@@ -178,21 +178,23 @@ end
 -- Copy the places of the first `count` entries of another session's log in the index of digests. Sessions without a number have none.
 function special.copy_marks(key, source, count)
   local head = redis.call('HGET', KEYS[tonumber(source)], 'i')
-  local from, found = head and string.byte(head) == 0 and string.sub(head, 1, 6), {}
-  for place = 0, from and 2 * tonumber(count) - 1 or -1 do
-    local member = struct.pack('>I6', place)
-    local score = redis.call('ZSCORE', key, from .. member)
-    if score then
-      found[#found + 1] = score
-      found[#found + 1] = own .. member
+  local from = head and string.byte(head) == 0 and string.sub(head, 1, 6)
+  local last = from and 2 * tonumber(count) - 1 or -1
+  for begin = 0, last, 1000 do
+    local places, members, found = {}, {}, {}
+    for place = begin, math.min(begin + 999, last) do
+      places[#places + 1] = struct.pack('>I6', place)
+      members[#members + 1] = from .. places[#places]
     end
-    if #found >= 1000 then
+    for i, score in ipairs(redis.call('ZMSCORE', key, unpack(members))) do
+      if score then
+        found[#found + 1] = score
+        found[#found + 1] = own .. places[i]
+      end
+    end
+    if #found > 0 then
       redis.call('ZADD', key, unpack(found))
-      found = {}
     end
-  end
-  if #found > 0 then
-    redis.call('ZADD', key, unpack(found))
   end
 end
 
