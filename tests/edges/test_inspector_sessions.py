@@ -169,6 +169,20 @@ async def test_key_of_one_user_lists_only_that_user() -> None:
         assert (await served.hf.store.get(SessionRef("bob", "theirs"))).status == "active"
 
 
+async def test_hostile_names_are_text_and_can_be_selected() -> None:
+    name = "\"><script>alert('1')</script>\u202eevil"
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.chat(f"Task of {name}", name, user_id=name)
+        page = await get_page(served)
+        assert "<script>alert" not in page
+        assert '<span class="control">U+202E</span>' in page
+        assert list_ids(page) == [name]
+        answer = await post_bulk(served, operation="delete", session=name_sessions(name, user_id=name))
+        assert "Delete 1 session" in answer.text
+        assert "<script>alert" not in answer.text
+        assert list_ids(answer.text) == [name]
+
+
 # -- search ------------------------------------------------------------------------
 
 
