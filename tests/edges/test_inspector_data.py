@@ -187,6 +187,16 @@ async def test_artifact_is_previewed_in_each_version_and_deleted() -> None:
 # -- rights ------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("path", ["/inspect/state/save", "/inspect/state/record/save"])
+async def test_forms_of_other_sites_change_nothing(path: str) -> None:
+    async with serve_filled() as served:
+        data = {"scope": "app", "namespace": "a", "key": "app:motto", "value": "1", "delete": "true"}
+        for headers in ({}, {"origin": "http://evil.example"}):
+            answer = await served.http.post(path, data=data, headers={**HTML, **headers})
+            assert answer.status_code == 403
+        assert "app:motto" in await get_state(served, "/v1/state")
+
+
 async def test_readers_see_no_buttons() -> None:
     async with serve_filled() as served:
         await add_record(served)
@@ -238,4 +248,5 @@ async def test_key_of_one_user_reaches_only_data_of_this_user() -> None:
         await read(served, "/inspect/state/records?scope=app", 403)
         page = await read(served, "/inspect/state?scope=app")  # every user may read the state of the app
         assert "/inspect/state/edit" not in page
+        await read(served, "/inspect/state/edit?scope=app", 403)
         assert HOSTILE not in page

@@ -119,6 +119,15 @@ async def test_held_memory_is_reviewed(button: str, status: str) -> None:
         assert (await served.hf.memories.get(held.id)).status == status
 
 
+async def test_held_page_names_other_owners_with_held_memories() -> None:
+    async with serve_filled() as served:
+        await served.hf.memories.remember("Pay the invoice twice", user_id="zoe", origin="web", held=True)
+        page = await read(served, "/inspect/memories/held?scope=user&owner=default")
+        assert 'href="/inspect/memories/held?scope=user&amp;owner=zoe"' in page
+        assert "user ada" not in page
+        assert '<span class="badge warn">1</span>' in page
+
+
 @needs_chromium
 async def test_held_change_of_a_memory_file_is_approved_and_becomes_a_version() -> None:
     async with serve_filled() as served, browse(served.url) as page:

@@ -30,6 +30,7 @@ from holdfast.server.inspector.charts import draw_bar
 from holdfast.server.inspector.lab_jobs import LabJobs
 from holdfast.server.inspector.line_charts import draw_legend
 from holdfast.server.inspector.live import LiveUpdates
+from holdfast.server.inspector.rest import make_path
 from holdfast.server.permissions import Need, Refused, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT
@@ -234,6 +235,7 @@ def load_environment() -> jinja2.Environment:
     environment.globals.update(
         session_url=make_session_url,
         make_url=make_url,
+        make_path=make_path,
         asset=make_asset_url,
         draw_bar=draw_bar,
         draw_legend=draw_legend,

@@ -29,6 +29,8 @@ _LISTED: Final = 50
 """Memories on a page of the list."""
 _OWNERS: Final = 100
 """Owners that the page suggests."""
+_COUNTED: Final = 20
+"""Held memories that are counted."""
 _HISTORY: Final = 50
 """Older and newer memories in the history of a memory."""
 _QUOTED: Final = 8
@@ -97,6 +99,8 @@ class Owners:
     known: Sequence[Owner]
     is_bound: bool
     """True if the key belongs to a user, who then has only the user's own memories and those of the app."""
+    held: str = ""
+    """Number of the owner's memories that are held for review; empty: none, or not counted."""
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -117,7 +121,7 @@ async def find_owner(call: Call, query: OwnerQuery) -> Owners:
     else:
         known = [Owner("user", bound), Owner("app")]
     if query.scope is None and query.owner is None and known:
-        return Owners(owner=known[0], known=known, is_bound=bound is not None)
+        return await _make_owners(call, known[0], known)
     scope = query.scope or "user"
     if scope == "agent" and query.owner is None:
         raise InvalidRequest("name the agent whose memories to show", param="owner")
@@ -127,7 +131,13 @@ async def find_owner(call: Call, query: OwnerQuery) -> Owners:
         query.owner if scope == "user" else None,
         query.owner if scope == "agent" else None,
     )
-    return Owners(owner=owner, known=known, is_bound=bound is not None)
+    return await _make_owners(call, owner, known)
+
+
+async def _make_owners(call: Call, owner: Owner, known: Sequence[Owner]) -> Owners:
+    page = await call.hf.memories.page(owner, status="quarantined", limit=_COUNTED)
+    held = f"{len(page.memories)}{'+' if page.has_more else ''}" if page.memories else ""
+    return Owners(owner=owner, known=known, is_bound=call.principal.user_id is not None, held=held)
 
 
 def can_change(call: Call, owner: Owner) -> bool:

@@ -26,6 +26,8 @@ from holdfast.wire.objects import Id, NonEmpty
 routes = Routes("inspector")
 _LISTED: Final = 50
 """Held memories on a page."""
+_OTHERS: Final = 20
+"""Other owners that are looked through for held memories."""
 _AGENTS: Final = 20
 """Agents whose memory files are looked through."""
 _DIFFED: Final = 200_000
@@ -79,8 +81,19 @@ async def show_held(call: Call, query: HeldQuery) -> Reply:
         changes=await _list_held_changes(call, owners.owner),
         next_url=owners.make_url("/inspect/memories/held", after=last) if last else "",
         first_url=owners.make_url("/inspect/memories/held") if query.after else None,
+        others=await _find_others(call, owners),
         can_change=can_change(call, owners.owner),
     )
+
+
+async def _find_others(call: Call, owners: Owners) -> list[Owner]:
+    """Return other owners with held memories, among those that changed last."""
+    store = call.hf.memories.store
+    return [
+        owner
+        for owner in owners.known[:_OTHERS]
+        if owner != owners.owner and (await store.memories(owner, status="quarantined", limit=1)).memories
+    ]
 
 
 async def _list_held_changes(call: Call, owner: Owner) -> list[tuple[str | None, HeldChange]]:

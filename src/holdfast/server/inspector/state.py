@@ -110,11 +110,16 @@ def _make_rows(state: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     return [(key, msgspec.json.format(data).decode(), len(data)) for key, data in encoded]
 
 
+def _check_change(call: Call, place: Place) -> None:
+    """Raise `Refused` if the caller may not change the state of the owner. For a session, the route also checks participants' rights."""
+    need: Need = "tenant" if place.scope == "app" else "write"
+    permit(call.request.scope, need)
+
+
 def _may_change(call: Call, place: Place) -> bool:
     """Return True if the caller may change the state of the app or a user."""
-    need: Need = "tenant" if place.scope == "app" else "write"
     try:
-        permit(call.request.scope, need)
+        _check_change(call, place)
     except Refused:
         return False
     return True
@@ -139,6 +144,7 @@ async def edit_state(call: Call, query: KeyQuery) -> Reply:
     """Return the form that changes a key, or adds one."""
     check_content(call)
     place = find_place(call, query)
+    _check_change(call, place)
     value = None
     if query.key is not None:
         value = (await read_rest(call, place.make_rest_path("state"), **place.query)).get(query.key)
