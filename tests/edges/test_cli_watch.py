@@ -244,3 +244,14 @@ def test_watching_changes_nothing() -> None:
         for _ in range(3):
             read_line(process)
     assert json.loads(sessions("list", "--json").stdout) == before
+
+
+def test_terminal_without_unicode_gets_ascii_only() -> None:
+    store(TALK | {"messages": [{"role": "user", "content": "word " * 1000}]})
+    command = [sys.executable, "-m", "holdfast", "watch", "talk", "--turns", "1", "--interval", "0.1"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        lines = [read_line(process) for _ in range(5)]
+        process.kill()
+    assert lines[4].endswith(" ...\n")
+    assert "\\u2026" not in "".join(lines)

@@ -132,3 +132,19 @@ async def test_one_look_reads_one_page_and_only_new_messages(hf: Holdfast, monke
         *range(300, 301 + FOLLOWED_PAGE)
     ]
     assert [*await follower.look()] == []
+
+
+async def test_deletion_between_two_reads_is_reported(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await hf.session("s")
+    follower = await follow(hf, session)
+    await session.append([{"role": "user", "content": "new"}])
+    read_session = hf.store.get
+
+    async def remove_after_read(ref: Any) -> Any:
+        found = await read_session(ref)
+        monkeypatch.undo()
+        await hf.remove(ref)
+        return found
+
+    monkeypatch.setattr(follower._store, "get", remove_after_read)  # noqa: SLF001
+    assert describe(await follower.look()) == ["session_deleted"]

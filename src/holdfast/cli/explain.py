@@ -26,7 +26,7 @@ from holdfast.cli.stores import (
     session_user_option,
     store_options,
 )
-from holdfast.cli.terminal import Column, format_count, sanitize, show_json, show_table
+from holdfast.cli.terminal import Column, cut, format_count, sanitize, show_json, show_table
 
 if TYPE_CHECKING:
     from holdfast.context.standing_facts import Fact
@@ -210,7 +210,7 @@ def facts(
         show_json([FactObject.from_fact(session_id, one) for one in listed])
     elif listed:
         rows = [
-            [one.id, one.source or "", _format_choice(one), one.corrected_by or "", _shorten(one.text)]
+            [one.id, one.source or "", _format_choice(one), one.corrected_by or "", cut(one.text, _SHOWN)]
             for one in listed
         ]
         columns = (Column("id"), Column("in prompt"), Column("choice"), Column("corrected by"), Column("text"))
@@ -233,7 +233,3 @@ def _find_start(found: Sequence[Fact], after: str | None) -> int:
 
 def _format_choice(fact: Fact) -> str:
     return "pinned" if fact.pinned else "dropped" if fact.dropped else ""
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

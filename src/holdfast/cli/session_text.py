@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.prompt_bar import format_excerpts, mark_message
-from holdfast.cli.terminal import format_count, format_line, format_time, sanitize
+from holdfast.cli.terminal import cut, format_count, format_line, format_time, get_ellipsis, sanitize
 
 if TYPE_CHECKING:
     from holdfast.domain.messages import Message
@@ -52,7 +52,10 @@ def format_log(
     for message in session.system_messages:
         yield from ("", format_role(message.role), *format_message(message, full=full))
     if (earlier := session.messages - len(entries)) > 0:
-        yield from ("", click.style(f"… {format_count(earlier, 'earlier message')} (use --last)", dim=True))
+        yield from (
+            "",
+            click.style(f"{get_ellipsis()} {format_count(earlier, 'earlier message')} (use --last)", dim=True),
+        )
     turn = -1
     tools: dict[str, str] = {}
     for entry in entries:
@@ -168,7 +171,7 @@ def _format_text(text: str, *, full: bool) -> Iterator[str]:
     shown = text if full else "\n".join(text[:MAX_CHARACTERS].split("\n")[:MAX_LINES])
     yield from (f"        {one}" for one in sanitize(shown).split("\n"))
     if len(shown) < len(text):
-        yield click.style(f"        … {len(text) - len(shown):,} more characters (use --full)", dim=True)
+        yield click.style(f"        {get_ellipsis()} {len(text) - len(shown):,} more characters (use --full)", dim=True)
 
 
 def fit_line(text: str, *, full: bool) -> str:
@@ -178,6 +181,6 @@ def fit_line(text: str, *, full: bool) -> str:
         return text.rstrip()
     words = text.lstrip()
     if words.startswith(("-> ", "<- ")) and not full:
-        return f"{text[: width - 1]}…"
+        return cut(text, width)
     indent = " " * (len(text) - len(words))
     return "\n".join(wrap(words, max(20, width), initial_indent=indent, subsequent_indent=indent))

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import find_session, json_option, run_with_store, store_options
-from holdfast.cli.terminal import Column, format_count, format_line, sanitize, show_json, show_table
+from holdfast.cli.terminal import Column, cut, format_count, format_line, sanitize, show_json, show_table
 from holdfast.numbers import is_number
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _show_all(values: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_json(values)
     elif values:
-        rows = [[key, _shorten(value)] for key, value in sorted(values.items())]
+        rows = [[key, cut(_to_json(value), _SHOWN)] for key, value in sorted(values.items())]
         show_table([Column("key"), Column("value")], rows)
     else:
         click.echo("The state is empty.", err=True)
@@ -183,8 +183,3 @@ def _to_json(value: Any) -> str:
     import msgspec
 
     return msgspec.json.encode(value).decode()
-
-
-def _shorten(value: Any) -> str:
-    text = _to_json(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -45,7 +45,18 @@ def sanitize(text: str) -> str:
 def format_line(text: str, limit: int | None = None) -> str:
     """Return `text` on one line and sanitized. If `limit` is given, cut the line to that number of characters."""
     folded = " ".join(sanitize(text).split())
-    return folded if limit is None or len(folded) <= limit else folded[: limit - 1] + "…"
+    return folded if limit is None else cut(folded, limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return `text`, cut to `limit` characters if it is longer. The cut is marked."""
+    end = get_ellipsis()
+    return text if len(text) <= limit else text[: limit - len(end)] + end
+
+
+def get_ellipsis() -> str:
+    """Return the mark of an omission that the encoding of standard output has."""
+    return "…" if can_print("…") else "..."
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
@@ -74,8 +85,10 @@ def is_interactive() -> bool:
 
 def can_print(symbols: str) -> bool:
     """Return True if the encoding of standard output has all of `symbols`."""
+    # While a progress bar is shown, rich replaces standard output by an object without an encoding.
+    stream = getattr(sys.stdout, "rich_proxied_file", sys.stdout)
     try:
-        symbols.encode(sys.stdout.encoding or "ascii")
+        symbols.encode(stream.encoding or "ascii")
     except (UnicodeError, LookupError):
         return False
     return True

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import click
 
 from holdfast.cli.session_text import ROLE_COLORS
 from holdfast.cli.stores import find_session, json_option, run_with_store, session_user_option, store_options
-from holdfast.cli.terminal import UNBOUNDED, format_count, format_line, format_time, json_line, sanitize
+from holdfast.cli.terminal import (
+    UNBOUNDED,
+    can_print,
+    format_count,
+    format_line,
+    format_time,
+    get_ellipsis,
+    json_line,
+    sanitize,
+)
+from holdfast.errors import SessionNotFound
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,8 +155,9 @@ class JsonPrinter(nullcontext[None]):
         fields: dict[str, Any]
         match event:
             case events.MessageAppended(entry):
-                (restored,) = await restore_entries(self._store, self._ref, [entry])
-                fields = {"message": to_entry_json(restored)}
+                with suppress(SessionNotFound):  # it was deleted meanwhile, as the next event says
+                    (entry,) = await restore_entries(self._store, self._ref, [entry])
+                fields = {"message": to_entry_json(entry)}
             case events.PromptSent(call):
                 fields = _describe_call(call)
             case events.SessionReplaced(session):
@@ -196,6 +207,7 @@ class EventPrinter:
             self._room = max(20, min(MAX_CHARACTERS, self._console.width - len(_MARGIN)))
         else:
             self._console.width = UNBOUNDED
+        self._overflow: Literal["ellipsis", "crop"] = "ellipsis" if can_print("…") else "crop"
         self._status: Status | None = None
         self._calls: dict[str, WaitingCall] = {}
         self._frontier = 0
@@ -237,13 +249,13 @@ class EventPrinter:
             "waiting": f"turn {turn} waits for the result of {calls or 'a tool'}",
             "idle": f"waiting for turn {turn + 1}",
         }[follower.activity]
-        text = Text(f"{doing}  (Ctrl-C ends)", style="dim", no_wrap=True, overflow="ellipsis")
+        text = Text(f"{doing}  (Ctrl-C ends)", style="dim", no_wrap=True)
         text.truncate(max(10, self._console.width - 3))
         self._status.update(text)
 
     def _print(self, line: Text) -> None:
         if self._is_live:
-            self._console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+            self._console.print(line, no_wrap=True, overflow=self._overflow, crop=True)
         else:
             self._console.print(line, soft_wrap=True)
 
@@ -362,14 +374,14 @@ def _format_lines(message: Message, width: int) -> list[str]:
     lines = [part for line in head.split("\n", MAX_LINES) for part in wrap(line, width)][: MAX_LINES + 1]
     if len(lines) > MAX_LINES:
         *lines, _ = lines
-        lines[-1] = f"{lines[-1][: width - 2]} …"
+        lines[-1] = f"{lines[-1][: width - len(get_ellipsis()) - 1]} {get_ellipsis()}"
     if message.media:
         kinds = ", ".join(format_line(part.type, 60) for part in message.media[:5])
-        lines.append(f"[{kinds}{', …' if len(message.media) > 5 else ''}]")
+        lines.append(f"[{kinds}{f', {get_ellipsis()}' if len(message.media) > 5 else ''}]")
     return lines
 
 
 def _shorten(text: str, limit: int) -> str:
     """Return the beginning of a text as one line. The text may be large, so only its beginning is sanitized."""
     head = sanitize(text[: 4 * limit])
-    return format_line(head if len(text) <= 4 * limit else head + "…", limit)
+    return format_line(head if len(text) <= 4 * limit else head + get_ellipsis(), limit)

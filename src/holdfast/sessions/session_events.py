@@ -155,10 +155,13 @@ class SessionFollower:
         At most `FOLLOWED_PAGE` messages are returned, and of new prompts the newest `FOLLOWED_PAGE`.
         """
         try:
-            session = await self._store.get(self.session.ref)
-        except SessionNotFound:
+            return await self._look()
+        except SessionNotFound:  # perhaps between two reads
             self.has_more = False
             return [SessionDeleted()]
+
+    async def _look(self) -> list[SessionEvent]:
+        session = await self._store.get(self.session.ref)
         before = self.session
         if session.identity != before.identity:
             self._start_at_end(session)
