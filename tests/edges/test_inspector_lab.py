@@ -163,6 +163,17 @@ async def test_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 @needs_chromium
+async def test_long_names_of_strategies_fit_into_a_narrow_window() -> None:
+    specs = "clear_tool_results:keep=2,clear_at_least=500+token_window:preserve_recent=3,target=0.5"
+    async with gateway([]) as (served, _), browse(served.url, width=NARROW) as page:
+        await page.goto(await finish(served, await start(served, specs=specs, budgets="256,512")))
+        await page.get_by_label("First").select_option(index=1)
+        await page.get_by_role("button", name="Compare").click()
+        await expect(page.get_by_role("region", name="Comparison")).to_be_visible()
+        await check_page(page)
+
+
+@needs_chromium
 async def test_screenshot_of_a_run() -> None:
     recordings = "\n".join(json.dumps(make_session(f"order{number}", turns=16)) for number in range(12))
     names = ["none", "buffer_window", "token_window", "digest", "salience"]
@@ -224,6 +235,14 @@ async def test_large_sessions_of_the_server_are_refused() -> None:
         refused = await start(served, recordings="", session=["default/s"])
         assert refused.status_code == 413
         assert "the picked sessions have more than 4 MiB" in refused.text
+
+
+async def test_recordings_without_a_call_say_so() -> None:
+    recording = json.dumps({"id": "x", "messages": [{"role": "user", "content": "only"}]})
+    async with gateway([]) as (served, _):
+        page = await served.http.get(await finish(served, await start(served, recordings=recording)), headers=HTML)
+        assert "No call was measured" in page.text
+        assert "<table" not in page.text
 
 
 async def test_chained_sessions_are_one_session() -> None:

@@ -75,7 +75,7 @@ function announce(text) {
   if (!box) {
     box = document.createElement("p");
     box.id = "announcement";
-    box.className = "notice";
+    box.className = "error";
     box.setAttribute("role", "alert");
     byId("main")?.prepend(box);
   }
