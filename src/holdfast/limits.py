@@ -632,8 +632,6 @@ EXPLAIN_SCANNED: Final = 10_000
 """Messages of a session that one explanation searches for the text of its query. The next page continues the search."""
 EXPLAIN_SIMILAR: Final = 8
 """Messages with some of the words of a text that an explanation names if no message contains the text."""
-SIMILAR_WORD_CHARS: Final = 3
-"""Least characters of a word that is looked for."""
 EXPLAIN_REBUILT: Final = 5_000
 """Messages of a session up to which an explanation rebuilds past prompts. For a longer session, it uses recorded positions."""
 EXPLAIN_REBUILT_TOKENS: Final = 1_000_000
@@ -656,10 +654,12 @@ PROMPT_LOG: Final = 200
 """Messages of the log that one view of a prompt marks."""
 PROMPT_TEXT_CHARS: Final = 4_000
 """Characters of a marked message that are returned."""
-PROMPT_PAGE_MESSAGES: Final = 100
-"""Messages of a prompt that one page of the inspector shows."""
-PROMPT_PAGE_LOG: Final = 40
-"""Messages of the log that one page of the inspector shows next to a prompt."""
+COMPACTION_SCANNED: Final = 1_000
+"""Newest messages of a compaction's range that are searched for facts that it kept or lost."""
+COMPACTION_FACTS: Final = 1_000
+"""Facts that a compaction kept, and facts that it lost, in one view of it."""
+COMPACTION_SOURCES: Final = 200
+"""Messages of a compaction's range in one view of it."""
 PROMPT_CHANGES: Final = 200
 """Messages that differ from the previous prompt and are listed in one view of a prompt."""
 FACT_PINS: Final = 100

@@ -236,6 +236,7 @@ def url(path: str, **names: str) -> str:
         "seq": "0",
         "compaction_id": "1",
         "call_id": "next",
+        "block": "digest",
         "fact_id": "0.0",
         "name": "a.txt",
         "user_id": "ada",

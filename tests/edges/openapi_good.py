@@ -124,6 +124,9 @@ async def build_prompts(walk: Walk) -> None:
     for query in ("", "?strategy=token_window&budget=900&log_limit=3", "?dialect=gemini&log_limit=2&log_after=0"):
         await walk("GET", f"{ONE}/calls/{{call_id}}", query, call="next")
     await walk("GET", f"{ONE}/calls", "?limit=2&order=desc")
+    long = [{"role": "user", "content": f"Kelp {number + 700} grows in bay {number}."} for number in range(30)]
+    await walk("PUT", ONE, body={"messages": long, "agent": "short"}, id="long")
+    await walk("GET", f"{ONE}/calls/{{call_id}}/blocks/{{block}}", "?limit=3", id="long", call="next", block="digest")
     await walk("GET", f"{ONE}/info")
     opening = {
         "messages": [HI],
@@ -370,6 +373,7 @@ async def compact_sessions(walk: Walk) -> None:
     assert (await walk("POST", COMPACTIONS, body={"target": 0.3})).json()["status"] == "live"
     for query in ("", "?limit=1&order=desc", "?after=1"):
         await walk("GET", COMPACTIONS, query)
+    await walk("GET", f"{COMPACTIONS}/{{compaction_id}}/facts", "?limit=2&after=0")
     for method in ("GET", "DELETE"):
         await walk(method, f"{COMPACTIONS}/{{compaction_id}}")
     assert (await walk("POST", COMPACTIONS, body={"wait": False})).json()["status"] == "pending"

@@ -68,7 +68,14 @@ class Walk:
         operation = self._document["paths"][path][method.lower()]
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction", "user_id": "id", "name": "name"}
-        names |= {"call_id": "call", "agent": "id", "memory_id": "memory", "fact_id": "fact", "response_id": "response"}
+        names |= {
+            "call_id": "call",
+            "block": "block",
+            "agent": "id",
+            "memory_id": "memory",
+            "fact_id": "fact",
+            "response_id": "response",
+        }
         names |= {"conversation_id": "conversation", "item_id": "item", "change_id": "change", "key_id": "key"}
         ids = {f"{{{name}}}": sent.get(short, "s" if short == "id" else "1") for name, short in names.items()}
         sent = {name: value for name, value in sent.items() if name not in names.values()}

@@ -60,7 +60,15 @@ LOG: list[Data] = [
     {"role": "user", "content": [{"type": "text", "text": "and now?"}]},
     {"role": "assistant", "content": "nothing"},
 ]
-THERE = {"session_id": "s", "user_id": "default", "seq": "0", "compaction_id": "1", "name": "note", "call_id": "next"}
+THERE = {
+    "session_id": "s",
+    "user_id": "default",
+    "seq": "0",
+    "compaction_id": "1",
+    "name": "note",
+    "call_id": "next",
+    "block": "digest",
+}
 """Values of path parameters for which there is something."""
 EXTENSION = "x-"
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from holdfast.context.dialects import Dialect
-from holdfast.limits import PROMPT_LOG
+from holdfast.errors import CompactionNotFound, InvalidRequest
+from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
 from holdfast.server.routes import OF_SESSION, PageQuery, Routes, SessionQuery
+from holdfast.sessions.compaction_views import CompactionView, view_block, view_stored_compaction
 from holdfast.sessions.model_calls import CallId, CallSummary, find_call, list_calls, parse_call_id
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
 from holdfast.wire.objects import NonEmpty, Page, json_schema
@@ -93,3 +95,44 @@ async def show_prompt(call: Call, query: PromptViewQuery) -> PromptView:
         log_limit=query.log_limit,
     )
     return await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
+
+
+# -- compactions next to their messages ------------------------------------------
+
+
+class CompactionViewQuery(SessionQuery, kw_only=True):
+    """Query parameters of the view of a compaction."""
+
+    after: Annotated[int | None, json_schema(minimum=-1)] = None
+    """Return messages of the range after this seq; default: from its beginning."""
+    limit: Annotated[
+        int, json_schema(description="maximum number of messages; default 20", minimum=1, maximum=COMPACTION_SOURCES)
+    ] = 20
+
+
+@routes.add("GET", f"{_CALLS}/{{call_id}}/blocks/{{block}}", "read", error_statuses=OF_SESSION)
+async def compare_block(call: Call, query: CompactionViewQuery) -> CompactionView:
+    """Compare a digest, a summary or standing facts of a prompt with the messages that they replace.
+
+    The response says which names, identifiers, numbers and dates of the messages the text has, and which it has not.
+    """
+    session = await call.get_session("explain", "read")
+    responder = call.hf.handle(session).responder
+    block = call.path["block"]
+    found = await view_block(
+        call.hf.engine, session.ref, responder, call.path["call_id"], block, after=query.after, limit=query.limit
+    )
+    if found is None:
+        raise InvalidRequest(f"this prompt has no block {block!r}", param="block")
+    return found
+
+
+@routes.add("GET", "/v1/sessions/{session_id}/compactions/{compaction_id}/facts", "read", error_statuses=OF_SESSION)
+async def compare_compaction(call: Call, query: CompactionViewQuery) -> CompactionView:
+    """Compare a stored summary with the messages that it replaces; see the route of blocks of prompts."""
+    session = await call.get_session("compactions", "read")
+    wanted = call.get_path_number("compaction_id", "compaction_id must be a number")
+    found = next((one for one in await call.hf.store.compactions(session.ref) if one.id == wanted), None)
+    if found is None:
+        raise CompactionNotFound(session.id, wanted, such="")
+    return await view_stored_compaction(call.hf.engine, session.ref, found, after=query.after, limit=query.limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -203,6 +203,8 @@ class PathParameters(Request, kw_only=True):
     """Id of the held change of a memory file."""
     call_id: NonEmpty
     """Id of the model call, like `12.0`; `12` for the last call of turn 12; `next` for the prompt that would be built now."""
+    block: Literal["facts", "summary", "digest"]
+    """Kind of the block."""
     fact_id: str
     """Id of the fact, like `4.1`."""
     key_id: str

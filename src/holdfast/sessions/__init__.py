@@ -17,6 +17,7 @@ erasure               erase messages permanently
 model_calls           list recorded model calls
 prompt_sections       divide a prompt into sections, and compare it with an earlier one
 prompt_views          show the prompt of a call: sections, messages, marks of the log
+compaction_views      compare a compaction with the messages that it replaces
 explanation           explanations, and their printed form
 message_explanations  explain messages of a session
 

@@ -32,7 +32,6 @@ from holdfast.limits import (
     EXPLAIN_SIMILAR,
     EXPLAIN_TEXT_CHARS,
     PAGE,
-    SIMILAR_WORD_CHARS,
 )
 from holdfast.numbers import check_whole
 from holdfast.sessions.context_preview import Preview, PreviewRequest, rebuild_context
@@ -44,6 +43,8 @@ MATCHES: Final = 10
 """Default number of messages to explain."""
 _PAGE: Final = 200
 """Number of messages that are read at a time in a search for text."""
+_LEAST_WORD: Final = 3
+"""Least characters of a word that is looked for if no message contains the whole text."""
 _WORD: Final = re.compile(r"\w+")
 _REDACTED: Final = "[REDACTED:"
 _GONE: Final = frozenset({"erased", "retired", "note"})
@@ -211,7 +212,7 @@ def _fold(text: str) -> str:
 
 async def _find_similar(engine: Engine, ref: SessionRef, text: str) -> tuple[SimilarMessage, ...]:
     """Return messages that have some of the words of a text, the best first. The newest `EXPLAIN_SCANNED` messages are searched."""
-    words = [word for word in dict.fromkeys(_WORD.findall(text.casefold())) if len(word) >= SIMILAR_WORD_CHARS]
+    words = [word for word in dict.fromkeys(_WORD.findall(text.casefold())) if len(word) >= _LEAST_WORD]
     stop, found = None, list[tuple[int, int, Entry]]()
     for _ in range(EXPLAIN_SCANNED // PAGE if words else 0):
         page = await engine.store.entries(ref, stop=stop, limit=PAGE, descending=True, retired=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
-from holdfast.limits import PROMPT_PAGE_LOG, PROMPT_PAGE_MESSAGES
+from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
@@ -56,6 +56,8 @@ _DECISIONS: Final[Mapping[str, str]] = {
     "refused": "bad",
 }
 """For each decision about messages: the class of its colour."""
+_LOG_SIZE: Final = 40
+"""Messages of the log next to a prompt."""
 _STRIP: Final = 400
 """Most ranges that the strip of the log shows."""
 Shape = Literal["openai", "anthropic", "gemini"]
@@ -134,7 +136,7 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         dialect=query.shape,
         rebuild=query.rebuild,
         log_after=query.log_after,
-        log_limit=0 if query.compares else PROMPT_PAGE_LOG,
+        log_limit=0 if query.compares else _LOG_SIZE,
     )
     view = await view_prompt(call.hf.engine, session.ref, handle.responder, wanted)
     sides = await _compare(call, session, query, view) if query.compares else ()
@@ -153,16 +155,16 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         window=_make_window(view),
         strip=_make_strip(session, view),
         decisions=_sum_decisions(view),
-        messages=shown[query.start : query.start + PROMPT_PAGE_MESSAGES],
+        messages=shown[query.start : query.start + INSPECTOR_MESSAGES],
         start=query.start,
-        page_size=PROMPT_PAGE_MESSAGES,
+        page_size=INSPECTOR_MESSAGES,
         removed=_list_removed(view),
         shorten=shorten_text,
         sides=sides,
         summary=_summarize_comparison(sides),
         strategies=list(STRATEGIES),
         query=query,
-        log_size=PROMPT_PAGE_LOG,
+        log_size=_LOG_SIZE,
     )
 
 
@@ -216,7 +218,7 @@ async def _try_settings(  # noqa: PLR0917 - the settings belong together
 
 
 def _make_side(title: str, view: PromptView) -> Side:
-    messages = list(show_messages(view))[:PROMPT_PAGE_MESSAGES]
+    messages = list(show_messages(view))[:INSPECTOR_MESSAGES]
     return Side(title, view, "", make_bar(view), messages)
 
 

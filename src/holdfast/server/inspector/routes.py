@@ -9,6 +9,7 @@ from holdfast.server.inspector import (
     actions,
     agents,
     artifacts,
+    compactions,
     forgotten,
     keys,
     lab,
@@ -53,6 +54,7 @@ PAGE_ROUTES: Final[tuple[Route, ...]] = tuple(
         agents.routes,
         keys.routes,
         retention.routes,
+        compactions.routes,
     )
     for route in subject.all
 )
