@@ -70,6 +70,7 @@ async def test_memory_shows_history_evidence_and_recalls() -> None:
         page = await read(served, f"/inspect/memories/{green.id}")
         assert "My favourite colour is blue" in page
         assert "0 different questions" not in page
+        assert 'href="/inspect/sessions/s/prompt?user_id=default"' in page  # the session that recalled it
         secret = await find(served, SECRET)
         page = await read(served, f"/inspect/memories/{secret.id}")
         assert "Plan a trip to Oslo, please." in page  # the message that it comes from

@@ -68,6 +68,8 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
 """Path, title and needed permission of the pages in the navigation."""
 
 
+_PARENTS: Final = {"/inspect/deletions": "/inspect/retention"}
+"""For pages below none of these paths, the page to which they belong."""
 FILTERS: Final[dict[str, Callable[..., Any]]] = {}
 """Filters that other modules add to the templates, by name."""
 
@@ -122,8 +124,9 @@ class PageView:
     @property
     def navigation(self) -> list[tuple[str, str, bool]]:
         """Path and title of the pages that the caller may open, and whether it is the current one."""
+        here = _PARENTS.get(self.path, self.path)
         return [
-            (path, title, self.path == path or (path != "/" and self.path.startswith(f"{path}/")))
+            (path, title, here == path or (path != "/" and here.startswith(f"{path}/")))
             for path, title, need in NAVIGATION
             if self.can(need)
         ]
