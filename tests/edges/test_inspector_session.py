@@ -19,7 +19,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.inspector import live
 from holdfast.server.inspector.transcript import read_page
-from tests.edges.browser_kit import browse, check_page, needs_chromium
+from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
+from tests.edges.inspector_demo import serve_demo
 from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
 from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
@@ -327,17 +328,14 @@ async def test_images_are_visible_in_the_transcript() -> None:
         await check_page(page)
 
 
-async def test_artifact_is_downloaded_through_its_link() -> None:
+async def test_artifact_of_a_message_is_linked() -> None:
     async with gateway([]) as (served, _):
-        await append(served, [{"role": "assistant", "content": "Saved", "metadata": {"artifacts": [{"name": "a b.html", "version": 0}]}}])  # fmt: skip
+        named = {"artifacts": [{"name": "a b.html", "version": 0}]}
+        await append(served, [{"role": "assistant", "content": "Saved", "metadata": named}])
         await served.http.put("/v1/sessions/s/artifacts/a%20b.html", content=b"<script>1</script>")
-        link = re.search(rf'href="({URL}/files/[^"]+)"', await get(served, URL))
+        link = re.search(rf'href="({URL}/artifacts/[^"]+)"', await get(served, URL))
         assert link is not None
-        answer = await served.http.get(link[1])
-        assert answer.content == b"<script>1</script>"
-        assert answer.headers["content-type"] == "application/octet-stream"
-        assert answer.headers["content-disposition"].startswith("attachment")
-        await get(served, f"{URL}/files/none.txt", 404)
+        assert "a b.html" in await get(served, link[1])
 
 
 # -- copies and exports ------------------------------------------------------------
@@ -394,7 +392,7 @@ async def test_exports_contain_the_whole_session() -> None:
         await served.hf.import_({"messages": messages, "system_messages": "Be brief."}, session_id="s", user_id="ada")
         url = f"{URL}/export?user_id=ada&format="
         whole = await served.http.get(f"{url}json")
-        assert whole.headers["content-disposition"] == "attachment; filename*=UTF-8''s.json"
+        assert whole.headers["content-disposition"] == "attachment; filename=\"s.json\"; filename*=UTF-8''s.json"
         assert len(whole.json()["messages"]) == 240
         lines = (await served.http.get(f"{url}jsonl")).text.splitlines()
         assert [json.loads(line)["seq"] for line in lines] == list(range(240))
@@ -479,6 +477,16 @@ async def test_read_only_key_sees_no_forms_and_no_confirmations() -> None:
             await get(served, f"{URL}/{path}", 403)
 
 
+@needs_chromium
+async def test_real_conversation_is_legible_with_an_open_tool_call() -> None:
+    async with serve_demo() as served, browse(served.url, height=1000) as page:
+        await page.goto("/inspect/sessions/norway?user_id=ada")
+        await page.locator("details.toolcall > summary").first.click()
+        await expect(page.get_by_text("Strandgata").first).to_be_visible()
+        await check_page(page)
+        await save_screenshot(page, "inspector-session")
+
+
 # -- rights ----------------------------------------------------------------------
 
 
@@ -498,7 +506,6 @@ async def test_role_without_content_gets_it_in_no_form() -> None:
             "export",
             "export?format=jsonl",
             "export?format=markdown",
-            "files/x",
         ):
             assert "swordfish" not in await get(served, f"{URL}/{path}", 403)
 

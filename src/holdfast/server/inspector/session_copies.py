@@ -71,7 +71,7 @@ def _fence(text: str, language: str = "") -> str:
 
 def make_continue_command(call: Call, session: Session) -> str:
     """Return a command that sends the next message of a session to this server."""
-    return _make_command(call, _CHAT, _make_body(session, [{"role": "user", "content": "…"}]))
+    return _make_command(call, _CHAT, _make_body(session, [{"role": "user", "content": "Your next message"}]))
 
 
 def make_replay_commands(call: Call, session: Session, entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Contents that the pages of a session load or download: media, artifacts, messages as JSON, and exports.
+"""Contents that the pages of a session load or download: media, messages as JSON, and exports.
 
 Stored contents are not trusted. Only images, audio and video of known types are shown by the browser; it saves everything else. The headers
 let no content run scripts.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import quote
 
 import msgspec
 
@@ -19,6 +18,7 @@ from holdfast.domain.session import Entry, Session
 from holdfast.errors import InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
+from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.http import Call
 from holdfast.server.inspector.rest import RestAnswer, make_path, open_rest
 from holdfast.server.inspector.session import MESSAGE, load_entry
@@ -27,7 +27,7 @@ from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, c
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT, Routes
-from holdfast.wire.objects import Count, json_schema
+from holdfast.wire.objects import json_schema
 from holdfast.wire.openai import to_chat_message, to_entry_json
 
 routes = Routes("inspector")
@@ -61,9 +61,8 @@ _ALIASES: Final = {
     "audio/m4a": "audio/mp4",
     "video/mov": "video/mp4",
 }
-_SAFETY_HEADERS: Final = {
-    "x-content-type-options": "nosniff",
-    "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+_HEADERS: Final = {
+    **SAFETY_HEADERS,
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "private, no-store",
 }
@@ -108,11 +107,10 @@ def _make_headers(mime: str | None, name: str, download: bool) -> dict[str, str]
     known = (mime or "").partition(";")[0].strip().lower()
     known = _ALIASES.get(known, known)
     is_safe = known in SAFE_TYPES
-    kind = "inline" if is_safe and not download else "attachment"
     return {
-        **_SAFETY_HEADERS,
+        **_HEADERS,
         "content-type": known if is_safe else "application/octet-stream",
-        "content-disposition": f"{kind}; filename*=UTF-8''{quote(name[:200], safe='')}",
+        "content-disposition": "inline" if is_safe and not download else format_disposition(name[:200]),
     }
 
 
@@ -123,42 +121,12 @@ async def get_message(call: Call, query: SessionPageQuery) -> Reply:
     session = await load_session(call)
     entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
     data = await run_cpu(_encode_entry, entry)
-    headers = {**_SAFETY_HEADERS, "content-type": "application/json; charset=utf-8"}
+    headers = {**_HEADERS, "content-type": "application/json; charset=utf-8"}
     return Reply(data, headers=headers)
 
 
 def _encode_entry(entry: Entry) -> bytes:
     return msgspec.json.format(msgspec.json.encode(to_entry_json(entry)), indent=2)
-
-
-# -- artifacts -------------------------------------------------------------------
-
-
-class FileQuery(SessionPageQuery, kw_only=True):
-    """Query parameters of an artifact."""
-
-    version: Count | None = None
-    """Number of the version; default: the newest one."""
-
-
-@routes.add("GET", f"{SESSION}/files/{{name}}", "read", answer=_ANY)
-async def get_file(call: Call, query: FileQuery) -> Reply:
-    """Return the content of an artifact, for the browser to save."""
-    check_content(call)
-    session = await load_session(call, "artifacts")
-    path = make_path("/v1/sessions/{session_id}/artifacts/{name}", session_id=session.id, name=call.path["name"])
-    version = {} if query.version is None else {"version": str(query.version)}
-    answer = await open_rest(call, "GET", path, query={"user_id": session.user_id, **version})
-    await _check_answer(answer)
-    headers = _make_headers(None, call.path["name"], download=True)
-    return Reply(answer.chunks, headers=headers)
-
-
-async def _check_answer(answer: RestAnswer) -> None:
-    """Raise `Refused` if a route returned an error."""
-    if answer.status >= 400:
-        error = msgspec.json.decode(await answer.read())["error"]
-        raise Refused(answer.status, error.get("code") or "failed", error["message"])
 
 
 # -- exports ---------------------------------------------------------------------
@@ -200,6 +168,13 @@ async def _open_export(call: Call, session: Session) -> AsyncGenerator[bytes, No
     answer = await open_rest(call, "GET", path, query=query)
     await _check_answer(answer)
     return answer.chunks
+
+
+async def _check_answer(answer: RestAnswer) -> None:
+    """Raise `Refused` if a route returned an error."""
+    if answer.status >= 400:
+        error = msgspec.json.decode(await answer.read())["error"]
+        raise Refused(answer.status, error.get("code") or "failed", error["message"])
 
 
 async def _write_messages(call: Call, session: Session, suffix: str) -> AsyncGenerator[bytes, None]:

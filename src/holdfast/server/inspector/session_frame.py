@@ -69,11 +69,20 @@ class SessionHead:
         self.links = list(_find_links(session))
         self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
         known = {getattr(route, "path", "") for route in call.request.app.routes}
-        self.tabs = [
-            (make_session_url(session, *filter(None, [name])), title, name == path)
-            for name, title, part in TABS
+        self._shown = [
+            name
+            for name, _, part in TABS
             if may_read(part, guest=self.is_guest) and "/".join(filter(None, [SESSION, name])) in known
         ]
+        self.tabs = [
+            (make_session_url(session, *filter(None, [name])), title, name == path)
+            for name, title, _ in TABS
+            if name in self._shown
+        ]
+
+    def has_tab(self, name: str) -> bool:
+        """Return True if a page exists, and the caller may see it."""
+        return name in self._shown
 
 
 async def load_session(call: Call, part: Part = "conversation", right: Literal["read", "write"] = "read") -> Session:
