@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from holdfast.context.explain import decode_record
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.server.inspector import session_list as page_module
@@ -87,6 +88,17 @@ async def test_row_describes_a_session() -> None:
             "0",
             "2023-11-14 23:13",
         ]
+
+
+async def test_row_names_the_message_before_which_the_last_prompt_is_condensed() -> None:
+    async with serve_filled() as served:
+        page = await get_page(served)
+        assert read_cells(page, "second")[9] == "0"
+        last = (await served.hf.store.calls(SessionRef("default", "s"), limit=1))[0]
+        record = decode_record(last.build)
+        assert record is not None
+        assert record.frontier > 0
+        assert read_cells(page, "s")[9] == f"before #{record.frontier}"
 
 
 async def test_states_tell_busy_closed_and_expired_sessions_apart(tmp_path: Path) -> None:

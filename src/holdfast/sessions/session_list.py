@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from holdfast.context.explain import decode_record
 from holdfast.domain.session import Session
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError
@@ -35,7 +36,9 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
     cached_share: float | None
     """Fraction of all prompt tokens that the provider read from its cache; None: no usage is known."""
     compactions: int
-    """Number of summaries and digests that are or were in use."""
+    """Number of stored summaries that are or were in use."""
+    frontier: int
+    """`seq` before which the last prompt had no messages verbatim, except pinned ones and the task; 0: it had all messages."""
     expires_at: int | None
     """Time at which the session expires if it is not used, in milliseconds since the epoch; None: never, or it has ended."""
 
@@ -55,12 +58,14 @@ async def summarize_sessions(engine: Engine, sessions: Sequence[Session]) -> lis
 
 
 async def _summarize(engine: Engine, session: Session) -> SessionSummary:
-    line, prompt_tokens, compactions = "", None, 0
+    line, prompt_tokens, compactions, frontier = "", None, 0, 0
     try:
         line = await _read_first_line(engine, session)
         if session.usage.calls:
             calls = await engine.store.calls(session.ref, limit=1)
+            record = decode_record(calls[0].build) if calls else None
             prompt_tokens = (calls[0].prompt_tokens if calls else 0) or None
+            frontier = record.frontier if record is not None else 0
             found = await engine.store.compactions(session.ref)
             compactions = sum(one.status in ("live", "superseded") for one in found)
     except HoldfastError:
@@ -72,6 +77,7 @@ async def _summarize(engine: Engine, session: Session) -> SessionSummary:
         prompt_tokens=prompt_tokens,
         cached_share=compute_cached_share(session),
         compactions=compactions,
+        frontier=frontier,
         expires_at=find_expiry_time(engine, session),
     )
 
