@@ -270,6 +270,12 @@ async def test_search_marks_the_words_and_leads_to_the_message() -> None:
         await get(served, f"{URL}?q={'x' * 201}", 400)
 
 
+async def test_search_for_words_that_fill_a_text_marks_only_some() -> None:
+    async with gateway([]) as (served, _):
+        await append(served, [{"role": "user", "content": "w " * 100_000} for _ in range(10)])
+        assert (await get(served, f"{URL}?q=w")).count("<mark>") <= 10 * 50 + 10 * 100
+
+
 async def test_search_goes_on_to_older_messages() -> None:
     async with gateway([]) as (served, _):
         await served.hf.import_({"messages": make_turns(50)}, session_id="s", user_id="default")

@@ -273,6 +273,10 @@ def spell_controls(text: str) -> str:
     return _CONTROLS.sub(lambda found: f"U+{ord(found[0]):04X}", text)
 
 
+_MARKS: Final = 50
+"""Occurrences of words that are marked in one text."""
+
+
 def hide_text(text: Any) -> Markup:
     """Return what a caller sees who may not see a text: its length."""
     text = text if isinstance(text, str) else format_json(text)
@@ -280,10 +284,11 @@ def hide_text(text: Any) -> Markup:
 
 
 def highlight(text: str, words: str) -> Markup:
-    """Return a text as HTML in which occurrences of `words` are marked. Case and white space are ignored."""
+    """Return a text as HTML in which the first occurrences of `words` are marked. Case and white space are ignored."""
     if not words.split():
         return mark_controls(text)
-    pieces = re.split("(" + r"\s+".join(map(re.escape, words.split())) + ")", text, flags=re.IGNORECASE)
+    pattern = r"\s+".join(map(re.escape, words.split()))
+    pieces = re.split(f"({pattern})", text, maxsplit=_MARKS, flags=re.IGNORECASE)
     marked = [
         Markup("<mark>%s</mark>") % mark_controls(one) if at % 2 else mark_controls(one)
         for at, one in enumerate(pieces)

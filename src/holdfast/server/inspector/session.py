@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+from holdfast.accounting import run_cpu
 from holdfast.domain.participants import may_read, view_entries
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import EntryNotFound
@@ -101,7 +102,11 @@ async def _search(call: Call, session: Session, query: TranscriptQuery) -> Hits 
     wanted.check()
     found, before = await find_entries(call.hf.engine, session.ref, wanted)
     seen = view_entries(found, guest=call.is_guest(session))
-    return Hits([(entry, quote_match(get_text(entry), query.q)) for entry in seen], before)
+    return await run_cpu(_quote_hits, seen, query.q, before)
+
+
+def _quote_hits(entries: Sequence[Entry], words: str, before: int | None) -> Hits:
+    return Hits([(entry, quote_match(get_text(entry), words)) for entry in entries], before)
 
 
 class MessagePageQuery(SessionPageQuery, kw_only=True):

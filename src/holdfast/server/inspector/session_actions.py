@@ -9,6 +9,7 @@ from holdfast.server.inspector.actions import Action, declare_action, get_notice
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.session import MESSAGE, load_entry
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
+from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 
@@ -111,4 +112,6 @@ async def confirm_turn(call: Call, query: ConfirmQuery) -> Reply:
     """Return the page with which a session is forked at a turn or rewound to it."""
     session = await load_session(call, "administration", "write")
     turn = call.get_path_number("turn", "turn must be the number of a turn")
+    if turn >= session.turns:
+        raise Refused(404, "not_found", f"the session has no turn {turn}")
     return await render_session(call, session, "session_turn.html", tab="", title=f"Turn {turn}", turn=turn)
