@@ -19,7 +19,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.inspector import live
 from holdfast.server.inspector.transcript import read_page
-from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
+from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
 from tests.edges.inspector_demo import serve_demo
 from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
 from tests.edges.server import Served, gateway
@@ -246,6 +246,28 @@ async def test_retired_branch_is_folded_where_it_left(retire: list[dict[str, Any
         assert "First" not in fold
         opened = await get(served, f"{URL}?at=3")
         assert '<details class="fold" id="fold-2" open>' in opened
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(WIDE, False), (NARROW, True)])
+async def test_everything_that_is_folded_is_accessible(width: int, dark: bool) -> None:
+    async with serve_filled() as served, browse(served.url, width=width, dark=dark) as page:
+        image = {"type": "image_url", "image_url": {"url": data_url(PNG, "image/png")}}
+        await append(
+            served,
+            [
+                {"role": "user", "content": [image], "name": "n" * 300},
+                {"role": "note", "origin": {"list": [1, {"deep": None}]}},
+                {"role": "assistant", "content": "Yes", "reasoning_content": "Because. " * 50, "pinned": True},
+                {"role": "user", "content": "old"},
+            ],
+        )
+        await append(served, [{"role": "user", "content": "new"}], retire_from=22)
+        await served.http.patch("/v1/sessions/s/messages/21", json={"refused_by": ["u" * 200]})
+        for path in (f"{URL}?at=21&q=e", f"{URL}?view=raw", f"{URL}/messages/21"):
+            await page.goto(path)
+            await page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+            await check_page(page)
 
 
 async def test_page_limits_what_it_shows_of_huge_texts() -> None:
