@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from tests.edges.browser_kit import browse, check_page, needs_chromium
+from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
 from tests.edges.inspector_kit import HOSTILE, PNG, SECRET, read, serve_filled, submit
-from tests.edges.server import Served
+from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
 RECORD = "/inspect/state/record?scope=user&user_id=default&namespace=prefs&key=counter"
@@ -261,3 +261,31 @@ async def test_key_of_one_user_reaches_only_data_of_this_user() -> None:
         assert "/inspect/state/edit" not in page
         await read(served, "/inspect/state/edit?scope=app", 403)
         assert HOSTILE not in page
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [1440, NARROW])
+async def test_very_long_ids_and_values_do_not_widen_the_page(width: int) -> None:
+    name = "L" * 500
+    async with gateway(lambda _: "ok") as (served, _), browse(served.url, width=width) as page:
+        await served.chat("hi", session_id=name, user_id=name)
+        await served.http.patch(f"/v1/users/{name}/state", json={f"user:{'k' * 250}": {"v": "x" * 200_000}})
+        put = {"op": "put", "namespace": ["n" * 60] * 3, "key": "k" * 300, "value": "y" * 100_000, "text": "z" * 3000}
+        await served.http.post(f"/v1/users/{name}/records", json={"changes": [put]})
+        for file in (f"user:{'f' * 200}.txt", f"{'g' * 200}.txt"):
+            await served.http.put(f"/v1/sessions/{name}/artifacts/{file}?user_id={name}", content=b"q" * 200_000)
+        memory = {"content": "W" * 4000, "user_id": name, "tags": ["t" * 60], "sources": [{"session_id": name}]}
+        made = (await served.http.post("/v1/memories", json=memory)).json()
+        for path in (
+            f"/inspect/memories?scope=user&owner={name}",
+            f"/inspect/memories/{made['id']}",
+            f"/inspect/state?scope=user&user_id={name}",
+            f"/inspect/state/records?scope=user&user_id={name}",
+            f"/inspect/sessions/{name}/state?user_id={name}",
+            f"/inspect/artifacts?user_id={name}",
+            f"/inspect/artifacts/user:{'f' * 200}.txt?user_id={name}",
+        ):
+            response = await page.goto(path)
+            assert response is not None
+            assert response.status == 200, path
+            await check_page(page)
