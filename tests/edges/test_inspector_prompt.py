@@ -54,7 +54,7 @@ async def test_slider_moves_over_the_calls_and_marks_where_the_cache_breaks() ->
         await page.goto(f"{NORWAY}/prompt{OF_ADA}")
         await expect(page.get_by_text("exactly as it was sent")).to_be_visible()
         await check_page(page)
-        await save_screenshot(page, "inspector-prompt", whole=True)
+        await save_screenshot(page, "inspector-prompt")
         slider = page.get_by_role("slider")
         turn = int(await slider.input_value())
         await slider.focus()
