@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -12,6 +13,7 @@ from playwright.async_api import expect
 from holdfast.server.inspector.playground import format_event, show_messages
 from holdfast.testing import Gate, Reply
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
+from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.inspector_demo import serve_demo
 from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
 from tests.edges.server import Served, gateway
@@ -91,7 +93,8 @@ async def test_stop_before_the_first_word_ends_the_turn() -> None:
         await page.keyboard.press("Enter")
         await upstream.until(lambda: upstream.requests)
         await page.get_by_role("button", name="Stop").click()
-        # The session's next turn waits for the turn before, and does not open the gate.
+        async with asyncio.timeout(10):
+            await upstream.until(lambda: upstream.requests[0].disconnected)
         answer = await served.chat("And now?")
         assert answer["choices"][0]["message"]["content"] == "next"
 
@@ -191,6 +194,16 @@ async def test_repeated_message_is_a_new_turn() -> None:
         assert [text for _, text in await served.log()] == ["Hello", "One", "Hello", "Two"]
 
 
+async def test_session_of_a_user_is_continued_by_its_id_alone() -> None:
+    async with gateway(["One", "Two"]) as (served, _):
+        await served.chat("Hi", session_id="mine", user_id="ada")
+        page = await served.http.get(f"{PLAYGROUND}?session_id=mine", headers=HTML)
+        assert '<option value="mine">ada, 2 messages' in page.text
+        answer = await send(served, session_id="mine")
+        assert "user_id=ada" in answer.headers["x-next"]
+        assert [text for _, text in await served.log("mine", "ada")] == ["Hi", "One", "Hello", "Two"]
+
+
 @pytest.mark.parametrize(
     ("fields", "mistake"),
     [
@@ -256,7 +269,7 @@ def test_format_event_writes_words_and_calls() -> None:
     piece = {"index": 0, "function": {"arguments": '{"to": "OSL"}'}}
     events = [{"delta": {"content": "Wait."}}, {"delta": {"tool_calls": [call]}}, {"delta": {"tool_calls": [piece]}}]
     assert "".join(format_event({"choices": [one]}) for one in events) == 'Wait.\n[search] {"to": "OSL"}'
-    assert format_event({"holdfast": {"tool": "search", "status": "started"}}) == "[search: started]\n"
+    assert format_event({"holdfast": {"tool": "search", "status": "started"}}) == "\n[search: started]\n"
     assert format_event({"choices": [], "usage": {}}) == ""
 
 
@@ -267,3 +280,14 @@ def test_result_without_its_call_is_a_message_of_its_own() -> None:
     assert (alone.role, alone.texts) == ("tool", ["42"])
     [joined] = show_messages([call, result])
     assert joined.calls[0].result == "42"
+
+
+async def test_tools_of_the_server_are_announced_and_shown_with_their_results() -> None:
+    script = [Reply(text="Wait.", tool_calls=[("find_order", {"number": 7})]), "It has shipped."]
+    async with gateway_with_tools(script) as (served, _):
+        answer = await send(served, session_id="s")
+        lines = [line for line in answer.text.splitlines() if line]
+        assert lines == ["Wait.", "[find_order: running]", "[find_order: done]", "It has shipped."]
+        page = await served.http.get(answer.headers["x-next"], headers=HTML)
+        result = page.text.partition("<h3>Result</h3>")[2].partition("</pre>")[0]
+        assert "&#34;status&#34;:&#34;sent&#34;" in result

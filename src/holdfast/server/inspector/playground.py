@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from holdfast.context.settings import STRATEGIES
-from holdfast.domain.session import Session
+from holdfast.context.settings import BUILT_IN, STRATEGIES
+from holdfast.domain.session import DEFAULT_USER, Session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound, UserNotFound
 from holdfast.limits import PLAYGROUND_MESSAGES
 from holdfast.server.http import Call, get_session_by_id
@@ -26,6 +26,7 @@ from holdfast.server.inspector.prompt import SECTIONS, find_call_id, make_bar
 from holdfast.server.inspector.prompt import show_messages as show_prompt_messages
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
 from holdfast.server.replies import Reply
+from holdfast.server.requester import RequestRules
 from holdfast.server.routes import Routes
 from holdfast.sessions.prompt_views import NEXT, PromptQuery, PromptView, view_prompt
 
@@ -33,6 +34,8 @@ routes = Routes("inspector")
 _PATH: Final = "/inspect/playground"
 _ERROR: Final = "\x1e"
 """Character of the stream before an error."""
+_OFFERED: Final = 20
+"""Sessions whose ids the form offers."""
 _CHAT: Final = "/v1/chat/completions"
 
 
@@ -78,6 +81,7 @@ async def show_playground(call: Call, query: PlaygroundQuery) -> Reply:
 
 async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: int = 200, text: str = "") -> Reply:
     roster = call.hf.roster
+    rules: RequestRules = call.request.app.state.rules
     session = await _find_session(call, query)
     view = await _view_last_prompt(call, session) if session is not None else None
     return await render(
@@ -96,8 +100,16 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         sent=list(show_prompt_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
         agents=roster.agents,
         models=list(roster.llms),
-        strategies=list(STRATEGIES),
+        strategies=[name for name in STRATEGIES if name in rules.allowed_strategies or name not in BUILT_IN],
+        recent=await _list_recent(call, query),
     )
+
+
+async def _list_recent(call: Call, query: PlaygroundQuery) -> list[Mapping[str, Any]]:
+    """Return the sessions that were used last, of which the form offers the ids."""
+    user = {"user_id": query.user_id} if query.user_id else {}
+    status, answer = await call_rest(call, "GET", "/v1/sessions", query={**user, "limit": str(_OFFERED)})
+    return answer["data"] if status == 200 else []
 
 
 async def _find_session(call: Call, query: PlaygroundQuery) -> Session | None:
@@ -201,6 +213,8 @@ async def send(call: Call) -> Reply:
         return await _show(call, query, error="The message is empty: write something.", status=400)
     if query.session_id is None:
         query.session_id = f"playground-{token_hex(6)}"
+    elif (session := await _find_session(call, query)) is not None and session.user_id != DEFAULT_USER:
+        query.user_id = session.user_id  # otherwise a chat request belongs to the user `default`
     target = make_url(_PATH, **query.fields)
     if "text/event-stream" in call.request.headers.get("accept", ""):
         hides = PageView(call, "").hides_content
@@ -241,7 +255,7 @@ async def _read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[dict[str, 
 def format_event(event: Mapping[str, Any]) -> str:
     """Return the text of one chunk of a streamed reply: its words, and the calls of tools with their arguments."""
     if (status := event.get("holdfast")) is not None:
-        return f"[{status.get('tool') or status.get('agent')}: {status.get('status')}]\n"
+        return f"\n[{status.get('tool') or status.get('agent')}: {status.get('status')}]\n"
     choices = event.get("choices") or [{}]
     delta = choices[0].get("delta") or {}
     parts = [delta.get("content") or ""]
