@@ -10,7 +10,8 @@ from playwright.async_api import expect
 
 from holdfast.domain.memory import Owner
 from holdfast.sessions.memory_files import open_memory_files
-from tests.edges.browser_kit import browse, check_page, needs_chromium
+from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
+from tests.edges.inspector_demo import serve_demo
 from tests.edges.inspector_kit import HOSTILE, SECRET, read, serve_filled, submit
 from tests.edges.server import Served
 from tests.edges.test_inspector_frame import add_key, sign_in
@@ -225,3 +226,18 @@ async def test_first_page_without_memories_says_how_to_turn_them_on() -> None:
         assert "memory: {enabled: true}" in page
         assert f"curl {served.url}/v1/memories" in page
         assert HOSTILE not in page
+
+
+@needs_chromium
+async def test_pages_about_data_of_the_demo_are_legible() -> None:
+    async with serve_demo() as served, browse(served.url, height=1000) as page:
+        memory = await find(served, "shellfish", Owner("user", "ada"))
+        for shot, path, text in (
+            ("memory", f"/inspect/memories/{memory.id}?q=is+Ada+allergic", "I am allergic to shellfish"),
+            ("state", "/inspect/sessions/norway/state?user_id=ada", "itinerary.md"),
+            ("deletions", "/inspect/deletions", "all data of a user"),
+        ):
+            await page.goto(path)
+            await expect(page.get_by_text(text).first).to_be_visible()
+            await check_page(page)
+            await save_screenshot(page, f"inspector-{shot}")
