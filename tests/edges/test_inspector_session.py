@@ -103,6 +103,35 @@ async def test_link_to_a_message_opens_the_same_page_while_the_log_grows() -> No
                 assert (again.start, again.stop) == (page.start, page.stop), at
 
 
+@pytest.mark.parametrize("path", ["", "?at=0", "?at=2000", "?at=2000&view=raw", "/messages/2000"])
+async def test_pages_read_only_what_they_show(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway([]) as (served, _):
+        await served.hf.import_({"messages": make_turns(1_000)}, session_id="s", user_id="default")
+        read: list[int] = []
+        entries = served.hf.store.entries
+
+        async def count_entries(*args: Any, **options: Any) -> Any:
+            found = await entries(*args, **options)
+            read.append(len(found))
+            return found
+
+        monkeypatch.setattr(served.hf.store, "entries", count_entries)
+        await get(served, URL + path)
+        assert 0 < sum(read) <= INSPECTOR_MESSAGES + 1
+
+
+@needs_chromium
+async def test_ten_thousand_messages_open_in_less_than_a_second() -> None:
+    async with gateway([]) as (served, _), browse(served.url) as page:
+        await served.hf.import_({"messages": make_turns(2_500)}, session_id="s", user_id="default")
+        times = []
+        for path in ("", "?at=0", "?at=5000"):
+            await page.goto(URL + path)
+            times.append(await page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+            assert len(find_seqs(await page.content())) <= INSPECTOR_MESSAGES
+        assert min(times) < 1_000, times  # the others may wait for other tests on this machine
+
+
 async def test_very_long_turn_is_divided_and_says_so() -> None:
     async with gateway([]) as (served, _):
         messages = [
