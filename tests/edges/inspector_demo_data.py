@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.domain.memory import MemorySource, Owner
+from holdfast.domain.session import SessionRef
 from holdfast.sessions.memory_files import open_memory_files
 from tests.clocks import Clock
 from tests.edges.inspector_kit import PNG
@@ -41,7 +42,9 @@ async def add_demo_data(served: Served, clock: Clock) -> None:
     await served.hf.consolidation.consolidate(ADA)
     clock.now = now
     old = (await memories.recall("budget", user_id="ada", signal=False)).found[0].memory
-    said = MemorySource(session_id="norway", user_id="ada", seqs=(2,))
+    entries = await served.hf.store.entries(SessionRef("ada", "norway"))
+    changed = next(entry.seq for entry in entries if "4,600 euros" in entry.message.text)
+    said = MemorySource(session_id="norway", user_id="ada", seqs=(changed,))
     await memories.remember(
         "The budget of the trip is 4,600 euros", user_id="ada", type="project", sources=[said], supersedes=[old.id]
     )
