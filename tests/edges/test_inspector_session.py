@@ -630,6 +630,7 @@ async def test_new_messages_are_announced_and_appear_on_request(monkeypatch: pyt
         await append(served, [{"role": "assistant", "content": "Which one?"}])
         await page.get_by_role("button", name="2 new").click()
         await expect(page.get_by_text("Which one?")).to_be_in_viewport()
+        await expect(page.locator("#facts")).to_contain_text("Messages21")
         await append(served, [{"role": "user", "content": "The third"}])
         await page.get_by_role("button", name="1 new").click()
         await expect(page.get_by_text("The third")).to_be_visible()
@@ -653,6 +654,20 @@ async def test_events_count_what_the_page_does_not_show_and_end_with_the_session
             async with asyncio.timeout(10):
                 assert [event async for event in events] == []
         await get(served, f"{URL}/events", 404)
+
+
+async def test_messages_that_another_server_writes_are_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "PAUSE_SECONDS", 0.05)
+    store = f"sqlite:///{tmp_path}/sessions.db"
+    async with gateway([], store=store) as (one, _), gateway([], store=store) as (two, _):
+        await append(one, make_turns(1))
+        async with one.http.stream("GET", f"{URL}/events?since=4") as response:
+            events = (line async for line in response.aiter_lines() if line.startswith("data"))
+            await append(two, make_turns(2))
+            async with asyncio.timeout(10):
+                assert await anext(events) == "data: 8"
 
 
 async def test_only_the_newest_page_is_followed() -> None:

@@ -4,6 +4,7 @@
 //   data-swap="ID ID"      link or form: load the target in the background and replace the elements with these ids
 //   data-submit            form: submit it when a field changes
 //   data-live="URL"        element: listen to server-sent events; each event reloads this element from the page's address
+//   data-live-with="ID ID" next to data-live: also replace the elements with these ids
 //   data-live-pill         next to data-live: first show a button with the number of new items, and reload when it is pressed
 //   data-copy="ID"         button: copy the text of the element
 //   data-file="ID"         file input: put the file's text into the text field; a file of more than data-most bytes is refused
@@ -142,12 +143,13 @@ function listen(element) {
     const here = byId(element.id);
     if (!here?.dataset.live) return source.close();
     news += Number(event.data) || 1;
+    const ids = [element.id, ...(here.dataset.liveWith ?? "").split(" ").filter(Boolean)];
     if (here.dataset.livePill === undefined) {
-      load(location.href, {}, [element.id], false);
+      load(location.href, {}, ids, false);
     } else {
       showPill(here, news, async () => {
         news = 0;
-        if (await load(location.href, {}, [element.id], false)) byId(element.id)?.lastElementChild?.scrollIntoView({ block: "end" });
+        if (await load(location.href, {}, ids, false)) byId(element.id)?.lastElementChild?.scrollIntoView({ block: "end" });
       });
     }
   });
