@@ -21,7 +21,7 @@ from holdfast.wire.objects import Count, NonEmpty
 from holdfast.wire.strict_json import parse_time
 
 routes = Routes("inspector")
-_LISTED: Final = 50
+_LISTED: Final = 25
 """Sessions on a page."""
 _FOUND: Final = 20
 """Hits on a page of a search."""
