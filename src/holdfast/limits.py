@@ -654,7 +654,7 @@ PROMPT_LOG: Final = 200
 """Messages of the log that one view of a prompt marks."""
 PROMPT_TEXT_CHARS: Final = 4_000
 """Characters of a marked message that are returned."""
-COMPACTION_SCANNED: Final = 1_000
+COMPACTION_SCANNED: Final = 500
 """Newest messages of a compaction's range that are searched for facts that it kept or lost."""
 COMPACTION_FACTS: Final = 1_000
 """Facts that a compaction kept, and facts that it lost, in one view of it."""

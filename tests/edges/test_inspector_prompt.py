@@ -50,7 +50,7 @@ async def test_user_finds_out_why_a_sentence_was_forgotten_and_pins_it() -> None
 
 @needs_chromium
 async def test_slider_moves_over_the_calls_and_marks_where_the_cache_breaks() -> None:
-    async with serve_demo() as served, browse(served.url) as page:
+    async with serve_demo() as served, browse(served.url, height=1400) as page:
         await page.goto(f"{NORWAY}/prompt{OF_ADA}")
         await expect(page.get_by_text("exactly as it was sent")).to_be_visible()
         await check_page(page)
