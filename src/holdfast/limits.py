@@ -559,6 +559,8 @@ FORM_FIELDS: Final = 1_000
 """Fields in a form that a page of the inspector sends."""
 FORM_BYTES: Final = 8 * MIB
 """Largest form that a page of the inspector sends."""
+INSPECTOR_IMAGE_BYTES: Final = 8 * MIB
+"""Largest image of an artifact that a page of the inspector shows. Larger ones can be downloaded."""
 INSPECTOR_TEXT_CHARS: Final = 20_000
 """Characters of one text that a page of the inspector shows."""
 PLAYGROUND_MESSAGES: Final = 40

@@ -71,7 +71,6 @@ async def show_agents(call: Call, query: PageQuery) -> Reply:
         models=[_make_row(call, name, llm) for name, llm in roster.llms.items()],
         default=roster.context,
         get_budget=get_budget,
-        has_workspaces=call.hf.workspaces is not None,
     )
 
 

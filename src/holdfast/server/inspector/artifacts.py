@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from holdfast.domain.artifact import Artifact, Scope, UserRef, check_name
-from holdfast.limits import INSPECTOR_TEXT_CHARS
+from holdfast.limits import INSPECTOR_IMAGE_BYTES, INSPECTOR_TEXT_CHARS
 from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
@@ -26,8 +26,6 @@ _VERSIONS: Final = 100
 """Versions that a page lists."""
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Types of images that a page shows. Artifacts of these types have the right first bytes. SVG is not safe, because it can contain scripts."""
-_IMAGE_BYTES: Final = 8 * 1024 * 1024
-"""Largest image that a page shows."""
 
 declare_action(
     "delete_artifact",
@@ -154,7 +152,7 @@ async def _may_delete(call: Call, scope: Scope) -> bool:
 
 def _is_image(artifact: Artifact) -> bool:
     """Return True if browsers may show the content as an image."""
-    return artifact.mime_type in _IMAGES and 0 < artifact.size <= _IMAGE_BYTES
+    return artifact.mime_type in _IMAGES and 0 < artifact.size <= INSPECTOR_IMAGE_BYTES
 
 
 async def _read_text(call: Call, artifact: Artifact) -> str | None:

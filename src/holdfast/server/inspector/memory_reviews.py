@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.memory import Owner
-from holdfast.limits import DIARY_PAGE, MEMORY_FILES
+from holdfast.limits import MEMORY_FILES
 from holdfast.memory.files import NAMESPACE, FileVersion, HeldChange
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action, get_notice
@@ -31,7 +31,7 @@ _OTHERS: Final = 20
 _AGENTS: Final = 20
 """Agents whose memory files are looked through."""
 _DIFFED: Final = 200_000
-"""Characters of two versions of a file that are compared."""
+"""Characters of two versions of a file that are compared. Longer versions are shown whole."""
 
 declare_action(
     "review_file_change",
@@ -187,7 +187,7 @@ async def show_diary(call: Call, query: OwnerQuery) -> Reply:
             scope=kind,
             user_id=owner_id if kind == "user" else None,
             agent=owner_id if kind == "agent" else None,
-            limit=min(20, DIARY_PAGE),
+            limit=20,
         ),
     )
     return await render(
