@@ -99,8 +99,8 @@ EXPECTED: dict[str, dict[str, str]] = {
 """What becomes of a request for ada's session, by caller and by what its route asks. `404`: as if it were not there."""
 
 
-ALLOWED: Final = ("nothing_to_compact", "record_not_found", "key_not_found")
-"""Errors of requests that were let in: there is nothing to do, or no such key or record is the caller's."""
+ALLOWED: Final = ("nothing_to_compact", "record_not_found", "key_not_found", "compaction_not_found")
+"""Errors of requests that were let in: there is nothing to do, or no such key, record or digest is there."""
 
 
 def expected(caller: str, route: tuple[str, str]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from holdfast.context.dialects import Dialect
-from holdfast.errors import CompactionNotFound, InvalidRequest
+from holdfast.errors import CompactionNotFound
 from holdfast.limits import COMPACTION_SOURCES, PROMPT_LOG
 from holdfast.server.http import Call
+from holdfast.server.permissions import Refused
 from holdfast.server.routes import OF_SESSION, PageQuery, Routes, SessionQuery
 from holdfast.sessions.compaction_views import CompactionView, view_block, view_stored_compaction
 from holdfast.sessions.model_calls import CallId, CallSummary, find_call, list_calls, parse_call_id
@@ -123,7 +124,7 @@ async def compare_block(call: Call, query: CompactionViewQuery) -> CompactionVie
         call.hf.engine, session.ref, responder, call.path["call_id"], block, after=query.after, limit=query.limit
     )
     if found is None:
-        raise InvalidRequest(f"this prompt has no block {block!r}", param="block")
+        raise Refused(404, CompactionNotFound.code, f"this prompt has no block {block!r}")
     return found
 
 
