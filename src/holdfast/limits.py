@@ -1,8 +1,7 @@
 """All limits and their values, in one table for the whole program.
 
-A server's operator can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All other limits are
-fixed: database schemas, Python's stack, or the readers of existing logs depend on them. docs/limits.md shows the same table;
-a test compares the two.
+A server's operator can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All other limits are fixed: database
+schemas, Python's stack, or the readers of existing logs depend on them. docs/limits.md shows the same table; a test compares the two.
 """
 
 from __future__ import annotations
@@ -555,6 +554,8 @@ SIGN_IN_IDLE_HOURS: Final = 12
 """Hours without a request after which a sign-in ends."""
 PARAMETERS: Final = 50
 """Query parameters in a request."""
+SIGN_IN_BYTES: Final = 64 * 1024
+"""Largest form with which a browser signs in. It comes from a caller that is not known yet."""
 FORM_FIELDS: Final = 1_000
 """Fields in a form that a page of the inspector sends."""
 FORM_BYTES: Final = 8 * MIB

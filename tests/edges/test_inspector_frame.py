@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any, cast
 
 import httpx2
@@ -75,6 +77,59 @@ async def test_token_that_the_browser_had_before_signing_in_is_never_used() -> N
         assert answer.headers["location"].startswith("/inspect/sign-in")
 
 
+@pytest.mark.parametrize(
+    "others",
+    ['a={"b": 1}', "a=b c", 'a="b', "a", "a[b]=c", "expires=1", "", "holdfast_session_=x", f"{COOKIE}=planted"],
+)
+async def test_cookies_of_other_servers_of_the_host_do_not_end_a_sign_in(others: str) -> None:
+    async with gateway([]) as (served, _):
+        await sign_in(served, await add_key(served))
+        cookie = f"{others}; {COOKIE}={served.http.cookies[COOKIE]}"
+        served.http.cookies.clear()
+        assert (await served.http.get("/", headers={**HTML, "cookie": cookie})).status_code == 200
+
+
+async def test_form_of_an_unknown_caller_is_small_and_large_forms_keep_nobody_waiting() -> None:
+    """A percent-encoded form of 8 MiB takes more than a second to decode."""
+    async with gateway([]) as (served, _):
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        for body in (b"key=" + b"%41" * 30_000, b"key=" + b"%41" * 2_000_000):
+            answer = await served.http.post("/inspect/sign-in", content=body, headers={**HTML, **form})
+            assert answer.status_code == 413
+        served.http.headers["x-holdfast-key"] = await add_key(served)
+        task = asyncio.create_task(
+            served.http.post("/inspect/do", content=b"csrf=" + b"%41" * 2_000_000, headers={**HTML, **form})
+        )
+        looks = 0  # turns of the event loop
+        while not task.done():
+            await asyncio.sleep(0.005)
+            looks += 1
+        assert (await task).status_code == 403
+        assert looks > 20
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "[" * 5_000 + "]" * 5_000, "9" * 5_000, "NaN", '"\\ud800"'])
+async def test_hostile_fields_are_errors_of_the_form(value: str) -> None:
+    async with gateway([]) as (served, _):
+        page = (await served.http.get("/inspect/lab", headers=HTML)).text
+        [csrf] = re.findall(r'name="csrf" value="([^"]*)"', page)
+        fields = {"csrf": csrf, "action": "rate_message", "path.session_id": "s", "path.seq": "0", "path.template": "x"}
+        forms = {
+            "/inspect/do": fields | {"body.importance": value},
+            "/inspect/state/save": {"csrf": csrf, "scope": "app", "key": "k", "value": value},
+            "/inspect/state/record/save": {
+                "csrf": csrf,
+                "scope": "app",
+                "namespace": "n",
+                "key": "k",
+                "value": value,
+            },
+        }
+        for path, form in forms.items():
+            answer = await served.http.post(path, data=form, headers=HTML)
+            assert answer.status_code == 400, path
+
+
 async def test_cookie_gives_no_access_to_the_rest_api() -> None:
     async with gateway([]) as (served, _):
         await sign_in(served, await add_key(served))
@@ -129,7 +184,9 @@ def test_origin_is_compared_with_the_host_of_the_request() -> None:
     assert is_same_origin({"host": "a.example", "origin": "https://a.example"}, ())
     assert is_same_origin({"host": "inner", "origin": "https://a.example"}, {"https://a.example"})
     assert is_same_origin({"host": "inner", "x-forwarded-host": "a.example", "origin": "https://a.example"}, ())
-    assert not is_same_origin({"host": "a.example", "origin": "https://a.example.evil"}, ())
+    for origin in ("https://a.example.evil", "https://x@a.example", "null", "", "http://[::1", "a.example"):
+        assert not is_same_origin({"host": "a.example", "origin": origin}, ()), origin
+    assert not is_same_origin({"host": "", "origin": "null"}, ())
 
 
 async def test_every_page_needs_its_role_and_has_the_security_headers() -> None:

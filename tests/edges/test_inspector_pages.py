@@ -88,6 +88,25 @@ async def test_content_is_hidden_from_roles_that_may_not_see_it(path: str) -> No
         assert "swordfish" not in answer.text
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/inspect/sessions?q={}",
+        "/inspect/memories?q={}",
+        "/inspect/memories?tag={}",
+        "/inspect/state/records?session_id=s&q={}",
+        "/inspect/sessions/s?q={}",
+        "/inspect/sessions/s/forgotten?q={}",
+    ],
+)
+async def test_searches_do_not_reveal_hidden_words(path: str) -> None:
+    """The answer to a search is the same for words that exist and words that do not."""
+    async with serve_filled("inspector: {hide_content: [read]}") as served:
+        await sign_in(served, await add_key(served, "read"))
+        texts = [(await served.http.get(path.format(word), headers=HTML)).text for word in ("launch", "nowhere")]
+        assert texts[0].replace("launch", "nowhere") == texts[1]
+
+
 @pytest.mark.parametrize("path", PAGES)
 async def test_key_of_one_user_sees_nothing_of_another(path: str) -> None:
     async with serve_filled() as served:

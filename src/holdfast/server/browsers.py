@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
@@ -39,13 +37,14 @@ def needs_sign_in(scope: Scope) -> bool:
 
 
 def read_cookie(headers: Mapping[str, str]) -> str | None:
-    """Return the token in the cookie of a request, or None if the request has none."""
-    cookies: SimpleCookie = SimpleCookie()
-    try:
-        cookies.load(headers.get("cookie", ""))
-    except CookieError:
-        return None
-    return cookies[COOKIE].value if COOKIE in cookies else None
+    """Return the token in the cookie of a request, or None if the request has none.
+
+    All servers of a host name share its cookies, whatever their port, so cookies of others may have any form. If the cookie is there twice,
+    the last one counts.
+    """
+    pairs = (pair.partition("=") for pair in headers.get("cookie", "").split(";"))
+    found = [value.strip() for name, _, value in pairs if name.strip() == COOKIE]
+    return found[-1] if found else None
 
 
 def make_cookie(token: str, *, is_secure: bool, seconds: int) -> str:
@@ -74,5 +73,5 @@ def is_same_origin(headers: Mapping[str, str], origins: Collection[str]) -> bool
     if site is not None and site not in ("same-origin", "none"):
         return False
     # No page can add the header of a proxy to a form, so it may be believed here.
-    hosts = (headers.get("host"), headers.get("x-forwarded-host"))
-    return origin is None or origin in origins or urlsplit(origin).netloc in hosts
+    hosts = {headers.get("host"), headers.get("x-forwarded-host")} - {None, ""}
+    return origin is None or origin in origins or origin.partition("://")[2] in hosts

@@ -20,7 +20,7 @@ from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, read_particip
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
-from holdfast.limits import PARAMETERS, STORE_TRANSFER_BYTES
+from holdfast.limits import FORM_BYTES, PARAMETERS, STORE_TRANSFER_BYTES
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.memory_room import MemoryReservation
 from holdfast.server.permissions import Refused
@@ -139,9 +139,9 @@ class Call:
             raise errors.InvalidRequest("the body must be a JSON object")
         return data
 
-    async def read_form(self) -> dict[str, list[str]]:
+    async def read_form(self, most: int = FORM_BYTES) -> dict[str, list[str]]:
         """Return the fields of the form in the body, each with its values. Raises the errors of `BodyLimits.read_form`."""
-        return await self._intake.read_form(self.request, self._held)
+        return await self._intake.read_form(self.request, self._held, most)
 
     @property
     def most_body(self) -> int:

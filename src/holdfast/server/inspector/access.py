@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.config.gateway import is_loopback
-from holdfast.limits import SIGN_IN_DAYS
+from holdfast.limits import SIGN_IN_BYTES, SIGN_IN_DAYS
 from holdfast.server.access import Access
 from holdfast.server.browsers import ASSETS, SIGN_IN, is_page, is_same_origin, make_cookie, read_cookie
 from holdfast.server.http import Call
@@ -142,7 +142,7 @@ async def show_sign_in(call: Call, query: SignInQuery) -> Reply:
 async def sign_in(call: Call) -> Reply:
     """Exchange an API key or token for a sign-in, and send the browser to the page that it wanted."""
     check_origin(call)
-    form = await call.read_form()
+    form = await call.read_form(SIGN_IN_BYTES)
     target = check_path(form.get("next", ["/"])[0])
     access: Access = call.request.app.state.access
     key = form.get("key", [""])[0].strip()

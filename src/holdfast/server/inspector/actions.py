@@ -12,9 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-import msgspec
-
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_origin, check_path, make_error_page, redirect
 from holdfast.server.inspector.frame import HTML, make_csrf_token, render
@@ -22,6 +20,7 @@ from holdfast.server.inspector.rest import call_rest, make_path
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
+from holdfast.wire.strict_json import decode_json
 
 routes = Routes("inspector", lenient=True)
 FieldKind = Literal["text", "flag", "integer", "number", "json", "list", "words"]
@@ -133,9 +132,17 @@ def _convert(fields: Mapping[str, list[str]], kinds: Mapping[str, FieldKind]) ->
         elif values[0] != "":
             try:
                 body[name] = _CONVERTERS[kind](values[0])
-            except (ValueError, msgspec.DecodeError) as exc:
+            except ValueError as exc:
                 raise InvalidRequest(f"{name} must be {_KIND_WORDS[kind]}, not {values[0][:80]!r}", param=name) from exc
     return body
+
+
+def decode_field(text: str) -> Any:
+    """Return the JSON value in a field of a form. Raise `ValueError` if it is not valid, as in the body of a request."""
+    try:
+        return decode_json(text.encode(errors="replace"), what="the value")
+    except (InvalidRequest, TooLarge) as exc:
+        raise ValueError(str(exc)) from exc
 
 
 def _parse_flag(text: str) -> bool:
@@ -149,6 +156,6 @@ _CONVERTERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "flag": _parse_flag,
     "integer": int,
     "number": float,
-    "json": msgspec.json.decode,
+    "json": decode_field,
 }
 _KIND_WORDS: Final = {"flag": "true or false", "integer": "a whole number", "number": "a number", "json": "JSON"}

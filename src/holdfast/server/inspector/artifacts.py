@@ -124,6 +124,7 @@ async def get_content(call: Call, query: ContentQuery) -> Reply:
     check_content(call)
     artifact = await call.hf.artifacts.get(await _find_scope(call, query), check_name(call.path["name"]), query.version)
     headers = {**SAFETY_HEADERS, "content-type": artifact.mime_type, "content-length": str(artifact.size)}
+    headers["cache-control"] = "no-store"
     if query.view == "download" or not _is_image(artifact):
         headers["content-disposition"] = format_disposition(artifact.name)
     if artifact.size == 0:

@@ -16,6 +16,7 @@ from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action, get_notice
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
+from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.memories import check_writes, parse_owner
 from holdfast.server.memories import get as get_memory
 from holdfast.server.permissions import Refused
@@ -156,6 +157,8 @@ def can_change(call: Call, owner: Owner) -> bool:
 async def show_memories(call: Call, query: MemoriesQuery) -> Reply:
     """Return the memories of an owner, filtered, or the answers to a question with their scores."""
     owners = await find_owner(call, query)
+    if query.tag is not None:
+        check_content(call)
     types, tags = (query.type,) if query.type else (), (query.tag,) if query.tag else ()
     hits: Sequence[Recalled | None]
     next_url, note = "", ""
@@ -202,6 +205,7 @@ async def _search(
     call: Call, question: str, owners: Sequence[Owner], status: str | None = None, **filters: Any
 ) -> RecalledMemories:
     """Recall memories without leaving a signal: looking at memories here must not promote them."""
+    check_content(call)  # searching for words would reveal them
     if status not in (None, "active", "quarantined"):
         raise InvalidRequest("a search finds only active and held memories: choose one of these states", param="status")
     statuses = () if status is None else (status,)

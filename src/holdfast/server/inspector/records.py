@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 from markupsafe import Markup
 
 from holdfast.accounting import run_cpu
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
-from holdfast.server.inspector.actions import check_form, declare_notice, get_notice, return_to
+from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, get_notice, return_to
 from holdfast.server.inspector.frame import HTML, format_editable_json, mark_controls, render
 from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
@@ -64,6 +63,7 @@ async def show_records(call: Call, query: RecordsQuery) -> Reply:
         selected["nested"] = False
     found: dict[str, Any] = {"data": [], "has_more": False, "notes": []}
     if query.q is not None:
+        check_content(call)  # searching for words would reveal them
         found = await read_rest(call, f"{path}/search", q=query.q, limit=_LISTED, **selected, **given)
     elif namespaces["data"] or query.namespace:
         found = await read_rest(call, path, limit=_LISTED, order=query.order, after=query.after, **selected, **given)
@@ -213,9 +213,9 @@ def _read_body(given: dict[str, str]) -> dict[str, Any]:
     value: Any = given["value"]
     if given["encoding"] != "base64":
         try:
-            value = msgspec.json.decode(value)
-        except msgspec.DecodeError as exc:
-            raise ValueError(f"This is not JSON: {exc}. A text needs quotation marks.") from exc
+            value = decode_field(value)
+        except ValueError as exc:
+            raise ValueError(f"Nothing was saved, because {exc}. A text needs quotation marks.") from exc
     if given["seconds"] and not given["seconds"].isdecimal():
         raise ValueError("The lifetime is a whole number of seconds.")
     ttl = int(given["seconds"]) * 1000 if given["seconds"] else None

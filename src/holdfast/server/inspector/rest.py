@@ -105,7 +105,7 @@ async def open_rest(
     return await _Exchange(content).start(call.request.app.router, scope)
 
 
-def make_path(template: str, **parameters: str) -> str:
+def make_path(template: str, /, **parameters: str) -> str:
     """Return the path of a route with these parameters, which are encoded."""
     return template.format(**{name: quote(value, safe="") for name, value in parameters.items()})
 

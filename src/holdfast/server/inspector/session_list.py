@@ -13,6 +13,7 @@ from holdfast.search.queries import SearchHit, SearchResults
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.frame import HTML, PageQuery, render
+from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, Routes
 from holdfast.server.search import Moment
@@ -95,6 +96,8 @@ async def show_sessions(call: Call, query: SessionListQuery) -> Reply:
         raise InvalidRequest(f"q must have at most {QUERY_CHARS:,} characters", param="q")
     filters = make_filters(call, query)
     has_index = call.hf.index is not None
+    if words:
+        check_content(call)  # searching for words would reveal them
     values: dict[str, Any] = {"found": None, "listed": None}
     if not words:
         values["listed"] = await _list_sessions(call, query, filters)

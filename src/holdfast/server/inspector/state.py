@@ -13,7 +13,7 @@ from holdfast.domain.participants import may_read
 from holdfast.domain.state import get_scope
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
-from holdfast.server.inspector.actions import check_form, declare_notice, get_notice, return_to
+from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, get_notice, return_to
 from holdfast.server.inspector.frame import HTML, format_editable_json, render
 from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
@@ -165,9 +165,9 @@ async def save_state(call: Call) -> Reply:
     operation: dict[str, Any] = {"op": "delete", "key": key}
     if not fields["delete"]:
         try:
-            value = await run_cpu(msgspec.json.decode, text)
-        except msgspec.DecodeError as exc:
-            error = f"This is not JSON: {exc}. A text needs quotation marks."
+            value = await run_cpu(decode_field, text)
+        except ValueError as exc:
+            error = f"Nothing was saved, because {exc}. A text needs quotation marks."
             return await _show_form(call, place, key, text, base=fields["base"], error=error)
         operation = {"op": "set", "key": key, "value": value}
     path = place.make_rest_path("state")
