@@ -24,6 +24,8 @@ from holdfast.sessions.prompt_views import PromptQuery, view_prompt
 
 BLOCKS: Final = ("facts", "summary", "digest")
 FactKind = Literal["identifier", "date", "number", "name"]
+_COMPARED_CHARS: Final = 1_000_000
+"""Characters of messages that one comparison searches for facts."""
 _MONTHS: Final = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _DATE: Final = re.compile(
     rf"\b\d{{4}}-\d{{2}}-\d{{2}}\b|\b\d{{1,2}}[./]\d{{1,2}}[./]\d{{2,4}}\b|\b(?:{_MONTHS})[a-z]* \d{{1,2}}\b|\b\d{{1,2}}\.? (?:{_MONTHS})[a-z]*\b"
@@ -199,8 +201,11 @@ def _get_text(entry: Entry) -> str:
 def _compare(entries: Sequence[Entry], text: str) -> tuple[list[CompactionFact], list[CompactionFact]]:
     """Return the facts of messages that a text contains, and those that it does not contain. Facts of the user come first."""
     found: dict[str, tuple[str, FactKind, list[int]]] = {}
+    left = _COMPARED_CHARS
     for entry in sorted(entries, key=lambda entry: entry.message.role != "user"):
-        for words, kind in iter_facts(_get_text(entry)):
+        said = _get_text(entry)[:left]
+        left -= len(said)
+        for words, kind in iter_facts(said):
             seqs = found.setdefault(words.casefold(), (words, kind, []))[2]
             if len(seqs) < 3 and entry.seq not in seqs:
                 seqs.append(entry.seq)
