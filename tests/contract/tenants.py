@@ -9,11 +9,12 @@ from holdfast.domain.artifact import UserRef
 from holdfast.domain.memory import DiaryEntry, MemoryDelta
 from holdfast.domain.messages import GENESIS, chain
 from holdfast.domain.record import TenantRef
-from holdfast.domain.session import Claim, Ending, ModelCall, SessionRef
+from holdfast.domain.session import Claim, Ending, ModelCall, Session, SessionRef
 from holdfast.errors import NotFound
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
 from holdfast.stores.memories import OwnedMemories
+from holdfast.stores.session_changes import make_session
 from holdfast.stores.sessions import SessionPatch
 from holdfast.stores.state import ScopedState
 
@@ -69,7 +70,14 @@ def _forgotten(store: Store) -> Awaitable[OwnedMemories]:
     return store.change_memories(ANN, MemoryDelta(forget=(LEARNED.id,), signals=(signal(LEARNED),)), timestamp=50)
 
 
+def _forked(store: Store, ref: SessionRef) -> Awaitable[Session | None]:
+    """Fork a session, as a caller would who has a session object of that name."""
+    source = make_session(store.tenant, session(ref, identity=IDENTITY))
+    return store.fork(session(SessionRef(ref.user_id, "stolen")), source, 2)
+
+
 OF_A_SESSION: dict[str, Call] = {
+    "fork": _forked,
     "get": lambda store, ref: store.get(ref),
     "list": lambda store, ref: store.list(after=ref),
     "update": lambda store, ref: store.update(ref, SessionPatch(metadata={"stolen": 1}), timestamp=50),
