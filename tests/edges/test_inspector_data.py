@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import pytest
@@ -289,3 +291,21 @@ async def test_very_long_ids_and_values_do_not_widen_the_page(width: int) -> Non
             assert response is not None
             assert response.status == 200, path
             await check_page(page)
+
+
+async def test_state_of_a_session_is_shown_in_pages() -> None:
+    async with serve_filled() as served:
+        state = {f"{scope}k{number:03}": number for scope in ("", "user:") for number in range(250)}
+        assert (await served.http.patch("/v1/sessions/second/state?user_id=ada", json=state)).status_code == 200
+        seen: list[str] = []
+        path = "/inspect/sessions/second/state?user_id=ada"
+        while path:
+            page = await read(served, path)
+            keys = re.findall(r">(k\d+)<", page)
+            assert len(keys) <= 100
+            seen += keys
+            assert len(re.findall(r">(?:user:k\d+|app:motto)<", page)) == 100
+            assert "And 151 more" in page
+            following = re.search(r'href="([^"]*)" rel="next"', page)
+            path = html.unescape(following[1]) if following else ""
+        assert seen == [key for key in state if not key.startswith("user:")]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
+from itertools import islice
 from secrets import token_bytes
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -255,17 +256,20 @@ _CONTROLS: Final = re.compile(
 """Characters that change how other text appears, or are invisible: control characters, and marks for the direction of text."""
 
 
-def mark_controls(text: str) -> Markup:
-    """Return a text as HTML in which invisible characters and control characters are visible, as `U+202E`."""
+def mark_controls(text: str, most: int = 100) -> Markup:
+    """Return a text as HTML in which invisible characters and control characters are visible, as `U+202E`.
+
+    A mark is much longer than its character. So the first `most` characters are marked, and the others become U+FFFD.
+    """
     if _CONTROLS.search(text) is None:
         return escape(text)
     parts: list[Markup] = []
     end = 0
-    for found in _CONTROLS.finditer(text):
+    for found in islice(_CONTROLS.finditer(text), most):
         mark = Markup('<span class="control">%s</span>') % f"U+{ord(found[0]):04X}"
         parts += [escape(text[end : found.start()]), mark]
         end = found.end()
-    return Markup("").join([*parts, escape(text[end:])])
+    return Markup("").join([*parts, escape(_CONTROLS.sub("\ufffd", text[end:]))])
 
 
 def spell_controls(text: str) -> str:

@@ -26,6 +26,8 @@ _TEXT: Final = 2_000
 """Characters of one text in a tree."""
 _WHOLE: Final = 5_000
 """Characters of a text that is not JSON."""
+_CONTROLS: Final = 10
+"""Control characters of one text in a tree that are marked."""
 _ITEMS: Final = 300
 """Items of one tree."""
 
@@ -62,9 +64,7 @@ def format_preview(context: Context, text: str, limit: int = 110) -> Markup:
     value = parse_json(text)
     if isinstance(value, dict):
         names = list(value.items())[:20]
-        text = ", ".join(
-            f"{name}: {one if isinstance(one, str) else msgspec.json.encode(one).decode()}" for name, one in names
-        )
+        text = ", ".join(f"{name}: {one if isinstance(one, str) else _encode(one)}" for name, one in names)
     line = " ".join(text[: 4 * limit].split())
     return mark_controls(line[:limit]) + ("…" if len(line) > limit else "")
 
@@ -83,7 +83,7 @@ class _Tree:
         if not isinstance(value, dict | list):
             return _draw_leaf(value)
         if depth >= _DEPTH:
-            return f'<span class="text">{_escape(msgspec.json.encode(value).decode(), _TEXT)}</span>'
+            return f'<span class="text">{_escape(_encode(value), _TEXT)}</span>'
         items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
         rows: list[str] = []
         for name, item in items:
@@ -112,10 +112,18 @@ def _draw_leaf(value: Any) -> str:
     return f'<span class="literal">{_escape(msgspec.json.encode(value).decode(), _TEXT)}</span>'
 
 
+def _encode(value: Any) -> str:
+    """Return a value as JSON. A value that could just be decoded may be nested too deeply to be encoded."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "… nested too deeply"
+
+
 def _escape(text: str, limit: int) -> str:
     """Return a text as HTML, cut after `limit` characters."""
     shown = text[:limit]
-    marked = escape(shown) if shown.isascii() and shown.isprintable() else str(mark_controls(shown))
+    marked = escape(shown) if shown.isascii() and shown.isprintable() else str(mark_controls(shown, _CONTROLS))
     if len(text) > limit:
         marked += f'<span class="cut">… {len(text) - limit:,} more characters</span>'
     return marked

@@ -78,13 +78,22 @@ async def show_state(call: Call, query: StateQuery) -> Reply:
     )
 
 
+class SessionStateQuery(SessionPageQuery, kw_only=True):
+    """Query parameters of the page with the state of a session."""
+
+    after: NonEmpty | None = None
+    """Last key on the page before."""
+
+
 @routes.add("GET", f"{SESSION}/state", "read", answer=HTML)
-async def show_session_state(call: Call, query: SessionPageQuery) -> Reply:
+async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
     """Return the state and the artifacts of a session."""
     session = await load_session(call, "state")
     place = Place(scope="session", user_id=session.user_id, session_id=session.id)
     state = await read_rest(call, place.make_rest_path("state"), **place.query)
-    own = {key: value for key, value in state.items() if get_scope(key) == "session"}
+    own = sorted(key for key in state if get_scope(key) == "session")
+    shared = sorted(state.keys() - set(own))
+    listed = [key for key in own if key > (query.after or "")]
     artifacts = None
     if may_read("artifacts", guest=call.is_guest(session)):
         artifacts = await call.hf.artifacts.page(session.ref, limit=_LISTED)
@@ -96,8 +105,11 @@ async def show_session_state(call: Call, query: SessionPageQuery) -> Reply:
         title="State and files",
         notice=get_notice(query.notice),
         place=place,
-        rows=await run_cpu(_make_rows, own),
-        shared=await run_cpu(_make_rows, {key: value for key, value in state.items() if key not in own}),
+        query=query,
+        rows=await run_cpu(_make_rows, {key: state[key] for key in listed[:_LISTED]}),
+        next_key=listed[_LISTED - 1] if len(listed) > _LISTED else None,
+        shared=await run_cpu(_make_rows, {key: state[key] for key in shared[:_LISTED]}),
+        more_shared=len(shared[_LISTED:]),
         artifacts=[] if artifacts is None else [ArtifactObject.from_artifact(one) for one in artifacts.artifacts],
         has_more=artifacts is not None and artifacts.has_more,
         can_change=await _may_change_session(call),
