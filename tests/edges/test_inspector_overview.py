@@ -212,6 +212,21 @@ async def test_streams_end_when_the_server_stops_and_are_limited() -> None:
     updates.watch(read_mark)
 
 
+async def test_streams_opened_at_the_same_moment_are_limited() -> None:
+    updates = live.LiveUpdates()
+
+    async def read_mark() -> int:
+        return 1
+
+    with charge_to(Owner("default", "key/", "key")):
+        streams = [updates.watch(read_mark).body for _ in range(INSPECTOR_STREAMS_OF_PRINCIPAL + 1)]
+    first = [await anext(stream) for stream in streams]
+    assert first == [b"retry: 3000\n\n"] * INSPECTOR_STREAMS_OF_PRINCIPAL + [b"retry: 60000\n\n"]
+    assert await _exhaust(streams[-1]) == []
+    updates.close()
+    assert await asyncio.gather(*map(_exhaust, streams[:-1])) == [[]] * INSPECTOR_STREAMS_OF_PRINCIPAL
+
+
 async def _exhaust(stream: Any) -> list[bytes]:
     return [chunk async for chunk in stream]
 

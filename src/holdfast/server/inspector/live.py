@@ -68,6 +68,10 @@ class LiveUpdates:
     ) -> AsyncGenerator[bytes, None]:
         self._open[owner] += 1
         try:
+            # Of streams that are opened at the same moment, `watch` has refused none.
+            if self._open.total() > INSPECTOR_STREAMS or self._open[owner] > INSPECTOR_STREAMS_OF_PRINCIPAL:
+                yield b"retry: 60000\n\n"
+                return
             yield b"retry: 3000\n\n"
             mark = await read_mark()
             if mark is not None and seen is not None and seen != mark:
