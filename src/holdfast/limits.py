@@ -1,7 +1,7 @@
 """All limits and their values, in one table for the whole program.
 
-A server's operator can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All other limits are fixed: database
-schemas, Python's stack, or the readers of existing logs depend on them. docs/limits.md shows the same table; a test compares the two.
+Operators can set the values of `Limits`, with keys of `gateway` that begin with `max_`. All others are fixed, because schemas, Python's stack,
+or readers of existing logs depend on them. A test compares docs/limits.md with this table.
 """
 
 from __future__ import annotations
@@ -488,9 +488,7 @@ ARTIFACT_METADATA_BYTES: Final = 16 * 1024
 ARTIFACT_BYTES: Final = 64 * MIB
 """Largest artifact, unless `storage.artifacts.max_bytes` is set."""
 ARTIFACTS_BYTES: Final = 1024 * MIB
-"""Total size of the artifacts in a session, unless `storage.artifacts.max_total` is set; the same limit applies to those
-that a user's sessions share.
-"""
+"""Total size of a session's artifacts, and of those that a user's sessions share, unless `storage.artifacts.max_total` is set."""
 BLOB_PART_BYTES: Final = 1 * MIB
 """The part of an artifact's content in one row, if the database stores the content."""
 
@@ -653,6 +651,8 @@ EXPLAIN_EXCERPTS: Final = 20
 """Excerpts of a message, found in a prompt, that are returned."""
 EXPLAIN_TEXT_CHARS: Final = 200
 """Characters of an explained message that are returned."""
+PIN_GUESSES: Final = 8
+"""Times that a past prompt is rebuilt at most, each time with other messages pinned, to find the one that was sent."""
 PROMPT_LOG: Final = 200
 """Messages of the log that one view of a prompt marks."""
 PROMPT_TEXT_CHARS: Final = 4_000

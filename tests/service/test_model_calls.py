@@ -257,3 +257,57 @@ async def test_a_session_without_calls_has_a_next_prompt_only() -> None:
             None,
             ["whole"],
         )
+
+
+async def test_pinning_does_not_change_past_prompts() -> None:
+    """The log does not say when a message was pinned, but the recorded hash shows with which pins a prompt was sent."""
+    async with recorded() as (hf, session, sent):
+        before = {key: await view(hf, session, id=key, log_after=-1, log_limit=60) for key in sent}
+        evicted = [mark.seq for mark in before["9.0"].log if mark.decision == "compacted" and mark.role == "user"]
+        first, second = evicted[:2]
+        await session.annotate(first, pinned=True)
+        await talk(session, TURNS, 0)
+        await session.annotate(second, pinned=True)
+        await talk(session, TURNS + 1, 0)
+        for key, old in before.items():
+            now = await view(hf, session, id=key, log_after=-1, log_limit=60)
+            assert now.exact, key
+            assert [one.message for one in now.messages] == [one.message for one in old.messages], key
+            assert _count_common(now) == _count_common(old), key
+        one, two = await view(hf, session, id=f"{TURNS}"), await view(hf, session, id=f"{TURNS + 1}")
+        assert (one.exact, two.exact) == (True, True)
+        assert _list_pinned(one) == [first]
+        assert _list_pinned(two) == [first, second]
+        assert two.difference is not None
+        assert [change.seqs for change in two.difference.changes if change.section == "pins"] == [(second, second)]
+
+
+async def test_explanation_of_an_earlier_turn_ignores_later_pins() -> None:
+    async with recorded() as (hf, session, _):
+        marks = (await view(hf, session, id="9.0", log_after=-1, log_limit=60)).log
+        seq = next(mark.seq for mark in marks if mark.decision == "compacted" and mark.role == "user")
+        old = await session.explain(seq=seq, turn=9)
+        await session.annotate(seq, pinned=True)
+        now = await session.explain(seq=seq, turn=9)
+        assert now.exact is True
+        assert now.messages[0].state != "whole"
+        assert (now.messages[0].state, now.messages[0].departure) == (old.messages[0].state, old.messages[0].departure)
+        assert (await session.explain(seq=seq)).messages[0].state == "whole"
+
+
+def _count_common(prompt: PromptView) -> tuple[int, int] | None:
+    return (prompt.difference.common, prompt.difference.common_tokens) if prompt.difference else None
+
+
+def _list_pinned(prompt: PromptView) -> list[int]:
+    return [one.seqs[0] for one in prompt.messages if one.section == "pins"]
+
+
+async def test_differences_from_the_prompt_that_was_sent_are_listed() -> None:
+    async with recorded() as (hf, session, _):
+        assert (await view(hf, session, id="9.0")).differences == ()
+        await hf.engine.store.erase(session.ref, 2)
+        found = await view(hf, session, id="9.0")
+        assert found.exact is False
+        assert "erased messages: 1" in found.differences
+        assert (await view(hf, session, id="next")).differences == ()

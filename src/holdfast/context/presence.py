@@ -96,7 +96,7 @@ class PromptContents:
             return Presence("whole", run.decision, run.reason, block)
         if self._is_whole_in_cut(entry):
             return Presence("whole", "kept", "short enough to be whole", block)
-        excerpts = tuple(self._iter_excerpts(entry))[:EXPLAIN_EXCERPTS]
+        excerpts = tuple(dict.fromkeys(self._iter_excerpts(entry)))[:EXPLAIN_EXCERPTS]
         return Presence("part" if excerpts else "no", run.decision, run.reason, block, excerpts)
 
     def _find_run(self, seq: int) -> Run | None:

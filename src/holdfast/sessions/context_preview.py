@@ -24,7 +24,7 @@ from holdfast.context.dialects import Dialect
 from holdfast.context.explain import BuildRecord, Run, decode_record
 from holdfast.context.prefix_diff import PromptSnapshot, explain_departure
 from holdfast.context.presence import Departure, DepartureLog
-from holdfast.context.recalled import Recall, RecalledBlock
+from holdfast.context.recalled import Introduction, Recall, RecalledBlock
 from holdfast.context.settings import ContextSettings, format_settings
 from holdfast.context.sources import MessageSource, join_sources, list_message_sources
 from holdfast.context.summaries import load_compaction, make_summarized_view
@@ -40,6 +40,7 @@ from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, choose_view_to_save, read_view
 from holdfast.recall.passages import Passage
+from holdfast.sessions.past_pins import iter_pin_guesses
 from holdfast.sessions.prompt_sections import DividedPrompt, divide_prompt
 from holdfast.stores.log import Append
 from holdfast.turns.prompt import (
@@ -139,6 +140,8 @@ class SentPrompt(NamedTuple):
 
     call: ModelCall
     prompt: DividedPrompt
+    is_exact: bool
+    """True if the rebuilt prompt equals the sent one."""
 
 
 class Preview(NamedTuple):
@@ -166,6 +169,11 @@ class Preview(NamedTuple):
     """With `PreviewRequest.compare`: the prompt that the same agent sent before this one; None if there is none."""
     not_sent: str | None = None
     """With `PreviewRequest.at_turn`, if no prompt of the turn could be rebuilt: the reason, and what was built instead."""
+
+    @property
+    def is_exact(self) -> bool | None:
+        """True if the rebuilt prompt equals the sent one; None if no recorded prompt was rebuilt."""
+        return self.call.hash.hex() == self.built.hash if self.call else None
 
     def explain(self) -> dict[str, Any]:
         """Return an explanation of how the prompt was built.
@@ -216,6 +224,8 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
         await engine.life.record_use(session)
     past = await _read_past(engine, ref, responder.view_key, calls) if back else None
     log = _PromptLog(look.trace, compare=look.compare)
+    if past is not None:
+        past = past._replace(introductions=await _introduce_past(engine, session, responder, past, look.at_turn))
     if past is None:
         if look.save and not engine.is_busy(ref):
             async with engine.lock_between_turns(ref):  # turns use and change the same cached view
@@ -223,16 +233,17 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
         else:
             found = Preview(await _build_current(engine, session, responder, request))
     elif look.at_turn is None:
-        draft = await run_cpu(_draft_after_last, request, past, ref, log)
-        found = Preview(await add_recall(engine, session, draft), entries=past.entries, before=log.before)
+        draft = await run_cpu(_draft_after_last, request, past, look, ref, log)
+        found = Preview(
+            await add_recall(engine, session, draft), entries=past.entries, departures=log.found, before=log.before
+        )
     else:
-        found = await run_cpu(_rebuild_turn, request, past, look, ref, log)
-        found = found._replace(entries=past.entries)
+        found = await run_cpu(_rebuild_turn, request, past, look, ref)
         if found.call is None:
             found = found._replace(not_sent=_describe_unsent(look, responder, calls, past))
     if look.explain and found.built.request.strategy.summarizer is not None:
         found = found._replace(summaries=await engine.compactor.report(ref, responder.view_key))
-    return found._replace(departures=log.found)
+    return found
 
 
 def _check_turn(turn_id: Any) -> None:
@@ -302,6 +313,10 @@ async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
 # -- rebuilding sent prompts ---------------------------------------------------
 
 
+Calls = Sequence[tuple[ModelCall, BuildRecord]]
+"""Recorded model calls, each with its build record, oldest first."""
+
+
 class Past(NamedTuple):
     """The messages, model calls and summaries from which past prompts can be rebuilt."""
 
@@ -314,6 +329,8 @@ class Past(NamedTuple):
     """
     summaries: Sequence[StoredCompaction]
     """All summaries that still have their text, in order, whatever their status."""
+    introductions: Mapping[tuple[str, ...], Introduction | None] = {}
+    """Introductions of the requested call and the one before, by `BuildRecord.known`. Other calls have that of today."""
 
     @property
     def live(self) -> StoredCompaction | None:
@@ -391,6 +408,14 @@ async def _read_past(engine: Engine, ref: SessionRef, key: str, calls: Sequence[
     return Past(rows.entries, records, [one for one in laid if one.error is None])
 
 
+async def _introduce_past(
+    engine: Engine, session: Session, responder: Responder, past: Past, turn_id: int | None
+) -> dict[tuple[str, ...], Introduction | None]:
+    """Return the introductions of the last call of a turn and of the call before, by the recorded ids of their memories."""
+    recent = [record.known for call, record in past.calls if turn_id is None or call.turn_id <= turn_id][-2:]
+    return {known: await introduce_memories(engine, session, responder, only=known) for known in recent}
+
+
 class _PromptReplay:
     """Rebuilds past prompts from the log, one model call after the other.
 
@@ -452,7 +477,8 @@ class _PromptReplay:
     def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """Return the working set that was built for `call`, within its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
-        request = self.request
+        introduction = self._past.introductions.get(record.known, self.request.introduction)
+        request = msgspec.structs.replace(self.request, introduction=introduction)
         # Other recalled items are not stored, and their tokens are not part of the conversation's budget.
         frozen = msgspec.structs.replace(
             request,
@@ -508,19 +534,30 @@ class _PromptLog(DepartureLog):
             why = explain_departure(before, PromptSnapshot.without_digest(built.window), built.request.strategy)
             self.note_window(call, built.window, built.refused, why)
             if self._compares:
-                self.before = SentPrompt(call, divide_prompt(built, record))
+                self.before = SentPrompt(call, divide_prompt(built, record), call.hash.hex() == built.hash)
+
+    def use_before(self, replay: _PromptReplay, before: Preview) -> None:
+        """Compare the next prompt with another prompt than the one that was replayed."""
+        assert before.call is not None, "only prompts of recorded calls are compared"
+        replay.view.prefix_tracker, replay.view.mark = before.built.view.prefix_tracker, before.built.view.mark
+        if self._compares:
+            self.before = SentPrompt(before.call, divide_prompt(before.built, before.record), is_exact=True)
 
 
-def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: _PromptLog) -> Draft:
+def _draft_after_last(request: Request, past: Past, look: PreviewRequest, ref: SessionRef, log: _PromptLog) -> Draft:
     """Return a draft of the working set for the current log, with a comparison with the last prompt that was sent."""
     replay = _PromptReplay(request, past, ref)
     log.replay(replay, past.calls)
+    if _may_have_other_pins(log.before, past):
+        before = _rebuild_last(request, past, msgspec.structs.replace(look, compare=False), ref, past.calls)
+        if before.is_exact:
+            log.use_before(replay, before)
     live = load_compaction(past.live, request.count, request.marker).mark if past.live else ""
     replay.advance(past.entries[-1].seq if past.entries else -1, live, request.marker)
     return draft_from_view(request, replay.view)
 
 
-def _rebuild_turn(request: Request, past: Past, look: PreviewRequest, ref: SessionRef, log: _PromptLog) -> Preview:
+def _rebuild_turn(request: Request, past: Past, look: PreviewRequest, ref: SessionRef) -> Preview:
     """Return the prompt of the last model call of a turn.
 
     If there was no such call, or the newest message of that call has since left the live path, return the prompt that the turn would get
@@ -531,13 +568,64 @@ def _rebuild_turn(request: Request, past: Past, look: PreviewRequest, ref: Sessi
     before = _select_entries(past.entries, turn_id, look.through)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id or all(entry.seq != upto[-1][0].through for entry in past.entries):
-        return Preview(build(request, None, (), before))
+        return Preview(build(request, None, (), before), entries=past.entries)
+    found = _rebuild_last(request, past, look, ref, upto)
+    if _may_have_other_pins(found.before, past):
+        before_this = _rebuild_last(request, past, msgspec.structs.replace(look, compare=False), ref, upto[:-1])
+        if before_this.is_exact:
+            found = _replay_to(request, past._replace(entries=found.entries), look, ref, upto, before=before_this)
+    return found
+
+
+def _rebuild_last(request: Request, past: Past, look: PreviewRequest, ref: SessionRef, calls: Calls) -> Preview:
+    """Return the prompt of the last of `calls`.
+
+    The log does not record when messages were pinned. So the prompt is rebuilt with several guesses, until its hash is the recorded one. If
+    no guess is exact, the result is the one that is closest to the record.
+    """
+    guessed: list[Preview] = []
+    for entries in iter_pin_guesses(past.entries, calls[-1][0].through):
+        guessed.append(_replay_to(request, past._replace(entries=entries), look, ref, calls))
+        if guessed[-1].is_exact:
+            return guessed[-1]
+    return min(guessed, key=_measure_error)._replace(entries=past.entries)
+
+
+def _replay_to(
+    request: Request,
+    past: Past,
+    look: PreviewRequest,
+    ref: SessionRef,
+    calls: Calls,
+    *,
+    before: Preview | None = None,
+) -> Preview:
+    """Return the prompt of the last of `calls`, with the pins of `past`.
+
+    Args:
+        before: the prompt before, if it had other pins; None: it had the same.
+    """
+    log = _PromptLog(look.trace, compare=look.compare)
     replay = _PromptReplay(request, past, ref)
-    log.replay(replay, upto[:-1])
-    call, record = upto[-1]
+    log.replay(replay, calls[:-1])
+    if before is not None:
+        log.use_before(replay, before)
+    call, record = calls[-1]
     built = replay.rebuild_call(call, record)
     log.note(call, built)
-    return Preview(built, call, record, before=log.before)
+    return Preview(built, call, record, entries=past.entries, departures=log.found, before=log.before)
+
+
+def _may_have_other_pins(before: SentPrompt | None, past: Past) -> bool:
+    """Return True if a prompt was perhaps not rebuilt exactly because messages were pinned at another time."""
+    return before is not None and not before.is_exact and any(entry.pinned for entry in past.entries)
+
+
+def _measure_error(found: Preview) -> tuple[int, int]:
+    """Return how far a rebuilt prompt is from the record of its call: in the frontier, and in messages."""
+    assert found.record is not None, "only prompts of recorded calls are compared"
+    built, record = found.built, found.record
+    return abs(built.view.frontier - record.frontier), abs(len(built.messages) - record.messages)
 
 
 def _select_entries(entries: Sequence[Entry], turn_id: int, through: int | None) -> Sequence[Entry]:

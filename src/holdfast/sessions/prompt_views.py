@@ -6,7 +6,7 @@ The prompt is that of a recorded model call, or the one that would be built now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -154,6 +154,8 @@ class PromptView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Ids of the calls before and after this one."""
     exact: bool | None
     """True if the rebuilt prompt equals the sent one, false if not; null if it was not sent or not rebuilt."""
+    differences: tuple[str, ...]
+    """If `exact` is false: what is known about the differences from the prompt that was sent."""
     not_rebuilt: str | None
     """Why the prompt is not the one that was sent; null if it is, or if it was not sent."""
     agent: str | None
@@ -335,7 +337,8 @@ def _show_rebuilt(
     prompt = divide_prompt(built, found.record)
     contents = PromptContents(built, find_recalled(found.record, ref))
     return {
-        "exact": found.call.hash.hex() == built.hash if found.call else None,
+        "exact": found.is_exact,
+        "differences": () if found.is_exact is not False else tuple(_iter_differences(found)),
         "not_rebuilt": None if target.custom else found.not_sent,
         "strategy": describe_strategy(built.request.strategy),
         "tokens": built.tokens,
@@ -350,6 +353,25 @@ def _show_rebuilt(
         "request": _convert(found, target.responder, wanted.dialect) if wanted.dialect else None,
         "log": tuple(_mark(entry, contents.find_presence(entry)) for entry in log),
     }
+
+
+def _iter_differences(found: Preview) -> Iterator[str]:
+    """Yield what is known about the differences between a rebuilt prompt and the one that was sent."""
+    built, record = found.built, found.record
+    assert record is not None, "only prompts of recorded calls are compared"
+    shown = [entry for entry in found.entries if entry.seq <= built.through]
+    known = built.request.introduction.ids if built.request.introduction else ()
+    if record.recalled and built.recalled is None:
+        yield f"recalled passages whose text is not recorded: {len(record.recalled):,}"
+    if changed := {*record.known}.difference(known):
+        yield f"introduced memories that were changed or deleted since: {len(changed):,}"
+    if erased := sum(entry.erased for entry in shown):
+        yield f"erased messages: {erased:,}"
+    if pinned := sum(entry.pinned for entry in shown):
+        yield f"pinned messages, of which the log does not say since when: {pinned:,}"
+    if len(built.messages) != record.messages:
+        yield f"messages: {len(built.messages):,} here, {record.messages:,} in the prompt that was sent"
+    yield "perhaps a changed system prompt, or messages that were edited or unpinned: the log does not record these"
 
 
 def _measure(sections: Sequence[PromptSection]) -> dict[str, Any]:
@@ -401,6 +423,7 @@ def _show_record(target: _Target, log: Sequence[Entry]) -> dict[str, Any]:
     sections = divide_record(record, total, None) if record else ()
     return {
         "exact": None,
+        "differences": (),
         "not_rebuilt": target.unknown,
         "strategy": {"strategy": record.strategy, **(record.options or {})} if record and record.strategy else None,
         "tokens": max(0, total - record.overhead - record.recalled_tokens) if record else 0,

@@ -11,7 +11,7 @@ prompts equal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -547,7 +547,12 @@ _log: Final = logging.getLogger("holdfast.dreams")
 
 
 async def introduce_memories(
-    engine: Engine, session: Session, responder: Responder, *, guest: bool = False
+    engine: Engine,
+    session: Session,
+    responder: Responder,
+    *,
+    guest: bool = False,
+    only: Container[str] | None = None,
 ) -> Introduction | None:
     """Return the promoted memories of the session's user, the agent and the app, for a prompt; None if there are none.
 
@@ -559,6 +564,7 @@ async def introduce_memories(
         responder: the agent with its model.
         guest: True if the prompt answers a participant in another user's session. Memories of the user are then left out, as in every
             session with several users.
+        only: ids of the memories that a past prompt had; None: all memories.
     """
     recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:
@@ -571,6 +577,6 @@ async def introduce_memories(
         return None
     # Use the model's own window, not the calibrated one, which would change the block within a session.
     room = min(budget, responder.llm.compute_budget(None).input // SHARE)
-    memories = [one for some in found for one in some.memories]
+    memories = [one for some in found for one in some.memories if only is None or one.id in only]
     marker = await engine.markers.derive(session)
     return make_introduction(memories, session.created_at, room, responder.llm.counter, marker=marker)

@@ -1,0 +1,33 @@
+"""Guess which messages were pinned when a past prompt was sent: the log says only which ones are pinned now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.domain.session import Entry
+from holdfast.limits import PIN_GUESSES
+
+
+def iter_pin_guesses(entries: Sequence[Entry], through: int) -> Iterator[Sequence[Entry]]:
+    """Yield the log with different pins: those of now, none, and then with one message not pinned, or with only one pinned.
+
+    There are at most `PIN_GUESSES` guesses, because each costs a replay of the log.
+
+    Args:
+        entries: the log with the pins of now.
+        through: `seq` of the last message of the prompt. Later messages keep their pins.
+    """
+    pinned = [entry.seq for entry in entries if entry.pinned and entry.seq <= through]
+    yield entries
+    later = [frozenset({seq}) for seq in reversed(pinned)]
+    everything = frozenset(pinned)
+    guesses = dict.fromkeys((everything, *later, *(everything - one for one in later)))
+    guesses.pop(_NONE, None)
+    for unpinned in list(guesses)[: PIN_GUESSES - 1]:
+        yield [msgspec.structs.replace(entry, pinned=False) if entry.seq in unpinned else entry for entry in entries]
+
+
+_NONE: Final = frozenset[int]()
