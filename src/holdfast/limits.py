@@ -449,8 +449,6 @@ After that, the whole text counts as a match.
 """
 LEARNED_BYTES: Final = 64 * 1024
 """Stored calibration of one model, per tenant."""
-ACTIVITY_SESSIONS: Final = 10_000
-"""Sessions whose size at their last model call a process remembers, to compute the cost of sending whole logs."""
 ACTIVITY_STEPS: Final = 300
 """Steps of time whose activity a process keeps while the store cannot be written. The oldest ones are dropped first."""
 ACTIVITY_POINTS: Final = 1000

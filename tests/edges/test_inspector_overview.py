@@ -14,7 +14,7 @@ from holdfast.domain.activity import ActivityCounts
 from holdfast.durations import to_utc
 from holdfast.limits import INSPECTOR_STREAMS, INSPECTOR_STREAMS_OF_PRINCIPAL
 from holdfast.server.inspector import live
-from holdfast.server.inspector.overview import compute_saving
+from holdfast.server.inspector.overview import describe_cost
 from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
 from holdfast.server.permissions import Refused
 from holdfast.testing import Reply
@@ -247,6 +247,24 @@ def test_large_numbers_are_short(value: float, text: str) -> None:
     assert format_compact(value) == text
 
 
-def test_saving_is_unknown_before_anything_was_sent() -> None:
-    assert compute_saving(ActivityCounts()) is None
-    assert compute_saving(ActivityCounts(sent_tokens=10, full_tokens=40)) == 0.75
+@pytest.mark.parametrize(
+    ("counts", "figure", "hint"),
+    [
+        (ActivityCounts(), "\N{EN DASH}", "nothing was sent"),
+        (
+            ActivityCounts(sent_tokens=10_000, full_tokens=40_000),
+            "75 % saved",
+            "12 k instead of 50 k price-weighted tokens",
+        ),
+        (ActivityCounts(sent_tokens=2000, full_tokens=2000), "the same", "as with whole logs"),
+        (
+            ActivityCounts(sent_tokens=2000, full_tokens=4000, full_cached_tokens=3000),
+            "61 % more",
+            "whole logs of this size are cheap to resend",
+        ),
+    ],
+)
+def test_cost_is_compared_in_words(counts: ActivityCounts, figure: str, hint: str) -> None:
+    shown = describe_cost(counts)
+    assert shown[0] == figure
+    assert hint in shown[1]

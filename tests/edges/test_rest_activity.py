@@ -55,6 +55,41 @@ async def test_whole_logs_are_compared_with_the_prompts_that_were_sent() -> None
         assert 0.1 * total["full_tokens"] < total["full_cost"] < total["full_tokens"]
 
 
+async def test_results_of_tools_continue_a_turn() -> None:
+    """The sum is that of the sessions' `turns`, and each model call is counted."""
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            return Reply(text="Sunny.")
+        function = {"name": "weather", "arguments": "{}"}
+        return Reply(tool_calls=[{"id": "call_1", "type": "function", "function": function}])
+
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    async with gateway(answer) as (served, _):
+        for session in ("a", "b"):
+            await served.chat("How is the weather?", session, tools=[tool])
+            await served.chat([{"role": "tool", "tool_call_id": "call_1", "content": "sun"}], session, tools=[tool])
+        total = await read_total(served)
+        sessions = (await served.http.get("/v1/sessions")).json()["data"]
+        assert (total["turns"], total["calls"]) == (2, 4)
+        assert sum(one["turns"] for one in sessions) == 2
+
+
+async def test_whole_log_is_compared_after_a_restart_as_before(tmp_path: Path) -> None:
+    """The size of the log at the previous call is read from the prompt, so it is known after a restart."""
+    usage = {"prompt_tokens": 2000, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1000}}
+    costs = []
+    for number, restarts in enumerate((False, True)):
+        url = f"sqlite:///{tmp_path}/{number}.db"
+        for texts in ((LONG,), (LONG,)) if restarts else ((LONG, LONG),):
+            async with gateway(lambda _: Reply(text="Noted.", usage=usage), store=url) as (served, _):
+                for text in texts:
+                    await served.chat(text)
+                total = await read_total(served)
+        costs.append((total["cost"], total["full_cost"], total["full_tokens"]))
+    assert costs[0] == costs[1]
+
+
 async def test_cold_cache_of_the_provider_is_assumed_for_whole_logs_too() -> None:
     async with gateway(lambda _: Reply(text="Noted.", usage={"prompt_tokens": 2000})) as (served, _):
         for _ in range(2):
@@ -65,11 +100,12 @@ async def test_cold_cache_of_the_provider_is_assumed_for_whole_logs_too() -> Non
 
 
 async def test_failures_are_counted_apart() -> None:
+    """A message after one without an answer belongs to the same turn, as in the log."""
     async with gateway([Reply(status=500, error="down"), "Back."]) as (served, _):
         assert (await served.chat("Hello"))["status"] >= 500
         assert (await served.chat("Hello again"))["status"] == 200
         total = await read_total(served)
-        assert (total["turns"], total["failed_turns"], total["calls"], total["failed_calls"]) == (2, 1, 1, 1)
+        assert (total["turns"], total["failed_turns"], total["calls"], total["failed_calls"]) == (1, 1, 1, 1)
 
 
 async def test_repeated_request_is_not_counted_again() -> None:

@@ -30,7 +30,7 @@ class ActivityCounts(msgspec.Struct, gc=False, array_like=True):
 
     turns: int = 0
     failed_turns: int = 0
-    """Turns that ended with an error, or with an agent's failure message."""
+    """Requests that ended with an error, or with an agent's failure message. Several may belong to one turn."""
     calls: int = 0
     """Model calls that were answered."""
     failed_calls: int = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -31,7 +30,7 @@ from holdfast.domain.activity import (
 )
 from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
-from holdfast.limits import ACTIVITY_SESSIONS, ACTIVITY_STEPS
+from holdfast.limits import ACTIVITY_STEPS
 from holdfast.models import TokenUsage
 from holdfast.overlays.summarizers import SummaryCost
 from holdfast.stores.base import Store
@@ -55,17 +54,20 @@ class ActivityLog:
         self._clock = clock
         self._unsaved: dict[Resolution, Steps] = {resolution: {} for resolution in RESOLUTIONS}
         self._current = (-1, ActivityCounts())
-        self._full: OrderedDict[str, int] = OrderedDict()
-        """Tokens of the whole log at the last model call of each session, by the session's identity."""
         self._saving: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
     # -- counting --------------------------------------------------------------
 
-    def count_turn(self, *, failed: bool) -> None:
-        """Count a turn that has ended."""
+    def count_turn(self, *, begun: bool, failed: bool) -> None:
+        """Count a turn that has ended, or a part of it.
+
+        Args:
+            begun: False if the request only brought results of tools, so that it continued a turn that is counted already.
+            failed: True if the request was not answered.
+        """
         counts = self._get_counts()
-        counts.turns += 1
+        counts.turns += begun
         counts.failed_turns += failed
 
     def count_failed_call(self) -> None:
@@ -90,21 +92,12 @@ class ActivityLog:
         counts.calls += 1
         counts.completion_tokens += usage.completion_tokens
         counts.sent_tokens += sent
-        full = max(sent, built.overhead + round(session.tail.total * built.request.count.factor))
+        full, full_cached = _estimate_whole(session, built, usage)
         counts.full_tokens += full
-        before = self._full.get(session.identity, full if session.usage.calls else 0)
-        self._full[session.identity] = full
-        self._full.move_to_end(session.identity)
-        if len(self._full) > ACTIVITY_SESSIONS:
-            self._full.popitem(last=False)
-        if not usage.prompt_tokens:
-            return
-        counts.measured_tokens += sent
-        counts.cached_tokens += round(sent * min(1.0, usage.cached_tokens / usage.prompt_tokens))
-        # A prompt that began with the previous one and was not cached shows that the provider's cache was cold or is not reported.
-        was_cold = not usage.cached_tokens and built.prefix.whole and sent >= CACHE_LEAST
-        if before >= CACHE_LEAST and not was_cold:
-            counts.full_cached_tokens += min(before, full)
+        counts.full_cached_tokens += full_cached
+        if usage.prompt_tokens:
+            counts.measured_tokens += sent
+            counts.cached_tokens += round(sent * min(1.0, usage.cached_tokens / usage.prompt_tokens))
 
     def count_summary(self, spent: SummaryCost) -> None:
         """Count the tokens that a summary has cost."""
@@ -204,3 +197,28 @@ class ActivityLog:
         for number, data in zip(numbers, await asyncio.gather(*map(self._store.learned, names)), strict=True):
             add_steps(steps, read_block(data, number), resolution.step)
         return make_series(steps, since, until, step)
+
+
+def _estimate_whole(session: Session, built: WorkingSet, usage: TokenUsage) -> tuple[int, int]:
+    """Return the tokens of a prompt with the session's whole log, and how many of them the provider would have read from its cache.
+
+    The log only grows, so its prompt begins with that of the call before, as `holdfast replay` assumes too. That call was answered by the
+    newest reply in the log, so its prompt ended before this reply. If the prompt lacks this reply, the log up to the prompt's tail is taken.
+    """
+
+    def measure(total: int) -> int:
+        return built.overhead + round(total * built.request.count.factor)
+
+    full = max(built.total_tokens, measure(session.tail.total))
+    # A prompt that began with the previous one and was not cached shows that the provider's cache was cold or is not reported.
+    was_cold = not usage.cached_tokens and built.prefix.whole and built.total_tokens >= CACHE_LEAST
+    if not session.usage.calls or not usage.prompt_tokens or was_cold:
+        return full, 0
+    total = 0
+    for unit in reversed(built.window.units):
+        head = unit.entries[0]
+        total = head.total - head.tokens
+        if head.message.role == "assistant":
+            break
+    before = min(full, measure(total))
+    return full, before if before >= CACHE_LEAST else 0

@@ -32,8 +32,9 @@ class ActivitySums(Answer, kw_only=True):
     """Counts of turns, model calls and tokens. Tokens of prompts are counted by Holdfast."""
 
     turns: Count
+    """Turns that began, as in `turns` of a session: a request that only brings results of tools continues its turn."""
     failed_turns: Count
-    """Turns that ended with an error, or with an agent's failure message."""
+    """Requests that ended with an error, or with an agent's failure message, also if they continued a turn."""
     calls: Count
     """Model calls that were answered."""
     failed_calls: Count
@@ -56,7 +57,7 @@ class ActivitySums(Answer, kw_only=True):
     """Cost of prompts and summaries, as a multiple of the price of an input token. A token that was read from the provider's cache costs
     0.1, another prompt token 1.25."""
     full_cost: Annotated[float, json_schema(minimum=0)]
-    """The same cost if each prompt had contained the session's whole log."""
+    """The same cost if each prompt had contained the session's whole log. It can be lower than `cost`, because cached tokens are cheap."""
 
     @classmethod
     def from_counts(cls, counts: ActivityCounts) -> Self:

@@ -80,7 +80,7 @@ class TurnScope:
                 turn.engine.life.end_use(turn.request.ref)
                 if turn.wrote and turn.answered is None:
                     failed = isinstance(error, Exception) and not isinstance(error, TurnInterrupted)
-                    turn.engine.activity.count_turn(failed=failed or turn.failure is not None)
+                    turn.engine.activity.count_turn(begun=turn.began, failed=failed or turn.failure is not None)
             for step in STEPS:
                 try:
                     step(turn)

@@ -175,6 +175,8 @@ class Turn:
     """True if the request contains the session's whole conversation, beginning with its first message."""
     wrote = False
     """True if the turn has written anything to the log."""
+    began = False
+    """True if the request began a new turn of the log. A request with results of tools continues the turn of the calls."""
     is_for_owner = False
     """True if the turn answers the session's owner, or a program that names no user; False: it answers a participant.
     `build_prompt` sets it.
@@ -499,6 +501,7 @@ class Turn:
         last = last and (self.share is None or self.share.ends)
         appended = await self.lock.append(self.engine.store, write, last=last, base=before, again=again)
         self.engine.warm.take(request.ref, appended, write)
+        self.began = self.began or before is None or appended.session.turns > before.turns
         self.session = appended.session
         if begins:
             self.note = next((entry for entry in reversed(appended.entries) if entry.is_note), self.note)

@@ -171,9 +171,8 @@ def make_cards(points: Sequence[ActivityPoint], chosen: Range) -> list[Card]:
             is_share=True,
         ),
         _Figure(
-            "Cost saved",
-            format_share(compute_saving(total)),
-            f"{format_compact(total.cost)} instead of {format_compact(total.full_cost)} with whole logs",
+            "Cost",
+            *describe_cost(total),
             [("soft", lambda one: one.full_cost), ("accent", lambda one: one.cost)],
         ),
         _Figure(
@@ -191,9 +190,17 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def compute_saving(counts: ActivityCounts) -> float | None:
-    """Return the fraction of the cost that was saved, compared with sending whole logs; None if nothing was sent."""
-    return 1 - counts.cost / counts.full_cost if counts.full_cost else None
+def describe_cost(counts: ActivityCounts) -> tuple[str, str]:
+    """Return the cost compared with sending whole logs, and an explanation."""
+    if not counts.full_cost:
+        return format_share(None), "nothing was sent"
+    saving = 1 - counts.cost / counts.full_cost
+    figures = f"{format_compact(counts.cost)} instead of {format_compact(counts.full_cost)} price-weighted tokens"
+    if format_share(abs(saving)) == format_share(0):
+        return "the same", f"as with whole logs: {format_compact(counts.cost)} price-weighted tokens"
+    if saving > 0:
+        return f"{format_share(saving)} saved", f"{figures} with whole logs"
+    return f"{format_share(-saving)} more", f"{figures}: with a cache, whole logs of this size are cheap to resend"
 
 
 def _make_card(points: Sequence[ActivityPoint], chosen: Range, shown: _Figure) -> Card:
