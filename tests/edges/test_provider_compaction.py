@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from openai import BadRequestError
 
 from holdfast.context.strategies import UNREADABLE
 from holdfast.limits import HOSTED_ITEM_BYTES
@@ -220,3 +221,17 @@ async def test_item_that_is_too_large_to_store_is_not_sent() -> None:
             first = await served.client.responses.create(model="gpt-5", input="Hello?")
             await served.client.responses.create(model="gpt-5", input="And?", previous_response_id=first.id)
             assert list_kinds(native) == ["Hello?", "Hello.", "And?"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_item_alone_is_refused_for_a_model_that_cannot_read_it(stream: bool) -> None:
+    """The prompt would be empty. A system prompt alone is nothing to answer either. A native model reads the item."""
+    async with serve_both() as (served, native, chat):
+        for more in ({}, {"instructions": "Be brief."}):
+            with pytest.raises(BadRequestError) as caught:
+                await create(served, stream, model="gpt-4o", input=[ITEM], **more)
+            assert caught.value.param == "input"
+            assert "there is nothing to send to the model" in caught.value.message
+        assert chat.requests == []
+        await create(served, stream, model="native", input=[ITEM])
+        assert list_kinds(native) == ["compaction"]

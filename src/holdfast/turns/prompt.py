@@ -75,6 +75,8 @@ async def build_prompt(turn: Turn) -> WorkingSet:
             budget=built.budget, needed=built.budget + 1, what="the whole conversation, which the request asks for"
         )
     if built.window.compacting is not None and not built.request.strategy.reads_items:
+        if built.leading == len(built.messages):
+            raise InvalidRequest(f"there is nothing to send to the model: {_NOT_READ}", param="input")
         turn.warnings.add(TurnWarning("compaction_not_read", _NOT_READ, param="input"))
     keep_recalled(turn, built)
     return built
