@@ -14,6 +14,7 @@ from playwright.async_api import expect
 from holdfast.context.explain import decode_record
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
+from holdfast.limits import BULK_SESSIONS
 from holdfast.server.inspector import session_list as page_module
 from holdfast.sessions import session_list as list_module
 from holdfast.testing import Reply
@@ -294,6 +295,18 @@ async def test_sessions_with_a_running_turn_are_left_unchanged_and_named() -> No
         assert "1 session was closed" in done.text
         assert "1 could not be closed" in done.text
         assert "a turn of the session is running" in done.text
+
+
+async def test_more_sessions_than_one_request_changes_are_deleted() -> None:
+    """Sessions that are gone meanwhile count as deleted."""
+    async with gateway([]) as (served, _):
+        names = [f"s{number}" for number in range(BULK_SESSIONS + 5)]
+        await create_sessions(served, *names)
+        asked = await post_bulk(served, operation="delete", session=name_sessions(*names))
+        assert f"Delete {len(names)} sessions" in asked.text
+        done = await post_bulk(served, operation="delete", confirmed="yes", session=name_sessions(*names))
+        assert f"{len(names)} sessions were deleted" in done.text
+        assert list_ids(await get_page(served)) == []
 
 
 @pytest.mark.parametrize(

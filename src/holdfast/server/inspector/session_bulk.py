@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +10,7 @@ import msgspec
 from holdfast.domain.session import Session, SessionRef
 from holdfast.durations import format_utc
 from holdfast.errors import InvalidRequest, SessionNotFound
-from holdfast.limits import SORTED_SESSIONS
+from holdfast.limits import BULK_SESSIONS, SORTED_SESSIONS
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import check_form
@@ -26,8 +25,7 @@ from holdfast.sessions.session_list import find_state
 
 routes = Routes("inspector", lenient=True)
 _PATH: Final = "/v1/sessions/{session_id}"
-_AT_ONCE: Final = 4
-"""Sessions that are closed or deleted at the same time."""
+_BULK: Final = "/v1/bulk/sessions"
 _NAMED: Final = 20
 """Sessions and failures that a page names. It counts all."""
 _FILTERS: Final = ("user_id", "agent", "status", "since", "until")
@@ -36,8 +34,6 @@ _FILTERS: Final = ("user_id", "agent", "status", "since", "until")
 class Operation(NamedTuple):
     """A change of sessions."""
 
-    method: str
-    path: str
     title: str
     verb: str
     done: str
@@ -46,16 +42,12 @@ class Operation(NamedTuple):
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "close": Operation(
-        "POST",
-        f"{_PATH}/close",
         "Close sessions",
         "Close",
         "closed",
         "Closed sessions are kept. The next message opens a session again.",
     ),
     "delete": Operation(
-        "DELETE",
-        _PATH,
         "Delete sessions",
         "Delete",
         "deleted",
@@ -91,7 +83,7 @@ async def change_sessions(call: Call) -> Reply:
     operation, back = OPERATIONS[name], check_path(form.get("next", ["/inspect/sessions"])[0])
     values: dict[str, Any] = {"operation": operation, "name": name, "back": back, "named": _NAMED}
     if "confirmed" in form:
-        failures = await _run(call, operation, sessions)
+        failures = await _run(call, name, sessions)
         values |= {"failures": failures, "changed": len(sessions) - len(failures)}
         return await render(call, "bulk_done.html", title=operation.title, **values)
     values |= {
@@ -130,26 +122,32 @@ def _parse_ref(call: Call, text: str) -> SessionRef:
     return SessionRef(call.get_owner_or_default(user_id), session_id)
 
 
-async def _run(call: Call, operation: Operation, sessions: Sequence[Session]) -> list[Failure]:
-    """Change sessions through their REST route, a few at a time. Return those that could not be changed.
+async def _run(call: Call, action: str, sessions: Sequence[Session]) -> list[Failure]:
+    """Change sessions with `POST /v1/bulk/sessions`. Return those that could not be changed.
 
     Sessions with a running turn are left unchanged, because the route would wait for the end of the turn.
     """
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def change(session: Session) -> Failure | None:
+    failures, idle = [], []
+    for session in sessions:
         if find_state(call.hf.engine, session) == "busy":
-            return Failure(session.ref, "a turn of the session is running; try again after it")
-        async with turns:
-            path = make_path(operation.path, session_id=session.id)
-            status, answer = await call_rest(call, operation.method, path, query={"user_id": session.user_id})
-        return None if status < 400 or status == 404 else Failure(session.ref, answer["error"]["message"])
-
-    return [one for one in await asyncio.gather(*map(change, sessions)) if one is not None]
+            failures.append(Failure(session.ref, "a turn of the session is running; try again after it"))
+        else:
+            idle.append(session.ref)
+    for at in range(0, len(idle), BULK_SESSIONS):
+        refs = idle[at : at + BULK_SESSIONS]
+        names = [{"id": ref.id, "user_id": ref.user_id} for ref in refs]
+        status, answer = await call_rest(call, "POST", _BULK, body={"action": action, "sessions": names})
+        results = answer["results"] if status == 200 else [answer] * len(refs)
+        errors = [(ref, result["error"]) for ref, result in zip(refs, results, strict=True) if result["error"]]
+        failures += [Failure(ref, error["message"]) for ref, error in errors if error["code"] != "session_not_found"]
+    return failures
 
 
 def _export(call: Call, sessions: Sequence[Session]) -> Reply:
-    """Return sessions as a file with one export per line, in the format of `GET /v1/sessions/{session_id}`."""
+    """Return sessions as a file with one export per line, in the format of `GET /v1/sessions/{session_id}`.
+
+    Each is read with this route, because the answer of `POST /v1/bulk/sessions` is limited in bytes, and keys that only read may not call it.
+    """
     day = format_utc(call.hf.clock())[:10]
     headers = {
         "content-type": "application/x-ndjson",
