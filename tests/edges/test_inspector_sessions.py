@@ -78,12 +78,13 @@ async def test_row_describes_a_session() -> None:
         session = await served.hf.store.get(SessionRef("ada", "s"))
         assert read_cells(await get_page(served), "s") == [
             "",
-            "Where is order 17? s",
+            f"Where is order 17? s active 2 turns, {session.tokens} tokens",
             "ada support",
             "active",
             "2023-11-14 22:13",
             "2",
             str(session.tokens),
+            "400",
             "200",
             "25 %",
             "0",
@@ -94,12 +95,12 @@ async def test_row_describes_a_session() -> None:
 async def test_row_names_the_message_before_which_the_last_prompt_is_condensed() -> None:
     async with serve_filled() as served:
         page = await get_page(served)
-        assert read_cells(page, "second")[9] == "0"
+        assert read_cells(page, "second")[10] == "0"
         last = (await served.hf.store.calls(SessionRef("default", "s"), limit=1))[0]
         record = decode_record(last.build)
         assert record is not None
         assert record.frontier > 0
-        assert read_cells(page, "s")[9] == f"before #{record.frontier}"
+        assert read_cells(page, "s")[10] == f"0 condensed before #{record.frontier}"
 
 
 async def test_states_tell_busy_closed_and_expired_sessions_apart(tmp_path: Path) -> None:
@@ -158,6 +159,7 @@ async def test_columns_sort_the_newest_sessions_and_the_page_says_so(monkeypatch
             for _ in range(turns):
                 await served.chat("Hello", name)
         assert list_ids(await get_page(served, f"{LIST}?sort=turns")) == ["three", "two", "one"]
+        assert list_ids(await get_page(served, f"{LIST}?sort=sent_tokens")) == ["three", "two", "one"]
         page = await get_page(served, f"{LIST}?sort=turns&order=asc")
         assert list_ids(page) == ["one", "two", "three"]
         assert 'aria-sort="ascending"' in page
@@ -214,6 +216,22 @@ async def test_search_highlights_words_and_links_to_the_message() -> None:
         assert "<mark>kelp</mark> salad" in mine
         assert "forest" not in mine
         assert "No message found" in await get_page(served, f"{LIST}?q=zebra")
+
+
+async def test_search_marks_hits_without_the_words_and_says_which_users_it_covered() -> None:
+    async with gateway(lambda _: "Noted.") as (served, _):
+        await served.chat("The kelp forest is cold", "one", user_id="ada")
+        assert served.hf.engine.index is not None
+        await served.hf.engine.index.settled()
+        page = await get_page(served, f"{LIST}?q=kelp")
+        hits = re.findall(r"<li data-item>(.*?)</li>", page, re.DOTALL)
+        assert [("<mark>" in hit, ">context</span>" in hit) for hit in hits] == [(True, False), (False, True)]
+        assert "All users were searched" in page
+        for number in range(6):
+            await served.chat("More kelp", "more", user_id=f"u{number}")
+        await served.hf.engine.index.settled()
+        assert "Searched: the 5 of 7 users who were active last" in await get_page(served, f"{LIST}?q=kelp")
+        assert "only the 5 of 7 users who were active last were searched" in await get_page(served, f"{LIST}?q=zebra")
 
 
 async def test_search_without_an_index_says_how_to_turn_it_on() -> None:

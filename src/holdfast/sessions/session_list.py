@@ -17,7 +17,7 @@ from holdfast.stores.session_changes import compute_claim_end
 
 SessionState = Literal["active", "busy", "closed", "expired"]
 """State of a session: `busy` while a turn is running, `expired` if it was closed because it was idle for too long, or there were too many."""
-SortKey = Literal["updated_at", "turns", "tokens", "cached_share"]
+SortKey = Literal["updated_at", "turns", "tokens", "sent_tokens", "cached_share"]
 FIRST_LINE_CHARS: Final = 200
 _READ_CHARS: Final = 4 * FIRST_LINE_CHARS
 _READERS: Final = 8
@@ -119,6 +119,7 @@ _SORT_KEYS: Final[Mapping[SortKey, Callable[[Session], float]]] = {
     "updated_at": lambda session: session.updated_at,
     "turns": lambda session: session.turns,
     "tokens": lambda session: session.tokens,
+    "sent_tokens": lambda session: session.usage.prompt_tokens,
     "cached_share": lambda session: compute_cached_share(session) or 0.0,
 }
 

@@ -37,9 +37,10 @@ COLUMNS: Final[tuple[tuple[str, SortKey | None, bool], ...]] = (
     ("last activity", "updated_at", False),
     ("turns", "turns", True),
     ("log tokens", "tokens", True),
+    ("tokens sent", "sent_tokens", True),
     ("last prompt", None, True),
     ("cached", "cached_share", True),
-    ("compactions", None, True),
+    ("summaries", None, True),
     ("expires", None, False),
 )
 """Title of each column, the key by which it sorts, and whether it has numbers."""
@@ -98,11 +99,11 @@ async def show_sessions(call: Call, query: SessionListQuery) -> Reply:
     has_index = call.hf.index is not None
     if words:
         check_content(call)  # searching for words would reveal them
-    values: dict[str, Any] = {"found": None, "listed": None}
+    values: dict[str, Any] = {"found": None, "listed": None, "coverage": ""}
     if not words:
         values["listed"] = await _list_sessions(call, query, filters)
     elif has_index:
-        values["found"] = await _search(call, query, words, filters)
+        values["found"], values["coverage"] = await _search(call, query, words, filters)
     return await render(
         call,
         "session_list.html",
@@ -160,17 +161,21 @@ def _find_place(call: Call, query: SessionListQuery) -> SessionRef | None:
 # -- search ------------------------------------------------------------------------
 
 
-async def _search(call: Call, query: SessionListQuery, words: str, filters: dict[str, Any]) -> list[Found]:
-    """Return the hits of a search. Without a user, it covers the users of the sessions that were used last."""
+async def _search(call: Call, query: SessionListQuery, words: str, filters: dict[str, Any]) -> tuple[list[Found], str]:
+    """Return the hits of a search, and which users it covered: without a user, those of the sessions that were used last."""
     user = filters["user_id"]
     more = {name: filters[name] for name in ("agent", "since", "until")}
     if user is not None:
-        return [Found(user, await call.hf.search(words, user, limit=_FOUND, after=query.after, **more))]
-    newest = (await call.hf.sessions(limit=SORTED_SESSIONS)).sessions
-    users = list(dict.fromkeys(session.user_id for session in newest))[:_USERS]
+        return [Found(user, await call.hf.search(words, user, limit=_FOUND, after=query.after, **more))], ""
+    newest = await call.hf.sessions(limit=SORTED_SESSIONS)
+    known = list(dict.fromkeys(session.user_id for session in newest.sessions))
+    users = known[:_USERS]
     limit = _FOUND if len(users) == 1 else _FOUND_EACH
     found = await asyncio.gather(*(call.hf.search(words, one, limit=limit, **more) for one in users))
-    return [Found(one, results) for one, results in zip(users, found, strict=True) if results.hits]
+    coverage = ""
+    if len(known) > _USERS or newest.has_more:
+        coverage = f"the {len(users)} of {len(known)}{' or more' if newest.has_more else ''} users who were active last"
+    return [Found(one, results) for one, results in zip(users, found, strict=True) if results.hits], coverage
 
 
 def split_snippet(hit: SearchHit) -> list[tuple[str, bool]]:
