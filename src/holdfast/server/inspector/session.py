@@ -9,6 +9,7 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.participants import may_read, view_entries
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import EntryNotFound
+from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
 from holdfast.server.inspector import json_tree as _json_tree  # noqa: F401  # adds a filter
 from holdfast.server.inspector.actions import get_notice
@@ -63,7 +64,10 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
     """Return the transcript of a session, by turns: the newest page, or the page with a message."""
     session = await load_session(call)
     guest = call.is_guest(session)
-    page = await read_page(call.hf.store, session.ref, session.tail.next_seq, query.at)
+    size = session.bytes * (INSPECTOR_MESSAGES + 1) // max(session.tail.next_seq, INSPECTOR_MESSAGES + 1)
+    await call.reserve_answer(size)  # an estimate: the messages of the page, if all have the same size
+    async with call.transfer(size):
+        page = await read_page(call.hf.store, session.ref, session.tail.next_seq, query.at)
     entries = view_entries(page.entries, guest=guest)
     calls = await _read_calls(call, session, entries)
     groups: list[TurnGroup] = group_turns(page, entries, calls)
