@@ -1,4 +1,4 @@
-"""Checks for numbers that callers provide: whole numbers, finite numbers, and bounds."""
+"""Checks for numbers that callers provide: whole numbers, finite numbers, and bounds; and numbers in texts."""
 
 from __future__ import annotations
 
@@ -54,3 +54,14 @@ def check_number(
 def _format_error(name: str, kind: str, low: float, high: float, value: Any) -> str:
     bounds = f"from {low:,}" if high in (MOST, math.inf) else f"from {low:,} to {high:,}"
     return f"{name} must be a {kind} {bounds}, not {value!r:.80}"
+
+
+def format_count(count: int, noun: str, plural: str | None = None) -> str:
+    """Format a number with its noun, for example `1 session` or `2,000 sessions`.
+
+    Args:
+        count: the number.
+        noun: the noun in the singular.
+        plural: the noun in the plural; None: `noun` and "s".
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

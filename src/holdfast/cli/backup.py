@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.stores import json_option, require_database, store_options
-from holdfast.cli.terminal import ProgressBar, format_count, format_line, show_busy, show_json, show_progress
+from holdfast.cli.terminal import ProgressBar, format_line, show_busy, show_json, show_progress
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings

@@ -13,8 +13,9 @@ import click
 
 from holdfast.cli.errors import FAILED
 from holdfast.cli.stores import create_folder, find_session, store_options
-from holdfast.cli.terminal import format_count, format_line, is_interactive
+from holdfast.cli.terminal import format_line, is_interactive
 from holdfast.errors import HoldfastError, ModelError, SessionNotFound
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     import asyncio

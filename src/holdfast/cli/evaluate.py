@@ -14,7 +14,6 @@ from holdfast.cli.index import LOCAL_NAMES, get_local_model
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import (
     Column,
-    format_count,
     format_line,
     json_line,
     sanitize,
@@ -23,6 +22,7 @@ from holdfast.cli.terminal import (
     show_progress,
     show_table,
 )
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.embedders import Embedder

@@ -26,7 +26,8 @@ from holdfast.cli.stores import (
     session_user_option,
     store_options,
 )
-from holdfast.cli.terminal import Column, cut, format_count, sanitize, show_json, show_table
+from holdfast.cli.terminal import Column, cut, sanitize, show_json, show_table
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.context.standing_facts import Fact

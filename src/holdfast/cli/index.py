@@ -18,7 +18,6 @@ from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.memories import NAME_CHARACTERS
 from holdfast.cli.stores import config_option, json_option, run_with_store, store_options, user_option
 from holdfast.cli.terminal import (
-    format_count,
     format_line,
     format_time,
     is_interactive,
@@ -27,6 +26,7 @@ from holdfast.cli.terminal import (
     show_progress,
 )
 from holdfast.distribution import format_install_hint
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.config import ServerSettings

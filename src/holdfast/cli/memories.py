@@ -14,7 +14,6 @@ from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import json_option, limit_option, run_with_store, store_options
 from holdfast.cli.terminal import (
     Column,
-    format_count,
     format_line,
     format_time,
     sanitize,
@@ -22,6 +21,7 @@ from holdfast.cli.terminal import (
     show_progress,
     show_table,
 )
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.consolidation.sweeps import SweepResult

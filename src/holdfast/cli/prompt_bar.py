@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from holdfast.cli.terminal import WIDTH, can_print, format_count, format_line
+from holdfast.cli.terminal import WIDTH, can_print, format_line
 from holdfast.errors import HoldfastError
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

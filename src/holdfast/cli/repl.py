@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from holdfast.cli.terminal import format_count, format_line, sanitize
+from holdfast.cli.terminal import format_line, sanitize
 from holdfast.context.build import WorkingSet
 from holdfast.context.explain import Run
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.models import Collector, closing
+from holdfast.numbers import format_count
 from holdfast.sessions.explanation import format_explanation
 from holdfast.sessions.handle import SessionHandle
 from holdfast.turns.respond import respond

@@ -16,7 +16,6 @@ from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import json_option
 from holdfast.cli.terminal import (
     Column,
-    format_count,
     format_line,
     sanitize,
     show_busy,
@@ -25,6 +24,7 @@ from holdfast.cli.terminal import (
     show_table,
 )
 from holdfast.errors import InvalidMessage, InvalidRequest
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.agents import Llm

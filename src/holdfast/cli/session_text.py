@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.prompt_bar import format_excerpts, mark_message
-from holdfast.cli.terminal import cut, format_count, format_line, format_time, get_ellipsis, sanitize
+from holdfast.cli.terminal import cut, format_line, format_time, get_ellipsis, sanitize
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.domain.messages import Message

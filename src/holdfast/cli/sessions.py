@@ -29,7 +29,6 @@ from holdfast.cli.stores import (
 )
 from holdfast.cli.terminal import (
     Column,
-    format_count,
     format_line,
     format_time,
     is_interactive,
@@ -39,6 +38,7 @@ from holdfast.cli.terminal import (
 )
 from holdfast.cli.transfer import export, import_, verify
 from holdfast.errors import InvalidRequest
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.domain.session import Entry, Session, StoredCompaction

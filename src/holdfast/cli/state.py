@@ -9,8 +9,8 @@ import click
 
 from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import find_session, json_option, run_with_store, store_options
-from holdfast.cli.terminal import Column, cut, format_count, format_line, sanitize, show_json, show_table
-from holdfast.numbers import is_number
+from holdfast.cli.terminal import Column, cut, format_line, sanitize, show_json, show_table
+from holdfast.numbers import format_count, is_number
 
 if TYPE_CHECKING:
     from holdfast.holdfast import Holdfast

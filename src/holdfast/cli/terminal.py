@@ -59,17 +59,6 @@ def get_ellipsis() -> str:
     return "…" if can_print("…") else "..."
 
 
-def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """Format a number with its noun, for example `1 session` or `2,000 sessions`.
-
-    Args:
-        count: the number.
-        noun: the noun in the singular.
-        plural: the noun in the plural; None: `noun` and "s".
-    """
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
-
-
 def format_time(timestamp: int, zone: tzinfo | None = None) -> str:
     """Format a time in milliseconds since the epoch as date and time. If `zone` is None, the local time zone is used."""
     try:

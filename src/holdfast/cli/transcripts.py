@@ -21,8 +21,9 @@ from holdfast.cli.stores import (
     store_options,
     user_option,
 )
-from holdfast.cli.terminal import Column, format_count, format_line, show_busy, show_json, show_progress, show_table
+from holdfast.cli.terminal import Column, format_line, show_busy, show_json, show_progress, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable

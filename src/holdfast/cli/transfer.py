@@ -15,8 +15,9 @@ import click
 
 from holdfast.cli.errors import Failure
 from holdfast.cli.stores import find_sessions, json_option, run_with_store, store_options, user_option
-from holdfast.cli.terminal import format_count, format_line, json_line, sanitize, show_json, show_progress
+from holdfast.cli.terminal import format_line, json_line, sanitize, show_json, show_progress
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError, UsageError
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.cli.jsonl import ImportFile, SessionRecord

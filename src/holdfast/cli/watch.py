@@ -14,7 +14,6 @@ from holdfast.cli.stores import find_session, json_option, run_with_store, sessi
 from holdfast.cli.terminal import (
     UNBOUNDED,
     can_print,
-    format_count,
     format_line,
     format_time,
     get_ellipsis,
@@ -22,6 +21,7 @@ from holdfast.cli.terminal import (
     sanitize,
 )
 from holdfast.errors import SessionNotFound
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,6 @@ from holdfast.cli.errors import Failure, Misuse
 from holdfast.cli.stores import config_option, json_option, limit_option
 from holdfast.cli.terminal import (
     Column,
-    format_count,
     format_line,
     format_time,
     is_interactive,
@@ -21,6 +20,7 @@ from holdfast.cli.terminal import (
     show_json,
     show_table,
 )
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.workspace import CommitOutcome, History, Workspace

@@ -17,8 +17,9 @@ import click
 
 from holdfast.cli.errors import FAILED
 from holdfast.cli.stores import json_option, store_options
-from holdfast.cli.terminal import format_count, format_line, show_busy, show_json
+from holdfast.cli.terminal import format_line, show_busy, show_json
 from holdfast.errors import ConfigError
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.cli.doctor.finding import Finding

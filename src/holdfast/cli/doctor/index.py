@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.doctor.finding import Finding, fail, ok, warn
-from holdfast.cli.terminal import format_count, format_line
+from holdfast.cli.terminal import format_line
 from holdfast.errors import HoldfastError
+from holdfast.numbers import format_count
 
 if TYPE_CHECKING:
     from holdfast.config import Config
