@@ -25,7 +25,7 @@ summary{cursor:pointer;padding:.6rem .9rem}details>div{padding:0 .9rem .9rem;bac
 .verb{display:inline-block;min-width:4.2rem;font-weight:700;color:var(--accent)}
 table{border-collapse:collapse;width:100%;font-size:.9rem}td,th{text-align:left;vertical-align:top;padding:.35rem .6rem .35rem 0;border-bottom:1px solid var(--line)}
 th{font-weight:600;color:var(--soft)}td:first-child{white-space:nowrap}
-nav a{margin-right:.9rem}
+nav{display:flex;flex-wrap:wrap;gap:.2rem .9rem}
 """
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 HEADERS: Final[Mapping[str, str]] = {
@@ -59,7 +59,7 @@ def _render_document(document: Schema) -> Iterator[str]:
     yield f"<p>{_render_text(info['description'])}</p>"
     names = [tag["name"] for tag in document["tags"]]
     links = "".join(f'<a href="#{_make_anchor(name)}">{escape(name)}</a>' for name in [*names, "objects"])
-    yield f"<nav>{links}<a href=/openapi.json>openapi.json</a></nav>"
+    yield f"<nav><a href=/>Overview</a>{links}<a href=/openapi.json>openapi.json</a></nav>"
     for tag in document["tags"]:
         yield f'<h2 id="{_make_anchor(tag["name"])}">{escape(tag["name"].capitalize())}</h2><p>{_render_text(tag["description"])}</p>'
         for path, item in document["paths"].items():
