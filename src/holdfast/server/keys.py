@@ -16,6 +16,7 @@ from holdfast.server.access import Access
 from holdfast.server.http import Call
 from holdfast.server.permissions import Refused
 from holdfast.server.routes import BODY, STORE, PageLimit, Routes
+from holdfast.stores.checks import check_new_id
 from holdfast.stores.keys import ApiKey, KeyStore, Role
 from holdfast.wire.objects import Answer, Id, NonEmpty, Page, Request, Time, json_schema
 
@@ -130,6 +131,11 @@ async def create(call: Call, body: NewApiKey) -> CreatedKey:
     The new key never has more power than the caller's own: its rate, body size, budget and lifetime are at most the caller's.
     """
     now, store = call.hf.clock(), _get_store(call)
+    for value, param in ((body.tenant, "tenant"), (body.user_id, "user_id")):
+        if value is not None:
+            check_new_id(value, param)
+            if any(char < " " for char in value):
+                raise InvalidRequest(f"{param} must not contain control characters: {value!r:.80}", param=param)
     tenant = _check_tenant(call, body.tenant)
     given = {name: _cap(call, name, getattr(body, name)) for name in _CAPPED}
     made = create_key(secrets.token_bytes(ID_RANDOM + SECRET_RANDOM))
