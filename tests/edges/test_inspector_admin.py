@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from holdfast.access import ID_RANDOM, SECRET_RANDOM, create_key
 from tests.clocks import Clock
 from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
 from tests.edges.inspector_kit import read, serve_filled, submit
@@ -52,7 +53,7 @@ async def test_first_key_is_shown_once_and_signs_in(width: int) -> None:
         await check_page(page)
         key = await page.locator("#new-key").inner_text()
         assert key.startswith("hf_")
-        await page.get_by_role("link", name="All keys").click()
+        await page.get_by_role("link", name="Sign in").click()
         await page.get_by_label("API key").fill(key)
         await page.get_by_role("button", name="Sign in").click()
         await expect(page.get_by_text("yours")).to_be_visible()
@@ -63,6 +64,34 @@ async def test_first_key_is_shown_once_and_signs_in(width: int) -> None:
         await page.get_by_text("Revoke this key…").click()
         await expect(page.get_by_text("You are signed in with this key.")).to_be_visible()
         await check_page(page)
+
+
+async def test_last_admin_key_warns_and_revoking_the_own_key_leads_to_the_sign_in() -> None:
+    async with gateway([]) as (served, _):
+        admin = await add_key(served)
+        other = create_key(bytes([2]) * (ID_RANDOM + SECRET_RANDOM))
+        await add_key(served, seed=2)
+        await add_key(served, "write", seed=3)
+        await add_key(served, user_id="ada", seed=4)
+        await sign_in(served, admin)
+        mine = f"/inspect/keys/{create_key(bytes([1]) * (ID_RANDOM + SECRET_RANDOM)).id}"
+        assert "last admin key" not in await read(served, mine)
+        await submit(served, f"/inspect/keys/{other.id}", "Revoke the key")
+        page = await read(served, mine)
+        assert "This is the last admin key of the tenant default." in page
+        assert "<code>holdfast keys create --role admin</code>" in page
+        answer = await submit(served, mine, "Revoke the key")
+        assert answer.url.path == "/inspect/sign-in"
+        assert "was revoked. Sign in with another one." in answer.text
+
+
+@pytest.mark.parametrize("field", ["tenant", "user_id"])
+@pytest.mark.parametrize("value", ["a\0b", "..", "a\nb", ""])
+async def test_key_for_an_invalid_name_is_refused(field: str, value: str) -> None:
+    async with gateway([]) as (served, _):
+        answer = await served.http.post("/v1/keys", json={field: value})
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == field
 
 
 async def test_key_is_created_with_its_limits_and_revoked() -> None:
@@ -161,7 +190,7 @@ async def test_receipts_are_listed_and_found_by_an_id_that_one_knows() -> None:
         await page.goto("/inspect/deletions")
         await expect(page.locator("details.card")).to_have_count(2)
         await expect(page.get_by_text("all data of a user")).to_be_visible()
-        await expect(page.get_by_text("1 memories")).to_be_visible()
+        await expect(page.get_by_text("1 memory")).to_be_visible()
         await check_page(page)
         await page.get_by_label("Of the user").fill("ada")
         await page.get_by_role("button", name="Find").click()

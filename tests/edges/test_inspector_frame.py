@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from importlib.resources import files
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -19,7 +20,7 @@ from holdfast.server.app import make_app
 from holdfast.server.browsers import COOKIE, is_same_origin
 from holdfast.server.inspector.access import check_path
 from holdfast.server.inspector.actions import ACTIONS
-from holdfast.server.inspector.frame import HEADERS, mark_controls
+from holdfast.server.inspector.frame import HEADERS, load_environment, mark_controls
 from holdfast.server.inspector.routes import PAGE_ROUTES
 from holdfast.stores.keys import ApiKey, Role
 from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
@@ -237,6 +238,41 @@ async def test_pages_can_be_switched_off(path: str) -> None:
         assert (await served.http.get("/", headers=HTML)).json()["docs"] == "GET /docs"
 
 
+@needs_chromium
+@pytest.mark.parametrize("script", [True, False])
+async def test_errors_keep_the_navigation_and_its_last_link_can_be_pressed(script: bool) -> None:
+    async with gateway([]) as (served, _):
+        key = await add_key(served)
+        async with browse(served.url, height=420, script=script, statuses=(404,)) as page:
+            await page.goto("/inspect/sessions/unknown")
+            await page.get_by_label("API key").fill(key)
+            await page.get_by_role("button", name="Sign in").click()
+            await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+            await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+            if script:
+                await check_page(page)
+            await page.get_by_role("link", name="Keys", exact=True).click()
+            await page.get_by_text("New key").click()
+            await page.mouse.wheel(0, 2_000)
+            link, version = page.get_by_role("link", name="API", exact=True), page.locator(".version")
+            boxes = [await one.bounding_box() for one in (link, version)]
+            assert boxes[0]
+            assert boxes[1]
+            assert boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
+            await link.click()
+            await page.get_by_role("link", name="Overview").click()
+            await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+async def test_error_of_a_caller_without_a_key_has_no_frame() -> None:
+    async with gateway([]) as (served, _):
+        await add_key(served)
+        answer = await served.http.post("/inspect/do", data={"action": "x"}, headers=HTML)
+        assert answer.status_code == 401
+        assert "Please sign in" in answer.text
+        assert 'class="side"' not in answer.text
+
+
 @pytest.mark.parametrize(("client", "status"), [("127.0.0.1", 200), ("10.1.2.3", 403)])
 async def test_without_keys_only_browsers_on_this_machine_see_pages(client: str, status: int) -> None:
     async with gateway([]) as (served, _):
@@ -293,4 +329,36 @@ async def test_frame_is_accessible_and_used_by_keyboard(width: int, dark: bool) 
         await page.locator("#main").focus()
         await page.keyboard.press("?")
         await expect(page.get_by_role("heading", name="Keys")).to_be_visible()
+        await check_page(page)
+
+
+def test_templates_write_counts_with_the_filter_for_plurals() -> None:
+    """`{{ x | number }} sessions` would write `1 sessions`."""
+    templates = files("holdfast.server.inspector").joinpath("templates")
+    wrong = [
+        (template.name, found)
+        for template in templates.iterdir()
+        for found in re.findall(
+            r"\| (?:number|length) \}\} (?:sessions|messages|memories|turns|tokens|runs|calls|keys)\b",
+            template.read_text(),
+        )
+    ]
+    assert wrong == []
+    assert render_counts() == "0 sessions, 1 session, 2,000 memories"
+
+
+def render_counts() -> str:
+    template = '{{ 0 | plural("session") }}, {{ 1 | plural("session") }}, {{ 2000 | plural("memory", "memories") }}'
+    return load_environment().from_string(template).render()
+
+
+@needs_chromium
+async def test_page_about_the_api_keeps_its_links_in_the_column() -> None:
+    async with gateway([]) as (served, _), browse(served.url, width=1440) as page:
+        await page.goto("/docs")
+        bounds = await page.evaluate(
+            "[...document.querySelectorAll('nav a')].map(a => a.getBoundingClientRect().right)"
+            ".concat(document.querySelector('h1').parentElement.getBoundingClientRect().right)"
+        )
+        assert max(bounds[:-1]) <= bounds[-1]
         await check_page(page)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from holdfast.domain.memory import Owner
+from holdfast.domain.memory import MemorySource, Owner
 from holdfast.sessions.memory_files import open_memory_files
 from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
 from tests.edges.inspector_demo import serve_demo
@@ -127,7 +127,7 @@ async def test_held_page_names_other_owners_with_held_memories() -> None:
         page = await read(served, "/inspect/memories/held?scope=user&owner=default")
         assert 'href="/inspect/memories/held?scope=user&amp;owner=zoe"' in page
         assert "user ada" not in page
-        assert '<span class="badge warn">1</span>' in page
+        assert '<span class="badge warn">2</span>' in page
 
 
 @needs_chromium
@@ -241,3 +241,50 @@ async def test_pages_about_data_of_the_demo_are_legible() -> None:
             await expect(page.get_by_text(text).first).to_be_visible()
             await check_page(page)
             await save_screenshot(page, f"inspector-{shot}")
+
+
+# -- new memories, links and counts ------------------------------------------------
+
+
+@needs_chromium
+async def test_form_saves_a_memory_of_the_owner_that_the_page_shows() -> None:
+    async with serve_filled() as served, browse(served.url) as page:
+        await page.goto("/inspect/memories?scope=user&owner=ada")
+        await page.get_by_text("New memory").click()
+        await page.get_by_label("Text, remembered for user ada").fill("Ada's train leaves at nine")
+        await page.locator("#new").get_by_label("Type").select_option("episodic")
+        await page.get_by_label("Tags, separated by commas").fill("travel, train")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("The memory was saved.")).to_be_visible()
+        await expect(page.get_by_role("link", name="Ada's train leaves at nine")).to_be_visible()
+        saved = await find(served, "leaves at nine", Owner("user", "ada"))
+        assert (saved.type, saved.tags, saved.importance) == ("episodic", ("travel", "train"), 0.5)
+        await page.get_by_text("What do these words mean?").click()
+        await expect(page.get_by_text("How far Holdfast believes it")).to_be_visible()
+        await check_page(page)
+
+
+async def test_form_for_a_new_memory_needs_a_key_that_may_write() -> None:
+    async with serve_filled() as served:
+        await sign_in(served, await add_key(served, "read"))
+        assert "New memory" not in await read(served, "/inspect/memories?scope=user&owner=default")
+
+
+async def test_badge_counts_held_memories_and_held_changes_of_files() -> None:
+    async with serve_filled() as served:
+        for path in ("", "/held"):
+            page = await read(served, f"/inspect/memories{path}?scope=user&owner=default")
+            assert 'Held for review <span class="badge warn">2</span>' in page
+        page = await read(served, "/inspect/memories/held?scope=user&owner=default")
+        assert page.count("data-item") == 2
+        assert 'class="primary">Approve' not in page
+
+
+async def test_row_links_only_to_sessions_that_exist() -> None:
+    async with serve_filled() as served:
+        assert 'href="/inspect/sessions/s?at=0"' in await read(served, "/inspect/memories?scope=user&owner=default")
+        source = MemorySource(session_id="gone-long-ago", user_id="bea")
+        await served.hf.memories.remember("The meeting is on Monday", sources=[source], user_id="bea")
+        page = await read(served, "/inspect/memories?scope=user&owner=bea")
+        assert "gone-long-ago (not available)" in page
+        assert 'href="/inspect/sessions/gone' not in page

@@ -71,6 +71,54 @@ def find_seqs(html: str) -> list[int]:
 # -- pages of the transcript -----------------------------------------------------
 
 
+@needs_chromium
+@pytest.mark.parametrize("script", [True, False])
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+async def test_newest_message_is_in_view_and_a_chosen_result_is_opened(width: int, script: bool) -> None:
+    async with gateway([]) as (served, _), browse(served.url, width=width, script=script) as page:
+        await append(served, make_turns(30))
+        await page.goto(URL)
+        await expect(page.locator("#m-119")).to_be_in_viewport()
+        await expect(page.locator("#m-98")).not_to_be_visible()
+        await page.get_by_label("Go to message").fill("98")
+        await page.get_by_role("button", name="Go", exact=True).click()
+        await expect(page).to_have_url(re.compile(r"\?at=98#m-98$"))
+        await expect(page.locator("#m-98")).to_be_in_viewport()
+        await expect(page.locator("#m-98")).to_have_class("result chosen")
+        await page.goto(f"{URL}?at=46")  # without a fragment, as other pages link to it
+        await expect(page.locator("#m-46")).to_be_in_viewport()
+        await page.goto(f"{URL}?q=Question+2")
+        await expect(page.get_by_role("heading", name="11 messages with")).to_be_in_viewport()
+
+
+@needs_chromium
+async def test_menu_closes_with_escape_and_a_click_outside() -> None:
+    async with gateway([]) as (served, _), browse(served.url) as page:
+        await append(served, make_turns(1))
+        await page.goto(URL)
+        menu, item = page.get_by_text("Copy and export"), page.get_by_role("link", name="Export as JSON")
+        await menu.click()
+        await page.get_by_text("Continue this session with curl:").click()  # inside
+        await expect(item).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(item).not_to_be_visible()
+        await menu.click()
+        await expect(item).to_be_visible()
+        await page.get_by_role("heading", name="s active").click()
+        await expect(item).not_to_be_visible()
+
+
+@needs_chromium
+@pytest.mark.parametrize("dark", [True, False])
+async def test_narrow_page_has_its_content_in_the_first_half_of_the_screen(dark: bool) -> None:
+    async with serve_filled() as served, browse(served.url, width=NARROW, height=844, dark=dark) as page:
+        await page.goto(f"{URL}?notice=none")
+        box = await page.locator(".toolbar").bounding_box()
+        assert box
+        assert box["y"] < 422
+        await check_page(page)
+
+
 async def test_pages_cover_the_log_once_and_begin_with_turns() -> None:
     async with gateway([]) as (served, _):
         await served.hf.import_({"messages": make_turns(120)}, session_id="s", user_id="default")

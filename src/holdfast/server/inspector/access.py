@@ -16,12 +16,13 @@ from holdfast.config.gateway import is_loopback
 from holdfast.limits import SIGN_IN_BYTES, SIGN_IN_DAYS
 from holdfast.server.access import Access
 from holdfast.server.browsers import ASSETS, SIGN_IN, is_page, is_same_origin, make_cookie, read_cookie
-from holdfast.server.http import Call
+from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.frame import (
     ASSET_TYPES,
     HEADERS,
     HTML,
     PageQuery,
+    PageView,
     get_token,
     make_url,
     read_asset,
@@ -88,18 +89,39 @@ class _ErrorPages:
             here = "/" if path == _OVERVIEW else path
             target = make_url(SIGN_IN, next=f"{here}?{query}" if query else here)
             return Reply(None, 303, {"location": target, "cache-control": "no-store"})
-        return make_error_page(reply.status, reply.body["error"])
+        return make_error_page(self._scope, reply.status, reply.body["error"])
 
 
-def make_error_page(status: int, error: Any, back: str = "") -> Reply:
-    """Return a page that describes an error.
+_ERRORS: Final = {
+    400: "The request is not valid",
+    401: "Please sign in",
+    403: "Not allowed",
+    404: "Not found",
+    409: "Not now",
+    413: "Too large",
+    422: "Refused",
+    429: "Too many requests",
+    503: "The database cannot be reached",
+}
+"""Titles of error pages."""
+
+
+def make_error_page(scope: Scope, status: int, error: Any, back: str = "") -> Reply:
+    """Return a page that describes an error. It has the header and the navigation if the caller is known.
 
     Args:
+        scope: ASGI scope of the request.
         status: status of the response.
         error: the error, in OpenAI's format.
         back: address to go back to; empty: the overview.
     """
-    html = render_template("error.html", {"status": status, "error": error, "back": back or "/"})
+    title = _ERRORS.get(status, "Something went wrong")
+    values = {"status": status, "error": error, "back": back or "/", "title": title}
+    caller: Caller | None = scope["state"].get("caller")
+    if caller is None:
+        html = render_template("error.html", values)
+    else:
+        html = render_template("error_in_frame.html", {"page": PageView(scope, caller, title), **values})
     return Reply(html.encode(errors="replace"), status, HEADERS)
 
 
@@ -135,7 +157,14 @@ def check_path(path: str | None) -> str:
 @routes.add("GET", SIGN_IN, "public", answer=HTML)
 async def show_sign_in(call: Call, query: SignInQuery) -> Reply:
     """Return the page that asks for an API key."""
-    return await render(call, "sign_in.html", title="Sign in", next=check_path(query.next), error="")
+    return await render(
+        call,
+        "sign_in.html",
+        title="Sign in",
+        next=check_path(query.next),
+        error="",
+        is_revoked=query.notice == "revoke_key",
+    )
 
 
 @routes.add("POST", SIGN_IN, "public", answer=HTML)
@@ -150,7 +179,9 @@ async def sign_in(call: Call) -> Reply:
         principal, _ = await access.authenticate({"x-holdfast-key": key} if key else {})
     except Refused as exc:
         error = "This key is not valid, has expired or was revoked." if exc.status == 401 and key else str(exc)
-        return await render(call, "sign_in.html", title="Sign in", status=exc.status, next=target, error=error)
+        return await render(
+            call, "sign_in.html", title="Sign in", status=exc.status, next=target, error=error, is_revoked=False
+        )
     if principal.key_id is None:  # no key is required here, and this was none
         return redirect(target)
     # Never continue with a token that the browser already had: somebody else may know it.
@@ -169,7 +200,7 @@ async def sign_out(call: Call) -> Reply:
 
 async def _end(call: Call) -> None:
     access: Access = call.request.app.state.access
-    token = get_token(call) or read_cookie(call.request.headers)
+    token = get_token(call.request.scope) or read_cookie(call.request.headers)
     if token is not None:
         await access.sign_ins.end(token)
 

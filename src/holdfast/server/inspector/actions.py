@@ -76,7 +76,7 @@ def return_to(back: str, notice: str) -> Reply:
 def check_form(call: Call, form: Mapping[str, list[str]]) -> None:
     """Raise `Refused` if a form does not come from a page that this server made for the caller."""
     check_origin(call)
-    if not hmac.compare_digest(form.get("csrf", [""])[0].encode(), make_csrf_token(call).encode()):
+    if not hmac.compare_digest(form.get("csrf", [""])[0].encode(), make_csrf_token(call.request.scope).encode()):
         message = (
             "this form is outdated, because you signed in again or the server restarted: reload the page and repeat"
         )
@@ -108,7 +108,7 @@ async def do(call: Call) -> Reply:
         version=form.get("if-match", [""])[0],
     )
     if status >= 400:
-        return make_error_page(status, answer["error"], back)
+        return make_error_page(call.request.scope, status, answer["error"], back)
     if action.template:
         return await render(call, action.template, title=action.notice, answer=answer, back=back)
     return return_to(back, name)

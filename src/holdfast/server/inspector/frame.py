@@ -12,13 +12,14 @@ from functools import cache, partial
 from importlib.resources import files
 from itertools import islice
 from secrets import token_bytes
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import quote, urlencode
 
 import jinja2
 import msgspec
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
+from starlette.types import Scope
 
 from holdfast._version import __version__
 from holdfast.accounting import run_cpu
@@ -26,7 +27,8 @@ from holdfast.config.inspector import Inspector
 from holdfast.domain.session import DEFAULT_USER, SessionRef
 from holdfast.durations import format_utc
 from holdfast.limits import INSPECTOR_JSON_ITEMS, INSPECTOR_TEXT_CHARS
-from holdfast.server.http import Call
+from holdfast.numbers import format_count
+from holdfast.server.http import Call, Caller
 from holdfast.server.inspector.charts import draw_bar
 from holdfast.server.inspector.lab_jobs import LabJobs
 from holdfast.server.inspector.line_charts import draw_legend
@@ -100,27 +102,36 @@ class PageView:
     """The page that a template renders: its address, its caller, and the rights of the caller. Templates know it as `page`.
 
     Args:
-        call: the request.
+        scope: ASGI scope of the request.
+        caller: the caller.
         title: title of the page.
         notice: report on the action that led to the page; empty: none.
+        parameters: query parameters of the page.
     """
 
-    def __init__(self, call: Call, title: str, notice: str = "") -> None:
+    def __init__(
+        self, scope: Scope, caller: Caller, title: str, notice: str = "", parameters: Mapping[str, str] | None = None
+    ) -> None:
         self.title = title
         self.notice = notice
         self.version = __version__
-        self.principal = call.principal
-        self.tenant = call.hf.tenant
-        self.hides_content = call.principal.role in call.request.app.state.inspector.settings.hide_content
+        self.principal = caller.principal
+        self.tenant = caller.hf.tenant
+        self.hides_content = caller.principal.role in scope["app"].state.inspector.settings.hide_content
         """True if the caller may not see what messages say."""
         self.json_items = INSPECTOR_JSON_ITEMS
         """Items of JSON that may still be drawn on the page."""
-        self.is_signed_in = get_token(call) is not None
-        self.csrf = make_csrf_token(call)
-        path: str = call.request.scope["path"]
+        self.is_signed_in = get_token(scope) is not None
+        self.csrf = make_csrf_token(scope)
+        path: str = scope["path"]
         self.path = "/" if path == "/inspect/overview" else path
-        self._call = call
-        self._parameters = {name: value for name, value in call.parameters.items() if name != "notice"}
+        self._scope = scope
+        self._parameters = {name: value for name, value in (parameters or {}).items() if name != "notice"}
+
+    @classmethod
+    def from_call(cls, call: Call, title: str, notice: str = "") -> Self:
+        """Return the view of a request."""
+        return cls(call.request.scope, call.caller, title, notice, call.parameters)
 
     @property
     def navigation(self) -> list[tuple[str, str, bool]]:
@@ -140,7 +151,7 @@ class PageView:
     def can(self, need: Need) -> bool:
         """Return True if the caller has a permission."""
         try:
-            permit(self._call.request.scope, need)
+            permit(self._scope, need)
         except Refused:
             return False
         return True
@@ -177,19 +188,19 @@ def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
     return make_url(path, user_id=user, **query)
 
 
-def get_token(call: Call) -> str | None:
+def get_token(scope: Scope) -> str | None:
     """Return the token of the browser's sign-in, or None if the request did not use one."""
-    token: str | None = call.request.scope.get("state", {}).get("sign_in")
+    token: str | None = scope.get("state", {}).get("sign_in")
     return token
 
 
-def make_csrf_token(call: Call) -> str:
+def make_csrf_token(scope: Scope) -> str:
     """Return the text that forms of this caller must contain. Pages of other sites cannot know it.
 
     It is derived from the token of the sign-in. On a server that requires no key, it is derived from a secret of the process.
     """
-    state: InspectorState = call.request.app.state.inspector
-    token = get_token(call)
+    state: InspectorState = scope["app"].state.inspector
+    token = get_token(scope)
     key = state.secret if token is None else token.encode()
     return hmac.new(key, b"inspector form", hashlib.sha256).hexdigest()
 
@@ -205,7 +216,7 @@ async def render(call: Call, template: str, *, title: str, status: int = 200, no
         notice: report on the action that led to the page.
         values: variables of the template.
     """
-    html = await run_cpu(render_template, template, {"page": PageView(call, title, notice), **values})
+    html = await run_cpu(render_template, template, {"page": PageView.from_call(call, title, notice), **values})
     return Reply(html.encode(errors="replace"), status, HEADERS)
 
 
@@ -230,6 +241,7 @@ def load_environment() -> jinja2.Environment:
         inline=_format_inline,
         name=format_name,
         number=format_number,
+        plural=format_count,
         share=format_share,
         utc=format_utc,
         size=format_size,

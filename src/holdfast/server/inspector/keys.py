@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, get_args
 
+from holdfast.access import is_usable_key
 from holdfast.domain.reconcile import Mode
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action, get_notice
@@ -17,6 +19,8 @@ from holdfast.wire.objects import Id, NonEmpty
 routes = Routes("inspector")
 _LISTED: Final = 50
 """Keys on a page."""
+_COMPARED: Final = 1_000
+"""Keys of a tenant among which another admin key is looked for."""
 
 declare_action(
     "create_key",
@@ -67,6 +71,7 @@ async def show_keys(call: Call, query: KeysQuery) -> Reply:
 async def show_key(call: Call, query: PageQuery) -> Reply:
     """Return everything that is known about a key, with the button that revokes it."""
     key = await read_rest(call, make_path("/v1/keys/{key_id}", key_id=call.path["key_id"]))
+    own = call.server_hf.tenant
     return await render(
         call,
         "key.html",
@@ -74,4 +79,21 @@ async def show_key(call: Call, query: PageQuery) -> Reply:
         notice=get_notice(query.notice),
         key=key,
         is_mine=key["id"] == call.principal.key_id,
+        is_own_tenant=key["tenant"] == own,
+        is_last_admin=key["role"] == "admin"
+        and key["user_id"] is None
+        and not await _has_other_admin(call, key["id"], {key["tenant"], own}),
     )
+
+
+async def _has_other_admin(call: Call, key_id: str, tenants: Collection[str]) -> bool:
+    """Return True if another valid key can manage the keys of these tenants, or if there are too many keys to know."""
+    now = call.hf.clock()
+    for tenant in tenants:
+        found = await call.server_hf.store.keys(tenant=tenant, limit=_COMPARED)
+        if len(found) == _COMPARED or any(
+            one.role == "admin" and one.user_id is None and one.id != key_id and is_usable_key(one, now)
+            for one in found
+        ):
+            return True
+    return False

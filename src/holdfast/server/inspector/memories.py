@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from holdfast.domain.memory import STATUSES, TRUST, TYPES, Memory, MemorySource,
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import RECALLED_MEMORIES, SIGNALS_KEPT
+from holdfast.memory.files import NAMESPACE, HeldChange
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action, get_notice
@@ -22,6 +23,7 @@ from holdfast.server.memories import get as get_memory
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Order, Routes
+from holdfast.sessions.memory_files import open_memory_files
 from holdfast.wire.memories import MemoryId, MemoryObject, MemoryScope
 from holdfast.wire.objects import Id, NonEmpty
 
@@ -32,6 +34,10 @@ _OWNERS: Final = 100
 """Owners that the page suggests."""
 _COUNTED: Final = 20
 """Held memories that are counted."""
+_ROW_SOURCES: Final = 2
+"""Sessions to which the row of a memory links."""
+_AGENTS: Final = 20
+"""Agents whose memory files are looked through."""
 _HISTORY: Final = 50
 """Older and newer memories in the history of a memory."""
 _QUOTED: Final = 8
@@ -41,6 +47,15 @@ _SIGNALS: Final = 20
 _TESTED: Final = 10
 """Memories in the answer to a question that the user tries."""
 
+declare_action(
+    "create_memory",
+    Action(
+        method="POST",
+        path="/v1/memories",
+        notice="The memory was saved.",
+        kinds={"tags": "words", "importance": "number"},
+    ),
+)
 declare_action(
     "change_memory",
     Action(
@@ -101,7 +116,9 @@ class Owners:
     is_bound: bool
     """True if the key belongs to a user, who then has only the user's own memories and those of the app."""
     held: str = ""
-    """Number of the owner's memories that are held for review; empty: none, or not counted."""
+    """Number of the owner's memories and changes of memory files that are held for review; empty: none, or not counted."""
+    changes: Sequence[tuple[str | None, HeldChange]] = ()
+    """The held changes of memory files, each with the agent that has the file."""
 
     @property
     def parameters(self) -> dict[str, str]:
@@ -137,8 +154,52 @@ async def find_owner(call: Call, query: OwnerQuery) -> Owners:
 
 async def _make_owners(call: Call, owner: Owner, known: Sequence[Owner]) -> Owners:
     page = await call.hf.memories.page(owner, status="quarantined", limit=_COUNTED)
-    held = f"{len(page.memories)}{'+' if page.has_more else ''}" if page.memories else ""
-    return Owners(owner=owner, known=known, is_bound=call.principal.user_id is not None, held=held)
+    changes = await _list_held_changes(call, owner)
+    count = len(page.memories) + len(changes)
+    return Owners(
+        owner=owner,
+        known=known,
+        is_bound=call.principal.user_id is not None,
+        held=f"{count}{'+' if page.has_more else ''}" if count else "",
+        changes=changes,
+    )
+
+
+async def _list_held_changes(call: Call, owner: Owner) -> list[tuple[str | None, HeldChange]]:
+    """Return the held changes of a user's memory files, each with the agent that has the file."""
+    if owner.kind != "user":
+        return []
+    return [
+        (agent, change)
+        for agent in await list_file_agents(call, owner.id)
+        for change in await open_memory_files(call.hf.engine, owner.id, agent).list_held()
+    ]
+
+
+async def list_file_agents(call: Call, user_id: str) -> list[str | None]:
+    """Return the agents that have memory files of a user. None stands for files without an agent."""
+    records = call.hf.records((NAMESPACE,), user_id=user_id)
+    # Files of an agent are below its name. `files` alone is also where versions and held changes without an agent are stored.
+    found = await records.namespaces(depth=2, limit=_AGENTS)
+    named = [labels[1] for labels in found if len(labels) > 1 and labels[1] != "files"]
+    return [None, *named] if found else []
+
+
+def list_source_refs(memory: Memory) -> list[SessionRef]:
+    """Return the sessions to which the row of a memory links."""
+    return [SessionRef(one.user_id, one.session_id) for one in memory.sources[:_ROW_SOURCES]]
+
+
+async def find_sessions(call: Call, refs: Iterable[SessionRef]) -> set[tuple[str, str]]:
+    """Return user and id of those sessions that exist, so that pages link to no others."""
+    found = set()
+    for ref in dict.fromkeys(refs):
+        try:
+            await call.hf.store.get(ref)
+        except SessionNotFound:
+            continue
+        found.add((ref.user_id, ref.id))
+    return found
 
 
 def can_change(call: Call, owner: Owner) -> bool:
@@ -188,6 +249,8 @@ async def show_memories(call: Call, query: MemoriesQuery) -> Reply:
         query=query,
         rows=[(MemoryObject.from_memory(one, reader=reader), hit) for one, hit in zip(memories, hits, strict=True)],
         note=note,
+        linked=await find_sessions(call, [ref for one in memories for ref in list_source_refs(one)]),
+        can_change=can_change(call, owners.owner),
         next_url=next_url,
         first_url=owners.make_url("/inspect/memories", **_keep(query)) if query.after else None,
         statuses=STATUSES,
@@ -250,6 +313,12 @@ async def show_memory(call: Call, query: MemoryQuery) -> Reply:
         newer=await _read_newer(call, stored),
         signals=[*reversed(signals)][:_SIGNALS],
         recalls=_count_recalls(signals),
+        linked=await find_sessions(
+            call,
+            [SessionRef(stored.owner.id, one.session) for one in signals[-_SIGNALS:] if one.session]
+            if stored.owner.kind == "user"
+            else (),
+        ),
         query=query,
         tested=await _test_question(call, stored, query.q),
         trust_of=TRUST,

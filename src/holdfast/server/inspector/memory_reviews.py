@@ -11,11 +11,19 @@ from typing import Final
 from holdfast.accounting import run_cpu
 from holdfast.domain.memory import Owner
 from holdfast.limits import MEMORY_FILES
-from holdfast.memory.files import NAMESPACE, FileVersion, HeldChange
+from holdfast.memory.files import FileVersion
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action, get_notice
 from holdfast.server.inspector.frame import HTML, render
-from holdfast.server.inspector.memories import OwnerQuery, Owners, can_change, find_owner
+from holdfast.server.inspector.memories import (
+    OwnerQuery,
+    Owners,
+    can_change,
+    find_owner,
+    find_sessions,
+    list_file_agents,
+    list_source_refs,
+)
 from holdfast.server.memories import DiaryQuery, diary
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -28,8 +36,6 @@ _LISTED: Final = 50
 """Held memories on a page."""
 _OTHERS: Final = 20
 """Other owners that are looked through for held memories."""
-_AGENTS: Final = 20
-"""Agents whose memory files are looked through."""
 _DIFFED: Final = 200_000
 """Characters of two versions of a file that are compared. Longer versions are shown whole."""
 
@@ -78,10 +84,11 @@ async def show_held(call: Call, query: HeldQuery) -> Reply:
         owners=owners,
         held=[MemoryObject.from_memory(one, reader=reader) for one in page.memories],
         merges={one.id: one.merges for one in page.memories},
-        changes=await _list_held_changes(call, owners.owner),
+        changes=owners.changes,
         next_url=owners.make_url("/inspect/memories/held", after=last) if last else "",
         first_url=owners.make_url("/inspect/memories/held") if query.after else None,
         others=await _find_others(call, owners),
+        linked=await find_sessions(call, [ref for one in page.memories for ref in list_source_refs(one)]),
         can_change=can_change(call, owners.owner),
     )
 
@@ -94,26 +101,6 @@ async def _find_others(call: Call, owners: Owners) -> list[Owner]:
         for owner in owners.known[:_OTHERS]
         if owner != owners.owner and (await store.memories(owner, status="quarantined", limit=1)).memories
     ]
-
-
-async def _list_held_changes(call: Call, owner: Owner) -> list[tuple[str | None, HeldChange]]:
-    """Return the held changes of a user's memory files, each with the agent that has the file."""
-    if owner.kind != "user":
-        return []
-    return [
-        (agent, change)
-        for agent in await _list_file_agents(call, owner.id)
-        for change in await open_memory_files(call.hf.engine, owner.id, agent).list_held()
-    ]
-
-
-async def _list_file_agents(call: Call, user_id: str) -> list[str | None]:
-    """Return the agents that have memory files of a user. None stands for files without an agent."""
-    records = call.hf.records((NAMESPACE,), user_id=user_id)
-    # Files of an agent are below its name. `files` alone is also where versions and held changes without an agent are stored.
-    found = await records.namespaces(depth=2, limit=_AGENTS)
-    named = [labels[1] for labels in found if len(labels) > 1 and labels[1] != "files"]
-    return [None, *named] if found else []
 
 
 # -- memory files ------------------------------------------------------------------
@@ -154,7 +141,7 @@ async def show_files(call: Call, query: FilesQuery) -> Reply:
         notice=get_notice(query.notice),
         owners=owners,
         query=query,
-        agents=await _list_file_agents(call, owners.owner.id),
+        agents=await list_file_agents(call, owners.owner.id),
         paths=await files.list_paths(MEMORY_FILES),
         versions=await run_cpu(_compare_versions, versions),
     )

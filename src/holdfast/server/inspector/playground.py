@@ -217,7 +217,7 @@ async def send(call: Call) -> Reply:
         query.user_id = session.user_id  # otherwise a chat request belongs to the user `default`
     target = make_url(_PATH, **query.fields)
     if "text/event-stream" in call.request.headers.get("accept", ""):
-        hides = PageView(call, "").hides_content
+        hides = PageView.from_call(call, "").hides_content
         chunks = _stream(call, query.make_request(text, stream=True), hides_content=hides)
         headers = {**HEADERS, "content-type": "text/plain; charset=utf-8", "x-next": target}
         return Reply(chunks, headers=headers)

@@ -199,7 +199,7 @@ async def save_record(call: Call) -> Reply:
         record = await _find_record(call, path, name)
         return await _show_form(call, place, namespace, key, record, mine=given["value"] or None, is_conflict=True)
     if status >= 400:
-        return make_error_page(status, answer["error"], place.make_url(_LIST, namespace=namespace))
+        return make_error_page(call.request.scope, status, answer["error"], place.make_url(_LIST, namespace=namespace))
     if given["delete"]:
         return return_to(place.make_url(_LIST, namespace=namespace), "record_deleted")
     return return_to(place.make_url("/inspect/state/record", namespace=namespace, key=key), "record_saved")

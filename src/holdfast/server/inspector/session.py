@@ -12,8 +12,9 @@ from holdfast.errors import EntryNotFound
 from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
 from holdfast.server.inspector import json_tree as _json_tree  # noqa: F401  # adds a filter
+from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.actions import get_notice
-from holdfast.server.inspector.frame import HTML
+from holdfast.server.inspector.frame import HTML, make_session_url
 from holdfast.server.inspector.session_copies import make_continue_command, make_replay_commands, to_markdown
 from holdfast.server.inspector.session_frame import (
     SESSION,
@@ -22,7 +23,7 @@ from holdfast.server.inspector.session_frame import (
     may_see_content,
     render_session,
 )
-from holdfast.server.inspector.transcript import Block, TurnGroup, get_child, group_turns, read_page
+from holdfast.server.inspector.transcript import Block, LogPage, TurnGroup, get_child, group_turns, read_page
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.message_explanations import ExplainQuery, find_entries, get_text, quote_match
@@ -42,6 +43,8 @@ class TranscriptQuery(SessionPageQuery, kw_only=True):
 
     at: Count | None = None
     """Number of a message: the page that contains it; default: the newest page."""
+    go: Count | None = None
+    """Number of a message to jump to: the browser is sent to the page that contains it."""
     q: str | None = None
     """Text to search for in the session."""
     before: Count | None = None
@@ -63,6 +66,9 @@ class Hits(NamedTuple):
 async def show_session(call: Call, query: TranscriptQuery) -> Reply:
     """Return the transcript of a session, by turns: the newest page, or the page with a message."""
     session = await load_session(call)
+    if query.go is not None:
+        view = None if query.view == "pretty" else query.view
+        return redirect(f"{make_session_url(session, at=query.go, view=view)}#m-{query.go}")
     guest = call.is_guest(session)
     size = session.bytes * (INSPECTOR_MESSAGES + 1) // max(session.tail.next_seq, INSPECTOR_MESSAGES + 1)
     await call.reserve_answer(size)  # an estimate: the messages of the page, if all have the same size
@@ -80,6 +86,7 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
         log=page,
         groups=groups,
         chosen=query.at,
+        focus=_find_focus(query, page, groups),
         raw=query.view == "raw",
         words=query.q,
         hits=await _search(call, session, query),
@@ -88,6 +95,14 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
         get_child=get_child,
         continue_command=make_continue_command(call, session),
     )
+
+
+def _find_focus(query: TranscriptQuery, page: LogPage, groups: Sequence[TurnGroup]) -> int | None:
+    """Return the number of the message to which the browser scrolls: the chosen one, or the newest message of the newest page."""
+    if query.at is not None or not page.is_newest or query.q or query.notice:
+        return query.at
+    seqs = [block.entry.seq for group in groups[-1:] for block in group.blocks if not block.retired]
+    return seqs[-1] if seqs else None
 
 
 async def _read_calls(call: Call, session: Session, entries: Sequence[Entry]) -> Sequence[ModelCall]:

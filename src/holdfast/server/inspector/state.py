@@ -194,7 +194,7 @@ async def save_state(call: Call) -> Reply:
         theirs = "" if current is None else await run_cpu(format_editable_json, current)
         return await _show_form(call, place, key, text, base=fingerprint(current), theirs=theirs, is_conflict=True)
     if status >= 400:
-        return make_error_page(status, answer["error"], place.state_url)
+        return make_error_page(call.request.scope, status, answer["error"], place.state_url)
     return return_to(place.state_url, "state_deleted" if fields["delete"] else "state_saved")
 
 
@@ -228,7 +228,7 @@ async def _show_form(
     return await render(
         call,
         "state_edit.html",
-        title=key or "New key",
+        title=key or "Add a value",
         status=status,
         place=place,
         key=key,

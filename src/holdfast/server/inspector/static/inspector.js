@@ -11,6 +11,7 @@
 //   data-time              time element: show the time in the reader's zone, with how long ago it was as its title
 //   data-item              element: j and k move between these elements
 //   data-key="x"           element: the key x focuses a field, or follows a link
+//   class="menu"           details: Escape or a click outside closes it
 //   data-stream="ID"       form: send it in the background and write the streamed text into the element; Enter in its text field sends it
 //   data-then="ID ID"      next to data-stream: after the reply, replace the elements with these ids from the address in x-next
 //   data-stop              button in such a form, shown while it streams: stop the reply
@@ -126,6 +127,21 @@ for (const type of ["input", "change"])
 
 addEventListener("popstate", () => {
   if (location.pathname + location.search !== shown) location.reload(); // not for a jump within the page
+});
+
+// -- menus ----------------------------------------------------------------------
+
+addEventListener("click", (event) => {
+  for (const menu of all("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+});
+
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const menu of all("details.menu[open]")) {
+    const hadFocus = menu.contains(document.activeElement);
+    menu.open = false;
+    if (hadFocus) menu.querySelector("summary").focus();
+  }
 });
 
 // -- live updates -------------------------------------------------------------
