@@ -7,7 +7,10 @@ import re
 import pytest
 from playwright.async_api import expect
 
+from holdfast.context.presence import Excerpt
+from holdfast.server.inspector.prompt_words import describe_presence, describe_reason, name_state
 from holdfast.sessions import prompt_views
+from holdfast.sessions.explanation import MessageExplanation
 from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
 from tests.edges.inspector_demo import FORGOTTEN, serve_demo
 from tests.edges.inspector_kit import serve_filled
@@ -31,8 +34,10 @@ async def test_user_finds_out_why_a_sentence_was_forgotten_and_pins_it() -> None
         await expect(steps).to_have_text(
             [
                 re.compile("Said in turn 2"),
-                re.compile(r"Left the prompt in turn \d+.*the frontier moved"),
-                re.compile("condensed"),
+                re.compile(
+                    r"Left the prompt in turn \d+.*messages 1 to \d+ were condensed, because the budget was full"
+                ),
+                re.compile("In the next prompt: condensed: nothing of it is left"),
             ]
         )
         await save_screenshot(page, "inspector-forgotten")
@@ -81,12 +86,12 @@ async def test_two_strategies_are_compared_without_the_script() -> None:
     async with serve_demo() as served, browse(served.url, script=False) as page:
         await page.goto(f"{NORWAY}/prompt{OF_ADA}&call=60")
         await page.locator("#what-if summary").click()
-        await page.get_by_label("with").select_option("token_window")
+        await page.get_by_label("with B").select_option("token_window")
         await page.get_by_role("button", name="Compare").click()
-        await expect(page.get_by_role("heading", name="As it was sent")).to_be_visible()
-        await expect(page.get_by_role("heading", name="token_window")).to_be_visible()
+        await expect(page.get_by_role("heading", name="A: As it was sent")).to_be_visible()
+        await expect(page.get_by_role("heading", name="B: token_window")).to_be_visible()
         await expect(page.locator(".split .bar")).to_have_count(2)
-        await expect(page.get_by_text("only on the right")).to_be_visible()
+        await expect(page.get_by_text("only in B")).to_be_visible()
         await page.goto(f"{NORWAY}/prompt{OF_ADA}&strategy=token_window&budget=5")
         await expect(page.locator(".split .error")).to_contain_text("tokens")
         await page.goto(f"{NORWAY}/prompt{OF_ADA}&call=2")
@@ -169,3 +174,88 @@ async def test_wrong_addresses_are_explained(path: str, status: int) -> None:
         answer = await served.http.get(f"/inspect/sessions/s/{path}", headers=HTML)
         assert answer.status_code == status
         assert "data-error-message" in answer.text
+
+
+async def test_pages_do_not_claim_that_a_changed_prompt_was_sent() -> None:
+    """After an erasure no earlier prompt can be rebuilt exactly; after a pin they all can."""
+    async with serve_demo() as served:
+        before = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq=4&turn=30", headers=HTML)
+        assert "condensed: all of it is kept in standing facts" in before.text
+        pinned = await served.http.patch("/v1/sessions/norway/messages/4?user_id=ada", json={"pinned": True})
+        assert pinned.status_code == 200
+        after = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq=4&turn=30", headers=HTML)
+        assert "condensed: all of it is kept in standing facts" in after.text
+        assert "Left the prompt" in after.text
+        assert "The model got this message" not in after.text
+        prompt = await served.http.get(f"{NORWAY}/prompt{OF_ADA}&call=30", headers=HTML)
+        assert "exactly as it was sent" in prompt.text
+        assert (await served.http.delete("/v1/sessions/norway/messages/6?user_id=ada")).status_code == 200
+        prompt = await served.http.get(f"{NORWAY}/prompt{OF_ADA}&call=2", headers=HTML)
+        assert "exactly as it was sent" in prompt.text  # the message came later
+        prompt = await served.http.get(f"{NORWAY}/prompt{OF_ADA}&call=3", headers=HTML)
+        assert "Rebuilt with today&#39;s settings" in prompt.text
+        assert "erased messages: 1" in prompt.text
+        for seq in (0, 6):
+            page = await served.http.get(f"{NORWAY}/forgotten{OF_ADA}&seq={seq}&turn=3", headers=HTML)
+            assert "could not be rebuilt exactly" in page.text
+            assert "The model got this message" not in page.text
+
+
+async def test_both_sides_of_a_comparison_have_the_same_settings_unless_given() -> None:
+    async with serve_demo() as served:
+        url = f"{NORWAY}/prompt{OF_ADA}&call=60&from_strategy=token_window&from_budget=1000"
+        one = await served.http.get(f"{url}&model=gpt-4o-mini", headers=HTML)
+        assert _list_settings(one.text) == [("token_window", "1,000"), ("token_window", "1,000")]
+        two = await served.http.get(f"{url}&strategy=head_tail&budget=1500", headers=HTML)
+        assert "head_tail" in two.text
+        three = await served.http.get(f"{NORWAY}/prompt{OF_ADA}&call=60&strategy=salience", headers=HTML)
+        assert _list_settings(three.text) == [("digest", "2,400"), ("salience", "2,400")]
+
+
+def _list_settings(page: str) -> list[tuple[str, str]]:
+    """Return the strategy and the budget of each side of a comparison."""
+    return re.findall(r"strategy <b>([^<]+)</b> · budget <b>([^<]+)</b>", page)
+
+
+async def test_letters_in_arguments_are_readable() -> None:
+    async with serve_demo() as served:
+        answer = await served.http.get(f"{NORWAY}/prompt{OF_ADA}&call=9&log_after=-1", headers=HTML)
+        assert "Bodø" in answer.text
+        log = answer.text[answer.text.index('<ol class="log">') :]
+        assert "\\u00f8" not in log
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("the frontier moved from 0 to 2: the room was full", "message 1 was condensed, because the budget was full"),
+        ("the frontier moved from 9 to 12", "messages 9 to 11 were condensed"),
+        ("the frontier moved from 12 to 9: the room was full", "older messages were condensed in another way"),
+        ("the frontier was already at 7", "messages before 7 were condensed by then"),
+        ("a summary was added", "a summary was added"),
+    ],
+)
+def test_stored_reasons_are_described_in_plain_words(reason: str, words: str) -> None:
+    assert describe_reason(reason) == words
+
+
+def test_a_message_whose_words_are_all_quoted_is_kept() -> None:
+    quoted = Excerpt("facts", "I am allergic to  shellfish.")
+    entry = MessageExplanation(
+        seq=2,
+        turn_id=1,
+        role="user",
+        timestamp=0,
+        tokens=9,
+        text="I am allergic to shellfish.",
+        state="part",
+        decision="compacted",
+        reason="condensed",
+        block=None,
+        excerpts=(quoted,),
+        departure=None,
+        remedies=(),
+        redacted=False,
+    )
+    assert name_state(entry) == "kept in standing facts"
+    assert describe_presence(entry) == "condensed: all of it is kept in standing facts"

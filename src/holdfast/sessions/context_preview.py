@@ -219,7 +219,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     back = look.explain or look.at_turn is not None
     calls = await _read_calls(engine, ref, look.at_turn, look.call) if back else []
     responder = _choose_responder(engine.roster, look, calls)
-    request = await _make_request(engine, session, look, responder)
+    request = await _make_request(engine, session, look, responder, calls)
     if look.touch and not back:
         await engine.life.record_use(session)
     past = await _read_past(engine, ref, responder.view_key, calls) if back else None
@@ -251,7 +251,9 @@ def _check_turn(turn_id: Any) -> None:
         check_whole(turn_id, "at_turn")
 
 
-async def _make_request(engine: Engine, session: Session, look: PreviewRequest, responder: Responder) -> Request:
+async def _make_request(
+    engine: Engine, session: Session, look: PreviewRequest, responder: Responder, calls: Calls
+) -> Request:
     body = {"tools": look.tools}
     turn_request = TurnRequest(
         ref=session.ref, responder=responder, incoming=(), system=look.system, body=body, dialect=look.dialect
@@ -259,9 +261,14 @@ async def _make_request(engine: Engine, session: Session, look: PreviewRequest, 
     learned = await engine.learning.get(responder.llm)
     guest = look.at_turn is not None and not await was_for_owner(engine.store, session, look.at_turn)
     instruction = await build_instruction(engine, session, responder, guest=guest)
-    known = await introduce_memories(engine, session, responder)
+    known = await introduce_memories(engine, session, responder, only=_find_known(look, calls))
     marker = await engine.markers.derive(session)
     return make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
+
+
+def _find_known(look: PreviewRequest, calls: Calls) -> tuple[str, ...] | None:
+    """Return the recorded ids of the memories in the prompt of a turn, also if other settings are tried; None if they are not known."""
+    return next((record.known for call, record in reversed(calls) if call.turn_id == look.at_turn), None)
 
 
 async def _build_saved(engine: Engine, session: Session, responder: Responder, request: Request) -> WorkingSet:

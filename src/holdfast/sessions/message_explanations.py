@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -202,8 +203,24 @@ def _select_matches(entries: Sequence[Entry], words: str) -> list[Entry]:
 
 
 def get_text(entry: Entry) -> str:
-    """Return the text of an entry, followed by the arguments of its tool calls."""
-    return "\n".join((entry.message.text, *(call.arguments for call in entry.message.tool_calls)))
+    """Return the text of an entry, followed by the arguments of its tool calls in readable form."""
+    return "\n".join((entry.message.text, *(decode_escapes(call.arguments) for call in entry.message.tool_calls)))
+
+
+def decode_escapes(arguments: str) -> str:
+    r"""Return JSON with letters in place of escapes such as `\u00f8`; other texts are returned unchanged.
+
+    >>> decode_escapes('{"city": "Bod\\u00f8"}')
+    '{"city": "Bodø"}'
+    """
+    if "\\u" not in arguments or len(arguments) > EXPLAIN_CHARS:
+        return arguments
+    try:
+        decoded = json.dumps(json.loads(arguments), ensure_ascii=False)
+        decoded.encode()  # a half of a surrogate pair cannot be shown
+    except (ValueError, RecursionError):
+        return arguments
+    return decoded
 
 
 def _fold(text: str) -> str:

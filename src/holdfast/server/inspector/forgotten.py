@@ -14,6 +14,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action, get_notice
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.prompt import SECTIONS, shorten_text
+from holdfast.server.inspector.prompt_words import WORDS
 from holdfast.server.inspector.session_frame import (
     SESSION,
     SessionPageQuery,
@@ -111,6 +112,7 @@ async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
         suggested=suggested,
         shorten=shorten_text,
         sections=SECTIONS,
+        **WORDS,
         max_chars=EXPLAIN_QUERY_CHARS,
     )
 

@@ -24,6 +24,7 @@ from holdfast.server.inspector.actions import check_form
 from holdfast.server.inspector.frame import HEADERS, HTML, PageQuery, PageView, make_url, render, spell_controls
 from holdfast.server.inspector.prompt import SECTIONS, find_call_id, make_bar
 from holdfast.server.inspector.prompt import show_messages as show_prompt_messages
+from holdfast.server.inspector.prompt_words import WORDS
 from holdfast.server.inspector.rest import call_rest, make_path, open_rest
 from holdfast.server.replies import Reply
 from holdfast.server.requester import RequestRules
@@ -97,6 +98,7 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         view=view,
         bar=make_bar(view) if view else (),
         sections=SECTIONS,
+        **WORDS,
         sent=list(show_prompt_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
         agents=roster.agents,
         models=list(roster.llms),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from holdfast.context.settings import STRATEGIES
 from holdfast.domain.session import Session
@@ -14,13 +14,15 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, make_session_url
+from holdfast.server.inspector.prompt_words import WORDS, describe_run
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
+from holdfast.sessions.message_explanations import decode_escapes
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
 from holdfast.sessions.prompt_sections import FREE, PromptChange
 from holdfast.sessions.prompt_views import NEXT, MessageMark, PromptMessage, PromptQuery, PromptView, view_prompt
-from holdfast.wire.objects import Count
+from holdfast.wire.objects import Count, json_schema
 
 routes = Routes("inspector")
 SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -58,6 +60,8 @@ _DECISIONS: Final[Mapping[str, str]] = {
 """For each decision about messages: the class of its colour."""
 _LOG_SIZE: Final = 40
 """Messages of the log next to a prompt."""
+_OPEN: Final = 12
+"""Messages of each side of a comparison up to which they are shown at once."""
 _STRIP: Final = 400
 """Most ranges that the strip of the log shows."""
 Shape = Literal["openai", "anthropic", "gemini"]
@@ -72,7 +76,7 @@ class PromptPageQuery(SessionPageQuery, kw_only=True):
     """Show the prompt as the request to this provider."""
     start: Count = 0
     """First message of the prompt to show."""
-    log_after: int | None = None
+    log_after: Annotated[int | None, json_schema(minimum=-1)] = None
     """Show the messages of the log after this one."""
     rebuild: bool = False
     """Rebuild the prompt also in a long session."""
@@ -162,6 +166,9 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         shorten=shorten_text,
         sides=sides,
         summary=_summarize_comparison(sides),
+        opens_messages=all(len(side.messages) <= _OPEN for side in sides),
+        keeps_room=bool(_get_free(view)) and any(run.decision in {"compacted", "evicted"} for run in view.decisions),
+        **WORDS,
         strategies=list(STRATEGIES),
         query=query,
         log_size=_LOG_SIZE,
@@ -184,27 +191,46 @@ async def _compare(call: Call, session: Session, query: PromptPageQuery, sent: P
     """Build the prompts of a comparison: the sent one or one with other settings, and one with other settings."""
     first = _make_side("As it was sent" if sent.call else "With the present settings", sent)
     if query.from_strategy or query.from_budget:
-        first = await _try_settings(call, session, query, sent, query.from_strategy, query.from_budget, None)
-    second = await _try_settings(call, session, query, sent, query.strategy, query.budget, query.model)
+        first = await _try_settings(call, session, query, sent, _Settings(query.from_strategy, query.from_budget))
+    same = first.view.budget if first.view else query.from_budget
+    given = _Settings(query.strategy, query.budget, query.model)
+    second = await _try_settings(
+        call, session, query, sent, given, strategy=query.strategy or query.from_strategy, budget=query.budget or same
+    )
     widest = max((side.view.total_tokens + _get_free(side.view) for side in (first, second) if side.view), default=0)
     return [_pad(side, widest) for side in (first, second)]
 
 
-async def _try_settings(  # noqa: PLR0917 - the settings belong together
+class _Settings(NamedTuple):
+    """The settings that the form of a comparison gives; None: those of the other prompt."""
+
+    strategy: str | None
+    budget: int | None
+    model: str | None = None
+
+
+async def _try_settings(
     call: Call,
     session: Session,
     query: PromptPageQuery,
     sent: PromptView,
-    strategy: str | None,
-    budget: int | None,
-    model: str | None,
+    given: _Settings,
+    *,
+    strategy: str | None = None,
+    budget: int | None = None,
 ) -> Side:
-    """Build the prompt that other settings give at the moment of a call. An error becomes part of the page."""
-    given = (strategy, f"{budget:,} tokens" if budget else None, f"model {model}" if model else None)
-    title = ", ".join(filter(None, given)) or "The same settings"
-    spec = STRATEGIES.get(strategy or "")
-    if spec is not None and not budget and "budget" in spec.keys:
-        budget = sent.budget  # a strategy is compared within the same limits
+    """Build the prompt that other settings give at the moment of a call. An error becomes part of the page.
+
+    Args:
+        strategy: the strategy, if none is given; None: that of the call.
+        budget: the budget, if none is given and the strategy has one; None: that of the call.
+    """
+    shown = (given.strategy, f"{given.budget:,} tokens" if given.budget else None, given.model)
+    title = ", ".join(filter(None, shown)) or "The same settings"
+    model, strategy, budget = given.model, given.strategy or strategy, given.budget or budget or sent.budget
+    spec = STRATEGIES.get(strategy or (sent.strategy or {}).get("strategy", ""))
+    if not given.budget and (spec is None or "budget" not in spec.keys):
+        budget = None
     try:
         wanted = PromptQuery(
             id=sent.id, strategy=strategy, budget=budget, other=model is not None, rebuild=query.rebuild
@@ -276,7 +302,7 @@ def _make_strip(session: Session, view: PromptView) -> list[Segment]:
     """Return the log as ranges of messages with one decision each, which link to these messages."""
     strip = []
     for run in view.decisions[:_STRIP]:
-        title = f"messages {run.first} to {run.last}: {run.decision}, {run.reason}"
+        title = f"messages {run.first} to {run.last}: {describe_run(run)}"
         href = make_session_url(session, "prompt", call=view.id, log_after=run.first - 1) + "#log"
         strip.append(Segment(_DECISIONS.get(run.decision, "soft"), title, run.last - run.first + 1, href))
     last = view.decisions[-1].last if view.decisions else -1
@@ -320,7 +346,7 @@ def describe_message(message: Mapping[str, Any]) -> tuple[str, list[str]]:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     text = "\n".join(str(part.get("text", f"[{part.get('type', 'part')}]")) for part in parts)
     functions = [one.get("function") or {} for one in message.get("tool_calls") or ()]
-    return text, [f"{one.get('name', '?')}({one.get('arguments', '')})" for one in functions]
+    return text, [f"{one.get('name', '?')}({decode_escapes(str(one.get('arguments', '')))})" for one in functions]
 
 
 def split_text(mark: MessageMark) -> list[Piece]:

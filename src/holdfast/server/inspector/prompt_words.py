@@ -1,0 +1,126 @@
+"""Describe in plain words how much of a message a prompt has, and why, as pages about prompts show it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from holdfast.context.explain import Run
+from holdfast.context.presence import Excerpt
+from holdfast.limits import EXPLAIN_TEXT_CHARS
+
+_MOVED: Final = re.compile(r"the frontier moved from (\d+) to (\d+)(?:: (.*))?")
+_ALREADY: Final = re.compile(r"the frontier was already at (\d+)")
+_FULL: Final = "the room was full"
+_BLOCKS: Final[Mapping[str, str]] = {
+    "facts": "standing facts",
+    "summary": "the summary",
+    "digest": "the digest",
+    "introduction": "memories",
+    "recalled": "recalled messages",
+}
+"""For each block that quotes messages: its name in a sentence."""
+_PLACES: Final[Mapping[str | None, str]] = {
+    "task": "sent as the task",
+    "pins": "pinned",
+    "tail": "sent as a recent message",
+    "current": "sent as the current message",
+}
+"""For each block of messages: how a complete message in it is described."""
+
+
+class Marked(Protocol):
+    """A message with how much of it a prompt contains."""
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def decision(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def block(self) -> str | None: ...
+    @property
+    def excerpts(self) -> tuple[Excerpt, ...]: ...
+    @property
+    def text(self) -> str: ...
+
+
+def describe_reason(reason: str, *, condensed: bool = True) -> str:
+    """Return a stored reason in words that need no glossary.
+
+    >>> describe_reason("the frontier moved from 0 to 43: the room was full")
+    'messages 1 to 42 were condensed, because the budget was full'
+    """
+    done = "condensed" if condensed else "left out"
+    if found := _MOVED.fullmatch(reason):
+        first, last, why = max(int(found[1]), 1), int(found[2]) - 1, found[3] or ""
+        if last < first:
+            return f"older messages were {done} in another way"
+        why = f", because {'the budget was full' if why == _FULL else why}" if why else ""
+        return f"{f'messages {first} to {last} were' if last > first else f'message {last} was'} {done}{why}"
+    if found := _ALREADY.fullmatch(reason):
+        return f"messages before {found[1]} were {done} by then"
+    return reason.replace(_FULL, "the budget was full").removeprefix("before the frontier: ")
+
+
+def name_state(mark: Marked) -> str:
+    """Return in one to four words how much of a message the prompt has."""
+    if mark.decision == "later":
+        return "not written yet"
+    if mark.state == "whole":
+        return "whole"
+    if mark.state == "no":
+        return "condensed" if mark.decision == "compacted" else "left out"
+    block = find_complete_block(mark)
+    return f"kept in {block}" if block else "part"
+
+
+def describe_presence(mark: Marked) -> str:
+    """Return how much of a message the prompt has, and why."""
+    if mark.state == "whole" and mark.decision in {"kept", "pinned", "anchored"} and mark.block in _PLACES:
+        return _PLACES[mark.block]
+    if mark.decision == "later":
+        return mark.reason
+    if mark.decision == "compacted":
+        by = " by a model's summary" if mark.reason == "summarized" else ""
+        block = find_complete_block(mark)
+        if mark.state == "no":
+            return f"condensed{by}: nothing of it is left"
+        return f"condensed{by}: {f'all of it is kept in {block}' if block else 'the prompt has a part of it'}"
+    decision = "left out" if mark.decision == "evicted" else mark.decision
+    reason = describe_reason(mark.reason)
+    return decision if reason == decision else f"{decision}: {reason}"
+
+
+def describe_run(run: Run) -> str:
+    """Return what happened to a range of messages, and why."""
+    if run.decision == "compacted":
+        return "condensed by a model's summary" if run.reason == "summarized" else "condensed"
+    decision = "left out" if run.decision == "evicted" else run.decision
+    return decision if run.reason == decision else f"{decision}: {describe_reason(run.reason)}"
+
+
+def find_complete_block(mark: Marked) -> str:
+    """Return the name of the block that quotes all words of a message; empty if none does."""
+    if getattr(mark, "shortened", len(mark.text) >= EXPLAIN_TEXT_CHARS):
+        return ""  # only the beginning of the message is known
+    for block, name in _BLOCKS.items():
+        rest = mark.text
+        for one in sorted(mark.excerpts, key=lambda each: -len(each.words)):
+            if one.block == block and one.words:
+                rest = re.sub(r"\s+".join(map(re.escape, one.words.split())), " ", rest)
+        if rest != mark.text and not any(char.isalnum() for char in rest):
+            return name
+    return ""
+
+
+WORDS: Final[Mapping[str, Any]] = {
+    "describe_presence": describe_presence,
+    "describe_reason": describe_reason,
+    "describe_run": describe_run,
+    "find_complete_block": find_complete_block,
+    "name_state": name_state,
+}
+"""The functions, for templates."""
