@@ -24,6 +24,7 @@ from holdfast.server.inspector.frame import HEADERS, load_environment, mark_cont
 from holdfast.server.inspector.routes import PAGE_ROUTES
 from holdfast.stores.keys import ApiKey, Role
 from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
+from tests.edges.inspector_kit import read, serve_filled
 from tests.edges.server import Served, gateway
 
 HTML = {"accept": "text/html"}
@@ -362,3 +363,30 @@ async def test_page_about_the_api_keeps_its_links_in_the_column() -> None:
         )
         assert max(bounds[:-1]) <= bounds[-1]
         await check_page(page)
+
+
+async def test_deeply_nested_json_is_shown() -> None:
+    """Of a depth that can be decoded, but not encoded below the functions that draw a page; and deeper."""
+    async with serve_filled() as served:
+        for depth in (100, 500, 900, 940, 960, 980, 990, 10_000):
+            call = {
+                "id": f"d{depth}",
+                "type": "function",
+                "function": {"name": "f", "arguments": "[" * depth + "]" * depth},
+            }
+            messages = [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": f"d{depth}", "content": '{"a":' * depth + "1" + "}" * depth},
+            ]
+            response = await served.http.post("/v1/sessions/second/messages?user_id=ada", json={"messages": messages})
+            assert response.status_code == 200
+        assert "nested too deeply" in await read(served, "/inspect/sessions/second?user_id=ada")
+
+
+async def test_page_with_very_many_control_characters_is_small() -> None:
+    async with serve_filled() as served:
+        texts = [{"role": "user", "content": "\u2067" * 50_000}, {"role": "user", "content": "\u2067a" * 20}]
+        await served.http.post("/v1/sessions/second/messages?user_id=ada", json={"messages": texts})
+        page = await read(served, "/inspect/sessions/second?user_id=ada")
+        assert "\u2067" not in page
+        assert page.count("U+2067") == 100 + 20
