@@ -345,11 +345,11 @@ def test_templates_write_counts_with_the_filter_for_plurals() -> None:
         )
     ]
     assert wrong == []
-    assert render_counts() == "0 sessions, 1 session, 2,000 memories"
+    assert render_counts() == "0 sessions, 1 session, 2,000 memories, \N{EN DASH} tokens"
 
 
 def render_counts() -> str:
-    template = '{{ 0 | plural("session") }}, {{ 1 | plural("session") }}, {{ 2000 | plural("memory", "memories") }}'
+    template = '{{ 0 | plural("session") }}, {{ 1 | plural("session") }}, {{ 2000 | plural("memory", "memories") }}, {{ none | plural("token") }}'
     return load_environment().from_string(template).render()
 
 

@@ -241,7 +241,7 @@ def load_environment() -> jinja2.Environment:
         inline=_format_inline,
         name=format_name,
         number=format_number,
-        plural=format_count,
+        plural=_format_plural,
         share=format_share,
         utc=format_utc,
         size=format_size,
@@ -346,6 +346,11 @@ def format_name(name: str, limit: int = 200) -> Markup:
 def format_number(value: float | None) -> str:
     """Return a number with commas; an unknown number is a dash."""
     return "\N{EN DASH}" if value is None else f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def _format_plural(count: int | None, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, such as `1 session`; an unknown number is a dash."""
+    return f"{format_number(None)} {plural or f'{noun}s'}" if count is None else format_count(count, noun, plural)
 
 
 def format_share(value: float | None) -> str:
