@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from holdfast.errors import TooLarge
 from holdfast.limits import LAB_BYTES, LAB_JOBS, LAB_JOBS_OF_PRINCIPAL, LAB_KEPT_SECONDS, LAB_RUNS, LAB_VALUES
 from holdfast.replay import parse_specs, plan_runs
 from holdfast.server.inspector import lab_jobs
-from holdfast.server.inspector.lab import COLUMNS, LabForm, make_pick, split_pick
+from holdfast.server.inspector.lab import COLUMNS, MEANINGS, LabForm, make_pick, split_pick
 from holdfast.server.inspector.lab_jobs import LabJobs, check_recordings
 from holdfast.server.inspector.line_charts import Line, draw_lines
 from holdfast.server.permissions import Refused
@@ -451,3 +452,37 @@ def test_lines_have_gaps_for_missing_values_and_escaped_names() -> None:
 
 def test_chart_of_no_points_is_empty() -> None:
     assert "<circle" not in draw_lines([], label="Cost", x_label="budget", format_y=str)
+
+
+@pytest.mark.parametrize(
+    ("points", "note"),
+    [
+        ([[1.0, 1.0], [1.0, 1.0], [0.2, 0.9]], "These lines have the same values and lie on each other: a, b."),
+        ([[1.0, 0.5], [1.0, 1.0]], "Lines lie on each other where their values are equal."),
+        ([[1.0, None], [0.9, None]], ""),
+    ],
+)
+def test_chart_names_lines_that_lie_on_each_other(points: list[list[float | None]], note: str) -> None:
+    lines = [Line(name, [*zip((1024, 4096), ys, strict=True)]) for name, ys in zip("abc", points, strict=False)]
+    drawn = draw_lines(lines, label="Recall", x_label="budget", format_y=str, y_top=1.0)
+    assert re.findall(r'<p class="soft">([^<]*)</p>', drawn) == ([note] if note else [])
+
+
+def test_each_column_of_the_results_is_explained() -> None:
+    assert list(MEANINGS) == list(COLUMNS)
+
+
+async def test_pages_of_a_session_link_to_the_lab_and_the_playground() -> None:
+    """The lab shows the sessions of the server first and opens them, as long as no recording is given."""
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.chat("Hello", "a b", user_id="ada")
+        html = (await served.http.get("/inspect/sessions/a%20b?user_id=ada", headers=HTML)).text
+        found = {path: re.search(rf'href="({path}\?[^"]+)"', html) for path in (LAB, "/inspect/playground")}
+        lab = found[LAB]
+        assert lab is not None
+        page = (await served.http.get(unescape(lab[1]), headers=HTML)).text
+        assert re.search(r'<input type="checkbox" name="session" value="ada/a%20b" checked>', page)
+        assert page.index("<details open>") < page.index('id="recordings"')
+        talk = found["/inspect/playground"]
+        assert talk is not None
+        assert "Hello" in (await served.http.get(unescape(talk[1]), headers=HTML)).text

@@ -291,3 +291,14 @@ async def test_tools_of_the_server_are_announced_and_shown_with_their_results() 
         page = await served.http.get(answer.headers["x-next"], headers=HTML)
         result = page.text.partition("<h3>Result</h3>")[2].partition("</pre>")[0]
         assert "&#34;status&#34;:&#34;sent&#34;" in result
+
+
+async def test_large_budget_leaves_room_for_the_sections_of_the_prompt() -> None:
+    """The bar shows only the prompt; what is free of the budget is a number."""
+    async with gateway(lambda _: "ok") as (served, _):
+        await served.chat("Hello", "s")
+        page = (await served.http.get("/inspect/playground?session_id=s", headers=HTML)).text
+        bar = page[page.index('<figure class="bar">') :].partition("</figure>")[0]
+        assert "fill-task" in bar
+        assert "fill-headroom" not in bar
+        assert re.search(r"of at most [\d,]{6,}, [\d,]{6,} free", page)

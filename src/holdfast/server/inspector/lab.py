@@ -77,6 +77,21 @@ COLUMNS: Final[Mapping[str, tuple[str, Callable[[float], str]]]] = {
 """Columns of the results: the field of `Result`, its heading as in `holdfast replay`, and its format."""
 
 
+MEANINGS: Final[Mapping[str, str]] = {
+    "calls": "recorded messages of the assistant; each stands for a model call",
+    "refused": "calls without a prompt, because the messages that must be sent do not fit the budget",
+    "tokens_per_call": "mean tokens of a prompt",
+    "recall": "share of the argument values of tool calls that are still in the prompt",
+    "bound": "share of these values that are in the prompt together with what they belong to",
+    "cached": "share of the prompt tokens that a provider's cache would have served",
+    "cost_per_call": "mean price of a call in uncached input tokens; a cached token costs 0.1, another prompt token 1.25",
+    "orphans": "share of the prompts with a tool call without its result, or a result without its call",
+    "tasks_lost": "share of the prompts without the task, which is the first message of the user",
+    "build_ms": "mean time to build a prompt, in milliseconds",
+}
+"""Meaning of each column."""
+
+
 def format_change(name: str, change: float) -> str:
     """Return the difference of two figures with its sign. Differences of shares are in percentage points."""
     if COLUMNS[name][1] is _format_share:
@@ -283,6 +298,7 @@ async def show_run(call: Call, query: JobQuery) -> Reply:
         job=job,
         results=[(make_run_key(one), one.result) for one in results],
         columns=columns,
+        meanings=MEANINGS,
         charts=draw_charts(results),
         lines=list(dict.fromkeys(one.result.strategy for one in results)),
         comparison=_compare(results, query),

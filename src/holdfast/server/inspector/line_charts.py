@@ -63,9 +63,23 @@ def draw_lines(
             if y is not None:
                 title = f"{line.name}, {x_label} {x:,.0f}: {format_y(y)}"
                 parts.append(_draw_marker(at, *place(x, y), title))
+    overlaps = _describe_overlaps(lines)
+    note = Markup('<p class="soft">%s</p>') % overlaps if overlaps else ""
     return Markup(
-        '<figure class="line-chart"><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">%s</svg></figure>'
-    ) % (label, _WIDTH, _HEIGHT, label, Markup("").join(parts))
+        '<figure class="line-chart"><figcaption>%s</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">%s</svg>%s</figure>'
+    ) % (label, _WIDTH, _HEIGHT, label, Markup("").join(parts), note)
+
+
+def _describe_overlaps(lines: Sequence[Line]) -> str:
+    """Return a sentence about lines that lie on each other; empty if no two lines do."""
+    groups: dict[tuple[tuple[float, float | None], ...], list[str]] = {}
+    for line in lines:
+        groups.setdefault(tuple(line.points), []).append(line.name)
+    same = "; ".join(", ".join(names) for names in groups.values() if len(names) > 1)
+    points = [point for group in groups for point in group if point[1] is not None]
+    if same:
+        return f"These lines have the same values and lie on each other: {same}."
+    return "Lines lie on each other where their values are equal." if len(set(points)) < len(points) else ""
 
 
 def draw_legend(names: Sequence[str]) -> Markup:

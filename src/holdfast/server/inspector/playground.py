@@ -96,7 +96,9 @@ async def _show(call: Call, query: PlaygroundQuery, *, error: str = "", status: 
         session=session,
         messages=await _read_messages(call, session) if session is not None else (),
         view=view,
-        bar=make_bar(view) if view else (),
+        # A large budget would leave no room for the sections, so what is free of it is only a number.
+        bar=[one for one in make_bar(view) if one.name != "headroom"] if view else (),
+        free=sum(one.tokens for one in view.sections if one.name == "free") if view else 0,
         sections=SECTIONS,
         **WORDS,
         sent=list(show_prompt_messages(view))[-PLAYGROUND_MESSAGES:] if view else (),
