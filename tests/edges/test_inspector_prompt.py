@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.async_api import expect
 
+from holdfast.context.explain import Run
 from holdfast.context.presence import Excerpt
-from holdfast.server.inspector.prompt_words import describe_presence, describe_reason, name_state
+from holdfast.server.inspector.prompt_words import describe_presence, describe_reason, describe_run, name_state
 from holdfast.sessions import prompt_views
 from holdfast.sessions.explanation import MessageExplanation
 from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
@@ -237,6 +238,24 @@ async def test_letters_in_arguments_are_readable() -> None:
 )
 def test_stored_reasons_are_described_in_plain_words(reason: str, words: str) -> None:
     assert describe_reason(reason) == words
+
+
+@pytest.mark.parametrize(
+    ("decision", "reason", "words"),
+    [
+        ("anchored", "the task", "task"),
+        ("pinned", "pinned", "pinned"),
+        ("compacted", "condensed", "condensed"),
+        ("compacted", "summarized", "condensed by a model's summary"),
+        (
+            "evicted",
+            "before the frontier: over the budget, and no room to condense it",
+            "left out: over the budget, and no room to condense it",
+        ),
+    ],
+)
+def test_decisions_are_described_once(decision: str, reason: str, words: str) -> None:
+    assert describe_run(Run(1, 2, decision, reason, 9)) == words
 
 
 def test_a_message_whose_words_are_all_quoted_is_kept() -> None:

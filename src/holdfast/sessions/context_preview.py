@@ -40,7 +40,7 @@ from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, choose_view_to_save, read_view
 from holdfast.recall.passages import Passage
-from holdfast.sessions.past_pins import iter_pin_guesses
+from holdfast.sessions.past_pins import iter_pin_guesses, measure_error
 from holdfast.sessions.prompt_sections import DividedPrompt, divide_prompt
 from holdfast.stores.log import Append
 from holdfast.turns.prompt import (
@@ -591,11 +591,12 @@ def _rebuild_last(request: Request, past: Past, look: PreviewRequest, ref: Sessi
     no guess is exact, the result is the one that is closest to the record.
     """
     guessed: list[Preview] = []
+    record = calls[-1][1]
     for entries in iter_pin_guesses(past.entries, calls[-1][0].through):
         guessed.append(_replay_to(request, past._replace(entries=entries), look, ref, calls))
         if guessed[-1].is_exact:
             return guessed[-1]
-    return min(guessed, key=_measure_error)._replace(entries=past.entries)
+    return min(guessed, key=lambda found: measure_error(found.built, record))._replace(entries=past.entries)
 
 
 def _replay_to(
@@ -626,13 +627,6 @@ def _replay_to(
 def _may_have_other_pins(before: SentPrompt | None, past: Past) -> bool:
     """Return True if a prompt was perhaps not rebuilt exactly because messages were pinned at another time."""
     return before is not None and not before.is_exact and any(entry.pinned for entry in past.entries)
-
-
-def _measure_error(found: Preview) -> tuple[int, int]:
-    """Return how far a rebuilt prompt is from the record of its call: in the frontier, and in messages."""
-    assert found.record is not None, "only prompts of recorded calls are compared"
-    built, record = found.built, found.record
-    return abs(built.view.frontier - record.frontier), abs(len(built.messages) - record.messages)
 
 
 def _select_entries(entries: Sequence[Entry], turn_id: int, through: int | None) -> Sequence[Entry]:

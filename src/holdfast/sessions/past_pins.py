@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from holdfast.context.build import WorkingSet
+from holdfast.context.explain import BuildRecord
 from holdfast.domain.session import Entry
 from holdfast.limits import PIN_GUESSES
 
@@ -31,3 +33,9 @@ def iter_pin_guesses(entries: Sequence[Entry], through: int) -> Iterator[Sequenc
 
 
 _NONE: Final = frozenset[int]()
+
+
+def measure_error(built: WorkingSet, record: BuildRecord) -> tuple[int, int]:
+    """Return how far a rebuilt prompt is from the record of its call: in the frontier, and in messages."""
+    unknown = 1 if record.recalled and built.recalled is None else 0  # the recalled block, whose text is not recorded
+    return abs(built.view.frontier - record.frontier), abs(len(built.messages) + unknown - record.messages)

@@ -361,8 +361,9 @@ def _iter_differences(found: Preview) -> Iterator[str]:
     assert record is not None, "only prompts of recorded calls are compared"
     shown = [entry for entry in found.entries if entry.seq <= built.through]
     known = built.request.introduction.ids if built.request.introduction else ()
-    if record.recalled and built.recalled is None:
-        yield f"recalled passages whose text is not recorded: {len(record.recalled):,}"
+    rebuilt = len(built.recalled.items) if built.recalled else 0
+    if (missing := len(record.recalled) - rebuilt) > 0:
+        yield f"recalled passages whose text is not recorded: {missing:,}"
     if changed := {*record.known}.difference(known):
         yield f"introduced memories that were changed or deleted since: {len(changed):,}"
     if erased := sum(entry.erased for entry in shown):

@@ -14,7 +14,7 @@ from holdfast.server.http import Call
 from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, make_session_url
-from holdfast.server.inspector.prompt_words import WORDS, describe_run
+from holdfast.server.inspector.prompt_words import WORDS, describe_run, name_decision
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
@@ -316,7 +316,7 @@ def _sum_decisions(view: PromptView) -> list[Segment]:
     counts: dict[str, int] = {}
     for run in view.decisions:
         counts[run.decision] = counts.get(run.decision, 0) + run.last - run.first + 1
-    return [Segment(_DECISIONS.get(name, "soft"), name, count) for name, count in counts.items()]
+    return [Segment(_DECISIONS.get(name, "soft"), name_decision(name), count) for name, count in counts.items()]
 
 
 # -- messages ----------------------------------------------------------------------

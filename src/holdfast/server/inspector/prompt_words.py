@@ -89,17 +89,22 @@ def describe_presence(mark: Marked) -> str:
         if mark.state == "no":
             return f"condensed{by}: nothing of it is left"
         return f"condensed{by}: {f'all of it is kept in {block}' if block else 'the prompt has a part of it'}"
-    decision = "left out" if mark.decision == "evicted" else mark.decision
+    decision = name_decision(mark.decision)
     reason = describe_reason(mark.reason)
     return decision if reason == decision else f"{decision}: {reason}"
+
+
+def name_decision(decision: str) -> str:
+    """Return the name of a decision about messages, in words that need no glossary."""
+    return {"compacted": "condensed", "evicted": "left out", "anchored": "task"}.get(decision, decision)
 
 
 def describe_run(run: Run) -> str:
     """Return what happened to a range of messages, and why."""
     if run.decision == "compacted":
         return "condensed by a model's summary" if run.reason == "summarized" else "condensed"
-    decision = "left out" if run.decision == "evicted" else run.decision
-    return decision if run.reason == decision else f"{decision}: {describe_reason(run.reason)}"
+    decision = name_decision(run.decision)
+    return decision if run.reason in {decision, f"the {decision}"} else f"{decision}: {describe_reason(run.reason)}"
 
 
 def find_complete_block(mark: Marked) -> str:
