@@ -70,10 +70,10 @@ def _forgotten(store: Store) -> Awaitable[OwnedMemories]:
     return store.change_memories(ANN, MemoryDelta(forget=(LEARNED.id,), signals=(signal(LEARNED),)), timestamp=50)
 
 
-def _forked(store: Store, ref: SessionRef) -> Awaitable[Session | None]:
+async def _forked(store: Store, ref: SessionRef) -> Session | None:
     """Fork a session, as a caller would who has a session object of that name."""
     source = make_session(store.tenant, session(ref, identity=IDENTITY))
-    return store.fork(session(SessionRef(ref.user_id, "stolen")), source, 2)
+    return await store.fork(session(SessionRef(ref.user_id, "stolen")), source, 2)
 
 
 OF_A_SESSION: dict[str, Call] = {

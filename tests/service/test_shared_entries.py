@@ -289,15 +289,15 @@ async def test_memories_from_a_copy_alone_are_deleted_too() -> None:
 
 
 async def act_during_fork(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[], Awaitable[Any]]) -> None:
-    """Run `act` once, after a fork has read the messages and before it writes them."""
-    replace, acts = at.hf.engine.store.replace, [act]
+    """Run `act` once, after a fork has read the session and before it copies the messages."""
+    fork, acts = at.hf.engine.store.fork, [act]
 
     async def write(*args: Any, **more: Any) -> Any:
         if acts:
             await acts.pop()()
-        return await replace(*args, **more)
+        return await fork(*args, **more)
 
-    monkeypatch.setattr(at.hf.engine.store, "replace", write, raising=False)
+    monkeypatch.setattr(at.hf.engine.store, "fork", write, raising=False)
 
 
 async def test_fork_does_not_restore_a_message_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,15 +315,14 @@ async def test_fork_does_not_restore_a_message_erased_meanwhile(monkeypatch: pyt
             await at.hf.store.get(at.ref("three"))
 
 
-async def test_fork_of_a_session_deleted_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fork_of_a_session_deleted_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_talks() as at:
         await at.add_messages("one", "hello", "ok")
         fork = await at.hf.fork(at.ref("one"), id="two")
         await act_during_fork(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
-        assert await texts(await at.hf.fork(fork.ref, id="three")) == ["hello", "ok"]
-        await at.hf.erase(at.ref("one"), 0)
-        assert {one.id for one in (await at.hf.sessions()).sessions} == {"one", "three"}
-        assert await texts(await at.hf.session("three", user_id="ada")) == ["[erased]", "ok"]
+        with pytest.raises(SessionNotFound):
+            await at.hf.fork(fork.ref, id="three")
+        assert {one.id for one in (await at.hf.sessions()).sessions} == {"one"}
 
 
 async def test_copies_made_during_an_erasure_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:

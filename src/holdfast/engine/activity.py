@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from holdfast.context.build import WorkingSet
@@ -54,8 +53,9 @@ class ActivityLog:
         self._clock = clock
         self._unsaved: dict[Resolution, Steps] = {resolution: {} for resolution in RESOLUTIONS}
         self._current = (-1, ActivityCounts())
+        self._timer: asyncio.TimerHandle | None = None
         self._saving: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
+        self._closed = False
 
     # -- counting --------------------------------------------------------------
 
@@ -112,8 +112,8 @@ class ActivityLog:
         if self._current[0] != begin:
             self._collect()
             self._current = (begin, ActivityCounts())
-        if self._saving is None and not self._stop.is_set():
-            self._saving = asyncio.create_task(self._save_soon(), name="saving activity")
+        if self._timer is None and self._saving is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(SAVE_AFTER, self._begin_saving)
         return self._current[1]
 
     def _collect(self) -> None:
@@ -155,10 +155,12 @@ class ActivityLog:
                 return
         _log.warning("activity could not be saved because other processes saved theirs; it is lost")
 
-    async def _save_soon(self) -> None:
+    def _begin_saving(self) -> None:
+        self._timer = None
+        self._saving = asyncio.create_task(self._try_saving(), name="saving activity")
+
+    async def _try_saving(self) -> None:
         try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), SAVE_AFTER)
             await self.save()
         except HoldfastError as exc:
             _log.warning("activity could not be saved, and is saved later: %s", exc)
@@ -167,9 +169,11 @@ class ActivityLog:
 
     async def close(self) -> None:
         """Save the counts that are not saved yet."""
-        self._stop.set()
-        if self._saving is None and any(self._unsaved.values()):  # an earlier attempt failed
-            self._saving = asyncio.create_task(self._save_soon())
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._saving is None and (self._timer is not None or any(self._unsaved.values())):
+            self._begin_saving()
         if self._saving is not None:
             await asyncio.wait((self._saving,))
 

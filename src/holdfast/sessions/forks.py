@@ -22,6 +22,7 @@ from holdfast.numbers import check_whole
 from holdfast.sessions.carry_over import CARRIED_FROM
 from holdfast.sessions.transfer import TRIES
 from holdfast.stores.base import Store
+from holdfast.stores.checks import check_new_id
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 
@@ -106,6 +107,8 @@ async def copy_entries(
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
     """
     store, ref = engine.store, session.ref
+    if new_id is not None:
+        check_new_id(new_id, "id")
     newest = await store.entries(ref, stop=stop, limit=1, descending=True, notes=True)
     last = newest[0] if newest else None
     origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
