@@ -108,7 +108,7 @@ async def copy_entries(
     """
     store, ref = engine.store, session.ref
     if new_id is not None:
-        check_new_id(new_id, "id")
+        check_new_id(new_id, "session_id")
     newest = await store.entries(ref, stop=stop, limit=1, descending=True, notes=True)
     last = newest[0] if newest else None
     origin = {"id": ref.id, "turn": last.turn_id if last else None, "seq": last.seq if last else None}
