@@ -14,6 +14,7 @@ from holdfast.domain.session import Session
 from holdfast.durations import format_duration, format_utc
 from holdfast.errors import HoldfastError
 from holdfast.limits import SORTED_SESSIONS
+from holdfast.numbers import format_count
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
@@ -154,7 +155,7 @@ def make_cards(points: Sequence[ActivityPoint], chosen: Range) -> list[Card]:
         _Figure(
             "Turns",
             format_number(total.turns),
-            f"{format_number(total.calls)} model calls",
+            format_count(total.calls, "model call"),
             [("accent", lambda one: one.turns)],
         ),
         _Figure(
