@@ -230,11 +230,16 @@ async def test_first_page_without_memories_says_how_to_turn_them_on() -> None:
 
 @needs_chromium
 async def test_pages_about_data_of_the_demo_are_legible() -> None:
-    async with serve_demo() as served, browse(served.url, height=1000) as page:
+    agents = "agents: {concierge: {instruction: Plan trips., context: {strategy: digest, budget: 8000}}}"
+    async with serve_demo(agents) as served, browse(served.url, height=1000) as page:
         memory = await find(served, "shellfish", Owner("user", "ada"))
         for shot, path, text in (
             ("memory", f"/inspect/memories/{memory.id}?q=is+Ada+allergic", "I am allergic to shellfish"),
             ("state", "/inspect/sessions/norway/state?user_id=ada", "itinerary.md"),
+            ("artifacts", "/inspect/sessions/norway/artifacts/itinerary.md?user_id=ada", "itinerary.md"),
+            ("agents", "/inspect/agents", "concierge"),
+            ("keys", "/inspect/keys", "There is no key yet"),
+            ("retention", "/inspect/retention", "sessions.max_sessions"),
             ("deletions", "/inspect/deletions", "all data of a user"),
         ):
             await page.goto(path)
