@@ -97,6 +97,32 @@ async def check_page(page: Page) -> None:
     assert overflow <= 0, f"the page is {overflow} pixels wider than the window"
 
 
+async def check_keyboard(page: Page) -> None:
+    """Check that the Tab key reaches every control of a page, and that each shows that it has the focus."""
+    count = await page.evaluate(_WATCH_FOCUS)
+    for _ in range(3 * count + 20):  # a field for a date takes several steps
+        await page.keyboard.press("Tab")
+        if not await page.evaluate("window.unreached.size"):
+            break
+    unreached = await page.evaluate("[...window.unreached].map((one) => one.outerHTML.slice(0, 200))")
+    assert unreached == [], unreached
+    assert (unmarked := await page.evaluate("window.unmarked")) == [], unmarked
+
+
+_WATCH_FOCUS = """() => {
+  const selector = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+  const controls = [...document.querySelectorAll(selector)];
+  window.unreached = new Set(controls.filter((one) => one.checkVisibility() && !one.disabled && one.tabIndex >= 0));
+  window.unmarked = [];
+  addEventListener("focusin", ({ target }) => {
+    window.unreached.delete(target);
+    if (target.matches(selector) && getComputedStyle(target).outlineStyle === "none") window.unmarked.push(target.outerHTML.slice(0, 200));
+  });
+  window.unreached.delete(document.activeElement);
+  return window.unreached.size;
+}"""
+
+
 async def save_screenshot(page: Page, name: str, *, whole: bool = False) -> None:
     """Write a screenshot for the documentation to docs/images, if HOLDFAST_TEST_SCREENSHOTS is set.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium
+from tests.edges.browser_kit import NARROW, WIDE, browse, check_keyboard, check_page, needs_chromium
 from tests.edges.inspector_kit import SECRET, serve_filled
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
@@ -76,6 +76,14 @@ async def test_pages_work_without_the_script() -> None:
         for path in PAGES:
             await page.goto(path)
             assert await page.locator("h1").is_visible(), path
+
+
+@needs_chromium
+async def test_every_control_is_reached_by_keyboard() -> None:
+    async with serve_filled() as served, browse(served.url) as page:
+        for path in PAGES:
+            await page.goto(path)
+            await check_keyboard(page)
 
 
 @pytest.mark.parametrize("path", PAGES)
