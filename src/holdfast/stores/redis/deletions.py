@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from holdfast.limits import PAGE
 from holdfast.stores import checks
@@ -12,10 +11,7 @@ from holdfast.stores.redis.connection import Command
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import encode_name, encode_number
-from holdfast.stores.redis.records import check_int64, pack, unpack_list
-
-_FIELDS: Final = Deletion.__struct_fields__
-"""The stored fields of a deletion, in order. New fields are added at the end."""
+from holdfast.stores.redis.records import check_int64, pack_fields, unpack_fields
 
 
 class DeletionMethods(Handle):
@@ -36,7 +32,7 @@ class DeletionMethods(Handle):
             tx.queue("ZREM", keys.deletion_times, member[len(kind) :])
             tx.queue("HDEL", keys.deletions, member[len(kind) :])
         if stored is None or kind + place in surplus:
-            tx.queue("HSET", keys.deletions, place, pack([getattr(deletion, name) for name in _FIELDS]))
+            tx.queue("HSET", keys.deletions, place, pack_fields(deletion))
             tx.queue("ZADD", keys.deletion_times, 0, place)
             tx.queue("ZADD", keys.deletion_kinds, 0, kind + place)
 
@@ -56,13 +52,9 @@ class DeletionMethods(Handle):
         while len(found) < limit:
             page: Command = (b"ZREVRANGEBYLEX", keys.deletion_times, end, b"-", b"LIMIT", 0, size)
             (places,) = await tx.read(page)
-            some = map(_decode, (await tx.read_fields(keys.deletions, places)).values())
+            some = (unpack_fields(Deletion, one) for one in (await tx.read_fields(keys.deletions, places)).values())
             found += (one for one in some if hash in {None, one.user_hash, one.session_hash})
             if len(places) < size:
                 break
             end = b"(" + places[-1]
         return tuple(found[:limit])
-
-
-def _decode(stored: bytes) -> Deletion:
-    return Deletion(**dict(zip(_FIELDS, unpack_list(stored), strict=False)))

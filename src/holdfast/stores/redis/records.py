@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace as evolve
@@ -25,6 +25,7 @@ from holdfast.errors import StoreCorrupt
 from holdfast.stores.log import SavedView
 from holdfast.stores.redis.keys import SessionKeys
 
+T = TypeVar("T", bound=msgspec.Struct)
 ENDLESS: Final = 2**62
 """An upper bound that means "no limit"."""
 _LONGEST: Final = (1 << 63) - 1
@@ -41,6 +42,17 @@ def check_int64(number: int) -> int:
     if not -_LONGEST - 1 <= number <= _LONGEST:
         raise OverflowError(number)
     return number
+
+
+def pack_fields(one: msgspec.Struct, names: Sequence[str] | None = None, **others: Any) -> bytes:
+    """Encode the named fields of an object in this order, or all of them. `others` replace the values of fields."""
+    names = one.__struct_fields__ if names is None else names
+    return pack([others[name] if name in others else getattr(one, name) for name in names])
+
+
+def unpack_fields(kind: type[T], data: bytes) -> T:
+    """Decode an object whose fields are all stored, in order. New fields are added at the end, and older releases did not store them."""
+    return kind(**dict(zip(kind.__struct_fields__, unpack_list(data), strict=False)))
 
 
 def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[str, Any] | None:
@@ -277,7 +289,7 @@ _CALL: Final = ("timestamp", "model", *ModelCall.__struct_fields__[2:])
 
 def encode_call(number: int, call: ModelCall) -> bytes:
     """Encode a model call. Its number comes first, so that the calls of a turn are sorted by number."""
-    return struct.pack(">Q", number + (1 << 63)) + _pack_fields(call, _CALL)
+    return struct.pack(">Q", number + (1 << 63)) + pack_fields(call, _CALL)
 
 
 def decode_call(data: bytes) -> ModelCall:
@@ -292,13 +304,9 @@ _ENDING: Final = Ending.__struct_fields__
 _ARTIFACT: Final = ("name", "version", "blob", "mime_type", "size", "sha256", "author", "metadata", "created_at")
 
 
-def _pack_fields(one: msgspec.Struct, names: Sequence[str], **others: Any) -> bytes:
-    return pack([others[name] if name in others else getattr(one, name) for name in names])
-
-
 def encode_ending(ending: Ending) -> bytes:
     """Encode an ending that hooks must be notified of."""
-    return _pack_fields(ending, _ENDING, withdrawn=int(ending.withdrawn), hooks=to_json(ending.hooks))
+    return pack_fields(ending, _ENDING, withdrawn=int(ending.withdrawn), hooks=to_json(ending.hooks))
 
 
 def decode_ending(data: bytes) -> Ending:
@@ -313,7 +321,7 @@ def decode_ending(data: bytes) -> Ending:
 
 def encode_artifact(one: Artifact) -> bytes:
     """Encode an artifact version."""
-    return _pack_fields(one, _ARTIFACT, metadata=to_json(one.metadata) if one.metadata else None)
+    return pack_fields(one, _ARTIFACT, metadata=to_json(one.metadata) if one.metadata else None)
 
 
 def decode_artifact(data: bytes) -> Artifact:

@@ -13,11 +13,9 @@ from holdfast.stores import checks
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import TenantKeys, encode_name, encode_number
-from holdfast.stores.redis.records import check_int64, pack, unpack_list
+from holdfast.stores.redis.records import check_int64, pack_fields, unpack_fields
 from holdfast.stores.sign_ins import EXPIRED_PER_WRITE, SignIn
 
-_FIELDS: Final = SignIn.__struct_fields__
-"""The stored fields of a sign-in, in order. New fields are added at the end."""
 _HASH: Final = 32
 
 
@@ -40,7 +38,7 @@ class SignInMethods(Handle):
             raise InvalidRequest("a sign-in with the same hash exists already", param="hash")
         tx.check(keys.sign_ins, sign_in.hash, None)
         await _queue_removal(tx, keys, {*expired, *(member[-_HASH:] for member in (*surplus, *oldest))})
-        tx.queue("HSET", keys.sign_ins, sign_in.hash, _encode(sign_in))
+        tx.queue("HSET", keys.sign_ins, sign_in.hash, pack_fields(sign_in))
         tx.queue("ZADD", keys.sign_in_expiries, check_int64(sign_in.expires_at), sign_in.hash)
         tx.queue("ZADD", keys.sign_in_times, 0, encode_number(now) + sign_in.hash)
         tx.queue("ZADD", keys.sign_in_holders, 0, _encode_member(sign_in))
@@ -49,7 +47,7 @@ class SignInMethods(Handle):
     async def find_sign_in(self, tx: Transaction, hash: bytes) -> SignIn | None:  # noqa: A002 - its name
         checks.check_hash(hash, "hash")
         (stored,) = await tx.read((b"HGET", self._tenant_keys.sign_ins, hash))
-        return None if stored is None else _decode(stored)
+        return None if stored is None else unpack_fields(SignIn, stored)
 
     @write_transaction()
     async def use_sign_in(self, tx: Transaction, hash: bytes, *, timestamp: int) -> None:  # noqa: A002
@@ -58,10 +56,10 @@ class SignInMethods(Handle):
         (stored,) = await tx.read((b"HGET", keys.sign_ins, hash))
         if stored is None:
             return
-        sign_in = _decode(stored)
+        sign_in = unpack_fields(SignIn, stored)
         if sign_in.used_at is None or sign_in.used_at < timestamp:
             tx.check(keys.sign_ins, hash, stored)
-            tx.queue("HSET", keys.sign_ins, hash, _encode(evolve(sign_in, used_at=check_int64(timestamp))))
+            tx.queue("HSET", keys.sign_ins, hash, pack_fields(evolve(sign_in, used_at=check_int64(timestamp))))
 
     @write_transaction()
     async def remove_sign_in(self, tx: Transaction, hash: bytes) -> None:  # noqa: A002
@@ -78,7 +76,7 @@ async def queue_removal_of_key(tx: Transaction, keys: TenantKeys, key_id: str) -
 
 async def _queue_removal(tx: Transaction, keys: TenantKeys, hashes: Iterable[bytes]) -> None:
     for hash_, stored in (await tx.read_fields(keys.sign_ins, sorted(hashes))).items():
-        sign_in = _decode(stored)
+        sign_in = unpack_fields(SignIn, stored)
         tx.queue("HDEL", keys.sign_ins, hash_)
         tx.queue("ZREM", keys.sign_in_expiries, hash_)
         tx.queue("ZREM", keys.sign_in_times, encode_number(sign_in.created_at) + hash_)
@@ -93,11 +91,3 @@ def _encode_holder(sign_in: SignIn) -> bytes:
 def _encode_member(sign_in: SignIn) -> bytes:
     """Return a sign-in's member in the index of holders, in which the sign-ins of a holder are in order of time."""
     return _encode_holder(sign_in) + encode_number(sign_in.created_at) + sign_in.hash
-
-
-def _encode(sign_in: SignIn) -> bytes:
-    return pack([getattr(sign_in, name) for name in _FIELDS])
-
-
-def _decode(stored: bytes) -> SignIn:
-    return SignIn(**dict(zip(_FIELDS, unpack_list(stored), strict=False)))

@@ -18,14 +18,12 @@ from holdfast.stores.redis.connection import Key
 from holdfast.stores.redis.database import Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, write_transaction
 from holdfast.stores.redis.keys import decode_number, encode_number
-from holdfast.stores.redis.records import check_int64, pack, unpack_list
+from holdfast.stores.redis.records import check_int64, pack, pack_fields, unpack_fields, unpack_list
 from holdfast.stores.redis.sign_ins import queue_removal_of_key
 
 _STALE: Final = 3_600_000
 """Milliseconds between the expiry of a lease and its deletion. The delay prevents a caller whose clock is fast from deleting a lease that is
 still in use."""
-_KEY_FIELDS: Final = ApiKey.__struct_fields__
-"""The stored fields of an API key, in order. New fields are added at the end."""
 
 
 class TenantMethods(Handle):
@@ -124,7 +122,7 @@ class TenantMethods(Handle):
             raise InvalidRequest(f"an API key with the id {key.id!r} or the same hash exists already", param="id")
         tx.check(keys.api_keys, key.id, None)
         tx.check(keys.api_hashes, key.hash, None)
-        tx.queue("HSET", keys.api_keys, key.id, _encode_key(key))
+        tx.queue("HSET", keys.api_keys, key.id, pack_fields(key))
         tx.queue("HSET", keys.api_hashes, key.hash, key.id)
         tx.queue("ZADD", keys.api_ids, 0, key.id)
 
@@ -134,13 +132,13 @@ class TenantMethods(Handle):
         keys = self._tenant_keys
         (id_,) = await tx.read((b"HGET", keys.api_hashes, hash))
         stored = None if id_ is None else (await tx.read((b"HGET", keys.api_keys, id_)))[0]
-        return None if stored is None else _decode_key(stored)
+        return None if stored is None else unpack_fields(ApiKey, stored)
 
     @read_transaction()
     async def get_key(self, tx: Transaction, key_id: str) -> ApiKey | None:
         checks.check_id(key_id, "key_id")
         (stored,) = await tx.read((b"HGET", self._tenant_keys.api_keys, key_id))
-        return None if stored is None else _decode_key(stored)
+        return None if stored is None else unpack_fields(ApiKey, stored)
 
     @read_transaction()
     async def keys(
@@ -152,7 +150,7 @@ class TenantMethods(Handle):
         while len(found) < limit:
             begin = b"(" + place if place else b"-"
             (ids,) = await tx.read((b"ZRANGEBYLEX", keys.api_ids, begin, b"+", b"LIMIT", 0, size))
-            some = map(_decode_key, (await tx.read_fields(keys.api_keys, ids)).values())
+            some = (unpack_fields(ApiKey, one) for one in (await tx.read_fields(keys.api_keys, ids)).values())
             found += (key for key in some if tenant in {None, key.tenant})
             if len(ids) < size:
                 break
@@ -185,11 +183,11 @@ class TenantMethods(Handle):
         (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
         if stored is None:
             return None
-        key = _decode_key(stored)
+        key = unpack_fields(ApiKey, stored)
         if applies(getattr(key, name)):
             key = evolve(key, **{name: timestamp})
             tx.check(keys.api_keys, key_id, stored)
-            tx.queue("HSET", keys.api_keys, key_id, _encode_key(key))
+            tx.queue("HSET", keys.api_keys, key_id, pack_fields(key))
         return key
 
     # -- contents --------------------------------------------------------------------
@@ -236,12 +234,3 @@ class TenantMethods(Handle):
                 break
             place = blobs[-1]
         return tuple(found[:limit])
-
-
-def _encode_key(key: ApiKey) -> bytes:
-    return pack([getattr(key, name) for name in _KEY_FIELDS])
-
-
-def _decode_key(stored: bytes) -> ApiKey:
-    """Decode an API key. Keys from older releases have fewer fields."""
-    return ApiKey(**dict(zip(_KEY_FIELDS, unpack_list(stored), strict=False)))
