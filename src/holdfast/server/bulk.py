@@ -15,8 +15,7 @@ from holdfast.limits import BULK_EXPORT_BYTES, BULK_SESSIONS, PREVIEWED_SESSIONS
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.replies import make_failure_reply
 from holdfast.server.routes import BODY, OF_SESSION, Routes
-from holdfast.server.search import Moment
-from holdfast.server.sessions import SessionsQuery, get_page
+from holdfast.server.sessions import SessionSelection, SessionsQuery, get_page
 from holdfast.sessions.transfer import export_session
 from holdfast.stores.walk import measure_records
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Request
@@ -34,23 +33,13 @@ class SessionName(Request, kw_only=True):
     """User of the session; null: as in routes for one session."""
 
 
-class SessionFilter(Request, kw_only=True):
+class SessionFilter(SessionSelection, kw_only=True):
     """Selects sessions by their fields, the longest unchanged first."""
 
-    user_id: NonEmpty | None = None
-    """Only sessions of this user."""
-    agent: str | None = None
-    """Only sessions of this agent."""
     status: Literal["active", "closed"] | None = None
     """Only sessions with this status. To close sessions, it must be `active` or unset."""
-    since: Moment | None = None
-    """Only sessions whose `updated_at` is at this time or later."""
-    until: Moment | None = None
-    """Only sessions whose `updated_at` is before this time."""
     after: NonEmpty | None = None
     """Id of the session after which to begin: that of the last result of the previous request."""
-    after_user: NonEmpty | None = None
-    """User of the session in `after`."""
 
 
 class BulkRequest(Request, kw_only=True):

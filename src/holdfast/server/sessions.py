@@ -58,11 +58,9 @@ ONE = "/v1/sessions/{session_id}"
 # -- lists ---------------------------------------------------------------------
 
 
-class SessionsQuery(Request, kw_only=True):
-    """Query parameters of the list of sessions."""
+class SessionSelection(Request, kw_only=True):
+    """Selects sessions by their fields, page by page."""
 
-    limit: PageLimit = 20
-    order: Order = "desc"
     user_id: NonEmpty | None = None
     """Only sessions of this user. The session in `after` must be this user's too."""
     agent: str | None = None
@@ -77,6 +75,13 @@ class SessionsQuery(Request, kw_only=True):
     """`last_id` of the previous page, after which this page begins."""
     after_user: NonEmpty | None = None
     """User of the session in `after`, if several users have a session with this id."""
+
+
+class SessionsQuery(SessionSelection, kw_only=True):
+    """Query parameters of the list of sessions."""
+
+    limit: PageLimit = 20
+    order: Order = "desc"
 
 
 class ShortSessionsQuery(SessionsQuery, kw_only=True):
