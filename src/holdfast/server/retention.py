@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from holdfast.lifecycle.retention import DueSessions, preview_retention
+from holdfast.lifecycle.retention import preview_retention
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
 from holdfast.wire.objects import Answer, Count
@@ -50,21 +50,13 @@ async def read(call: Call) -> Retention:
 
     The configuration sets the rules, in `sessions` and `storage.sessions`.
     """
-    life, now = call.hf.engine.life, call.hf.clock()
-    preview = await preview_retention(life, now)
-    settings = life.settings
-    return Retention(
-        session_ttl=settings.session_ttl,
-        max_sessions=settings.max_sessions,
-        retention=settings.retention,
-        sweep=settings.sweep,
+    life = call.hf.engine.life
+    preview = await preview_retention(life, call.hf.clock())
+    return Retention.from_fields(
+        life.settings,
         ended="closed" if life.durable else "deleted",
         active=preview.active,
-        expired=_to_count(preview.expired),
-        surplus=_to_count(preview.surplus),
-        retired=_to_count(preview.retired),
+        expired=DueCount.from_fields(preview.expired),
+        surplus=DueCount.from_fields(preview.surplus),
+        retired=DueCount.from_fields(preview.retired),
     )
-
-
-def _to_count(due: DueSessions) -> DueCount:
-    return DueCount(count=due.count, more=due.more)
