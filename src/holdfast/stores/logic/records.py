@@ -172,7 +172,7 @@ class _OwnerRow(NamedTuple):
     floor: int
     """The highest version that any dropped owner of the tenant reached. A new owner continues above it."""
     numbers: int
-    """Number of numbers that the owner has given to searchable records."""
+    """Count of the numbers that the owner has given to searchable records."""
 
 
 class DroppedRecords(NamedTuple):
@@ -343,7 +343,7 @@ class RecordPlan(NamedTuple):
     owner: int
     result: ChangedRecords
     numbers: int
-    """Number of numbers that the owner has given to searchable records, after the write."""
+    """Count of the numbers that the owner has given to searchable records, after the write."""
     put: Sequence[Row]
     """Parameters of `record_put`."""
     gone: Sequence[Row]
