@@ -62,7 +62,7 @@ class ForkMethods(Handle):
         _copy_log(tx, keys, count)
         tx.check(keys.head, b"g", guard)
         tx.check(keys.shared, keys.field, ranges)
-        known = matching.decode_origins(ranges, source.identity)
+        known = matching.decode_ranges(ranges, source.identity)
         if ranges is None:
             matching.store_origins(tx, known, keys)
         matching.store_origins(tx, copy_prefix_origins(known, count, new.identity))

@@ -243,13 +243,13 @@ async def load_origins(tx: Transaction, session: Session, more: Sequence[Origin]
     if not more:
         return ()
     (found,) = await tx.read((b"HGET", tx.keys.shared, tx.keys.field))
-    known = decode_origins(found, session.identity)
+    known = decode_ranges(found, session.identity)
     return (*(one for one in known if one.first < more[0].first), *more)
 
 
-def decode_origins(data: bytes | None, identity: str) -> Sequence[Origin]:
-    """Decode the stored origins of a session. If there are none, return a range for the session's own entries."""
-    return get_ranges((), identity) if data is None else _decode_origins(data)
+def decode_ranges(data: bytes | None, identity: str) -> Sequence[Origin]:
+    """Decode the stored origins of a session, or a range for its own entries if it has none."""
+    return get_ranges(() if data is None else _decode_origins(data), identity)
 
 
 def store_origins(tx: Transaction, origins: Sequence[Origin], keys: SessionKeys | None = None) -> None:
