@@ -218,9 +218,8 @@ def _find_expiry(call: Call, lifetime: int | str | None, now: int) -> int | None
     latest = call.principal.expires_at
     if lifetime is None:
         return latest
-    seconds = parse_duration(lifetime) if isinstance(lifetime, str) else None
-    milliseconds = lifetime if seconds is None else round(seconds * 1000)
-    if isinstance(milliseconds, str) or not 0 < milliseconds <= LONGEST * 1000:
+    milliseconds = round(1000 * (parse_duration(lifetime) or 0)) if isinstance(lifetime, str) else lifetime
+    if not 0 < milliseconds <= LONGEST * 1000:
         message = (
             f"expires must be a lifetime of at most 100 years, in milliseconds or like 90d or 12h, not {lifetime!r:.80}"
         )
