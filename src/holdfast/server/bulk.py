@@ -21,6 +21,7 @@ from holdfast.stores.walk import measure_records
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Request
 
 routes = Routes("sessions")
+BulkAction = Literal["close", "delete", "export"]
 _INLINE_BYTES: Final = 64 * 1024
 """Size of a session up to which its export is encoded on the event loop."""
 
@@ -45,7 +46,7 @@ class SessionFilter(SessionSelection, kw_only=True):
 class BulkRequest(Request, kw_only=True):
     """An action for many sessions. Either `sessions` or `filter` must be given."""
 
-    action: Literal["close", "delete", "export"]
+    action: BulkAction
     sessions: list[SessionName] | None = None
     """The sessions, at most 100."""
     filter: SessionFilter | None = None
@@ -80,7 +81,7 @@ class BulkResults(Answer, kw_only=True):
     """The results of a request for many sessions."""
 
     object: Literal["bulk"] = "bulk"
-    action: Literal["close", "delete", "export"]
+    action: BulkAction
     dry_run: bool
     count: Count
     """Number of sessions that were processed without an error. In a dry run: number of sessions that would be processed, up to 1,000."""
@@ -138,7 +139,7 @@ def _read_names(names: Sequence[SessionName]) -> list[_Target]:
     return [_Target(name.id, name.user_id, None) for name in names]
 
 
-def _check_filter(action: str, selected: SessionFilter) -> SessionFilter:
+def _check_filter(action: BulkAction, selected: SessionFilter) -> SessionFilter:
     if action != "close":
         return selected
     if selected.status == "closed":
@@ -153,7 +154,7 @@ async def _select(call: Call, selected: SessionFilter) -> tuple[list[_Target], b
     return [_Target(one.id, one.user_id, one.ref) for one in page.sessions], page.has_more
 
 
-async def _count(call: Call, action: Literal["close", "delete", "export"], selected: SessionFilter) -> BulkResults:
+async def _count(call: Call, action: BulkAction, selected: SessionFilter) -> BulkResults:
     """Count the sessions that a filter selects, up to `PREVIEWED_SESSIONS`."""
     count, has_more = 0, True
     while has_more and count < PREVIEWED_SESSIONS:
@@ -177,7 +178,7 @@ class _Run:
         action: what to do with each session; `count`: only find it.
     """
 
-    def __init__(self, call: Call, action: Literal["close", "delete", "export", "count"]) -> None:
+    def __init__(self, call: Call, action: BulkAction | Literal["count"]) -> None:
         self._call = call
         self._action = action
         self._exported = 0
