@@ -37,7 +37,7 @@ class KeyCache:
         self._store = store
         self._clock = clock
         self._known: OrderedDict[bytes, _CachedKey] = OrderedDict()
-        self._looked: int | None = None
+        self._checked_at: int | None = None
         self._uses = UseRecorder("key", lambda key_id, now: store().use_key(key_id, timestamp=now))
 
     async def has_keys(self) -> bool:
@@ -46,10 +46,10 @@ class KeyCache:
         While the store has none, this queries it every `NOTICED` milliseconds.
         """
         now = self._clock()
-        if self._looked is not None and 0 <= now - self._looked < NOTICED:
+        if self._checked_at is not None and 0 <= now - self._checked_at < NOTICED:
             return False
         found = await self._store().keys(limit=1)
-        self._looked = now
+        self._checked_at = now
         return bool(found)
 
     async def find_valid(self, text: str) -> ApiKey | None:
