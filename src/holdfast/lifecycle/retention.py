@@ -40,7 +40,7 @@ async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPrevie
     idle = await life.store.idle(limit=_PAGE, **life.get_expiry_filters())
     expired = DueSessions(len(idle), more=len(idle) == _PAGE)
     most = life.settings.max_sessions
-    surplus = DueSessions(max(0, active - len(idle) - most) if most else 0, more=False)
+    surplus = DueSessions(max(0, active - len(idle) - most) if most else 0)
     return RetentionPreview(
         active=active,
         expired=expired,
