@@ -28,7 +28,7 @@ th{font-weight:600;color:var(--soft)}td:first-child{white-space:nowrap}
 nav{display:flex;flex-wrap:wrap;gap:.2rem .9rem}
 """
 _HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-HEADERS: Final[Mapping[str, str]] = {
+_HEADERS: Final[Mapping[str, str]] = {
     "content-type": "text/html; charset=utf-8",
     "content-security-policy": (
         f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -41,16 +41,10 @@ HEADERS: Final[Mapping[str, str]] = {
 
 def render_docs(document: Schema) -> Reply:
     """Return an OpenAPI document as one HTML page."""
-    return _render_page(f"{document['info']['title']} API", "".join(_render_document(document)))
-
-
-def _render_page(title: str, body: str) -> Reply:
-    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(title)}</title>"
+    title, body = escape(f"{document['info']['title']} API"), "".join(_render_document(document))
+    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{title}</title>"
     html = f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>"
-    return Reply(html.encode(), headers=HEADERS)
-
-
-# -- API description ---------------------------------------------------------
+    return Reply(html.encode(), headers=_HEADERS)
 
 
 def _render_document(document: Schema) -> Iterator[str]:
