@@ -67,17 +67,23 @@ class ActivityCounts(msgspec.Struct, gc=False, array_like=True):
     @property
     def cost(self) -> float:
         """Cost of the prompts and summaries, as a multiple of the price of an input token."""
-        summaries = SUMMARY_READ * self.summary_read_tokens + SUMMARY_WRITTEN * self.summary_written_tokens
-        return _compute_cost(self.sent_tokens, self.cached_tokens) + summaries
+        summaries = compute_summary_cost(self.summary_read_tokens, self.summary_written_tokens)
+        return compute_prompt_cost(self.sent_tokens, self.cached_tokens) + summaries
 
     @property
     def full_cost(self) -> float:
         """Cost of the prompts if each one had contained the session's whole log."""
-        return _compute_cost(self.full_tokens, self.full_cached_tokens)
+        return compute_prompt_cost(self.full_tokens, self.full_cached_tokens)
 
 
-def _compute_cost(tokens: int, cached: int) -> float:
+def compute_prompt_cost(tokens: int, cached: int) -> float:
+    """Return the cost of prompts of which `cached` tokens are read from the cache, as a multiple of the price of an input token."""
     return CACHE_READ * cached + CACHE_WRITE * (tokens - cached)
+
+
+def compute_summary_cost(read: int, written: int) -> float:
+    """Return the cost of summaries by the tokens that a summarizer reads and writes, as a multiple of the price of an input token."""
+    return SUMMARY_READ * read + SUMMARY_WRITTEN * written
 
 
 class Resolution(NamedTuple):

@@ -12,7 +12,7 @@ from holdfast.context.build import PRIMING, Request, WorkingSet, build
 from holdfast.context.escaping import derive_marker
 from holdfast.context.strategies import Strategy
 from holdfast.context.view import ViewState
-from holdfast.domain.activity import CACHE_LEAST, CACHE_READ, CACHE_WRITE, SUMMARY_READ, SUMMARY_WRITTEN
+from holdfast.domain.activity import CACHE_LEAST, compute_prompt_cost, compute_summary_cost
 from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
@@ -128,7 +128,7 @@ class Tally:
         self.summaries_failed += summaries.failed
         self.read += summaries.spent.prompt_tokens
         self.written += summaries.spent.completion_tokens
-        self.cost += SUMMARY_READ * summaries.spent.prompt_tokens + SUMMARY_WRITTEN * summaries.spent.completion_tokens
+        self.cost += compute_summary_cost(summaries.spent.prompt_tokens, summaries.spent.completion_tokens)
 
     def make_session_result(self, session_id: str) -> SessionResult:
         """Return the fractions and means for one session."""
@@ -368,7 +368,7 @@ def play_call(
     tally.tokens += built.total_tokens
     cached = _count_cached(before, built.messages, player.count)
     tally.cached += cached
-    tally.cost += CACHE_READ * cached + CACHE_WRITE * (built.total_tokens - cached)
+    tally.cost += compute_prompt_cost(built.total_tokens, cached)
     tally.orphans += has_orphan(conversation)
     tally.tasks_lost += not has_task(conversation, task)
     return built.messages
