@@ -16,7 +16,7 @@ from holdfast.server.inspector.frame import PageQuery, make_session_url, render
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
 from holdfast.sessions.carry_over import CARRIED_FROM
-from holdfast.sessions.session_list import find_state
+from holdfast.sessions.session_list import compute_cached_share, find_expiry_time, find_state
 from holdfast.wire.objects import NonEmpty
 
 SESSION: Final = "/inspect/sessions/{session_id}"
@@ -57,14 +57,12 @@ class SessionHead:
     """
 
     def __init__(self, call: Call, session: Session, path: str = "") -> None:
-        life, usage = call.hf.life, session.usage
-        ttl = life.session_ttl if session.ttl is None else session.ttl
         self.session = session
         self.is_guest = call.is_guest(session)
         """True if the session belongs to another user than the caller."""
         self.state = find_state(call.hf.engine, session)
-        self.expires_at = session.accessed_at + ttl if ttl and session.status == "active" and not life.still else None
-        self.cache_share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else None
+        self.expires_at = find_expiry_time(call.hf.engine, session)
+        self.cache_share = compute_cached_share(session)
         self.participants = sorted(read_participants(session.metadata))
         self.links = list(_find_links(session))
         self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
