@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from holdfast.context.explain import Run
 from holdfast.context.presence import Excerpt
 from holdfast.server.inspector.prompt_words import describe_presence, describe_reason, describe_run, name_state
-from holdfast.sessions import prompt_views
+from holdfast.sessions import message_explanations
 from holdfast.sessions.explanation import MessageExplanation
 from tests.edges.browser_kit import browse, check_page, needs_chromium, save_screenshot
 from tests.edges.inspector_demo import FORGOTTEN, serve_demo
@@ -137,7 +137,7 @@ async def test_words_cannot_be_guessed_where_content_is_hidden() -> None:
 
 
 async def test_long_sessions_show_the_record_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt_views, "EXPLAIN_REBUILT", 5)
+    monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 5)
     async with serve_filled() as served:
         answer = await served.http.get("/inspect/sessions/s/prompt?call=5", headers=HTML)
         assert "This prompt is not rebuilt" in answer.text

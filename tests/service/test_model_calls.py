@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import CallNotFound, InvalidRequest
-from holdfast.sessions import prompt_views
+from holdfast.sessions import message_explanations
 from holdfast.sessions.model_calls import CallId, list_calls, parse_call_id
 from holdfast.sessions.prompt_sections import FREE
 from holdfast.sessions.prompt_views import PromptQuery, PromptView, view_prompt
@@ -202,7 +202,7 @@ async def test_prompts_are_returned_in_the_format_of_a_provider(dialect: Any) ->
 async def test_a_long_session_shows_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so. The next prompt, and `rebuild`, are still built."""
     async with recorded() as (hf, session, _):
-        monkeypatch.setattr(prompt_views, "EXPLAIN_REBUILT", 10)
+        monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 10)
         found = await view(hf, session, id="8.1", log_after=-1, log_limit=200)
         assert (found.exact, found.messages) == (None, ())
         assert found.not_rebuilt is not None

@@ -144,7 +144,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         at_turn=wanted.turn,
         use_recorded=responder is own,
         touch=False,
-        explain=session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS,
+        explain=can_rebuild(session),
         trace=frozenset(entry.seq for entry in entries if not entry.erased),
     )
     found = await rebuild_context(engine, ref, look)
@@ -160,6 +160,11 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     key = found.call.view if found.call else responder.view_key
     messages = await _add_departures(engine, ref, key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
+
+
+def can_rebuild(session: Session) -> bool:
+    """Return True if the session is short enough to rebuild its past prompts."""
+    return session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS
 
 
 def _count_budgets(session: Session, wanted: ExplainQuery) -> int:

@@ -31,7 +31,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_REBUILT, EXPLAIN_REBUILT_TOKENS, PROMPT_CHANGES, PROMPT_LOG, PROMPT_TEXT_CHARS
 from holdfast.numbers import check_whole
 from holdfast.sessions.context_preview import RECENT_CALLS, Preview, PreviewRequest, rebuild_context, to_dialect
-from holdfast.sessions.message_explanations import find_recalled, get_text
+from holdfast.sessions.message_explanations import can_rebuild, find_recalled, get_text
 from holdfast.sessions.model_calls import (
     CallSummary,
     NumberedCall,
@@ -219,8 +219,8 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
     """
     check_whole(wanted.log_limit, "log_limit", 0, PROMPT_LOG)
     session = await engine.store.get(ref)
-    target = await _find_target(engine, session, responder, wanted)
     senders = SenderFinder(engine.roster, session, responder)
+    target = await _find_target(engine, session, responder, wanted, senders)
     turn_calls, before, after = (
         (0, None, None) if target.call is None else await find_neighbours(engine.store, ref, target.call.id)
     )
@@ -247,10 +247,11 @@ async def view_prompt(engine: Engine, ref: SessionRef, responder: Responder, wan
     return await run_cpu(lambda: PromptView(**base, **_show_rebuilt(ref, target, found, log, wanted)))
 
 
-async def _find_target(engine: Engine, session: Session, responder: Responder, wanted: PromptQuery) -> _Target:
+async def _find_target(
+    engine: Engine, session: Session, responder: Responder, wanted: PromptQuery, senders: SenderFinder
+) -> _Target:
     custom = wanted.other or wanted.strategy is not None or wanted.budget is not None
-    senders = SenderFinder(engine.roster, session, responder)
-    is_short = session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS
+    is_short = can_rebuild(session)
     if wanted.id == NEXT:
         one = record = None
         sender = None if wanted.other else await find_sender(engine, session, responder)
@@ -289,7 +290,6 @@ async def _rebuild(engine: Engine, session: Session, target: _Target) -> tuple[_
     if target.unknown:
         return target, None
     one, responder = target.call, target.responder
-    is_short = session.messages <= EXPLAIN_REBUILT and session.tokens <= EXPLAIN_REBUILT_TOKENS
     look = PreviewRequest(
         responder=responder,
         settings=responder.context,
@@ -299,7 +299,7 @@ async def _rebuild(engine: Engine, session: Session, target: _Target) -> tuple[_
         through=one.call.through if one and one.call.through >= 0 else None,
         use_recorded=False,
         touch=False,
-        explain=one is None and is_short,
+        explain=one is None and can_rebuild(session),
         compare=True,
     )
     try:
