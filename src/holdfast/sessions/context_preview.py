@@ -420,7 +420,7 @@ async def _introduce_past(
 ) -> dict[tuple[str, ...], Introduction | None]:
     """Return the introductions of the last call of a turn and of the call before, by the recorded ids of their memories."""
     recent = [record.known for call, record in past.calls if turn_id is None or call.turn_id <= turn_id][-2:]
-    return {known: await introduce_memories(engine, session, responder, only=known) for known in recent}
+    return {known: await introduce_memories(engine, session, responder, only=known) for known in dict.fromkeys(recent)}
 
 
 class _PromptReplay:
