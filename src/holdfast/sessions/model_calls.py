@@ -153,15 +153,18 @@ async def list_calls(
     """
     check_whole(limit, "limit", 1, PAGE)
     store, ref, found = engine.store, session.ref, list[NumberedCall]()
-    start, stop = None, None
+    start: int = 0
+    stop: int | None = None
     if after is not None:
         rest = await _read_turn(store, ref, after.turn_id)
         found = rest[: after.number][::-1] if descending else rest[after.number + 1 :]
-        start, stop = (None, after.turn_id) if descending else (after.turn_id + 1, None)
+        if descending:
+            stop = after.turn_id
+        else:
+            start = after.turn_id + 1
     wanted = limit + 1 - len(found)
     if wanted > 0:
-        bounds = {"start": start, "stop": stop} if after is not None else {"start": 0, "stop": None}
-        rows = await store.calls(ref, limit=wanted, descending=descending, **bounds)
+        rows = await store.calls(ref, start=start, stop=stop, limit=wanted, descending=descending)
         if rows and len(rows) == wanted:  # the last turn may go on after the last row
             last = await _read_turn(store, ref, rows[-1].turn_id)
             rows = tuple(row for row in rows if row.turn_id != rows[-1].turn_id)
