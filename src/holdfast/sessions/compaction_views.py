@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -22,7 +22,8 @@ from holdfast.numbers import check_whole
 from holdfast.sessions.message_explanations import get_text
 from holdfast.sessions.prompt_views import PromptQuery, view_prompt
 
-BLOCKS: Final = ("facts", "summary", "digest")
+BlockKind = Literal["facts", "summary", "digest"]
+BLOCKS: Final[tuple[BlockKind, ...]] = get_args(BlockKind)
 FactKind = Literal["identifier", "date", "number", "name"]
 _COMPARED_CHARS: Final = 1_000_000
 """Characters of messages that one comparison searches for facts."""
@@ -63,7 +64,7 @@ class CompactionView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     object: Literal["compaction_view"] = "compaction_view"
     session_id: str
-    kind: Literal["facts", "summary", "digest"]
+    kind: BlockKind
     first: int
     last: int
     """`first` and `last` are the `seq` of the first and the last message of the range."""
@@ -72,10 +73,10 @@ class CompactionView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     source_tokens: int
     """Tokens of the messages that it replaces."""
     kept: tuple[CompactionFact, ...]
-    """What the text, or another part of the same prompt, has of the messages; at most `COMPACTION_FACTS`."""
+    """Facts that the text, or another part of the same prompt, contains; at most `COMPACTION_FACTS`."""
     lost: tuple[CompactionFact, ...]
-    """What neither the text nor the rest of the prompt has of the messages; at most `COMPACTION_FACTS`. For a stored summary, only its text
-    is searched."""
+    """Facts that neither the text nor the rest of the prompt contains; at most `COMPACTION_FACTS`. For a stored summary, only its text is
+    searched."""
     kept_count: int
     lost_count: int
     scanned: int
@@ -89,7 +90,7 @@ class CompactionView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class _Compacted(NamedTuple):
     """The range and the text of a compaction."""
 
-    kind: Literal["facts", "summary", "digest"]
+    kind: BlockKind
     first: int
     last: int
     text: str
@@ -150,9 +151,8 @@ async def view_block(
     if size is None or message is None:
         return None
     text = str(message.get("content") or "")
-    kind: Literal["facts", "summary", "digest"] = block  # type: ignore[assignment]
     rest = "\n".join(str(one.message.get("content") or "") for one in view.messages if one.section != block)
-    compacted = _Compacted(kind, size.first, size.last, text, size.tokens, size.source_tokens, rest)
+    compacted = _Compacted(block, size.first, size.last, text, size.tokens, size.source_tokens, rest)
     return await _view(engine, ref, compacted, after, limit)
 
 

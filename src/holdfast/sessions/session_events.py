@@ -177,7 +177,7 @@ class SessionFollower:
         return events
 
     async def _read_changes(self, session: Session) -> list[SessionEvent]:
-        """Read the messages and calls that are new in `session`, and move the follower behind them."""
+        """Read the messages and calls that are new in `session`, and move the follower past them."""
         ref, end = session.ref, session.tail.next_seq
         stop = min(end, self._next_seq + FOLLOWED_PAGE)
         is_longer = stop > self._next_seq  # a write to state or fields also changes the version
