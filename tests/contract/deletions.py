@@ -20,7 +20,7 @@ def deletion(number: int = 1, **fields: Any) -> Deletion:
     return Deletion(**{"id": f"del_{number:03}", "deleted_at": 100 + number, "kind": "session", **fields})
 
 
-async def listed(store: Store, **options: Any) -> list[int]:
+async def list_numbers(store: Store, **options: Any) -> list[int]:
     """Return the numbers of the deletions of a list."""
     return [int(one.id.removeprefix("del_")) for one in await store.deletions(**options)]
 
@@ -44,11 +44,11 @@ async def test_deletions_are_listed_from_the_newest(store: Store) -> None:
     """Page by page; those of one moment by their ids."""
     for at in (3, 1, 5, 2, 4):
         await store.add_deletion(deletion(at, deleted_at=7 if at > 3 else at))
-    assert await listed(store) == [5, 4, 3, 2, 1]
-    assert await listed(store, limit=2) == [5, 4]
-    assert await listed(store, limit=2, before=(7, "del_005")) == [4, 3]
-    assert await listed(store, before=(7, "")) == [3, 2, 1]
-    assert await listed(store, before=(1, "del_001")) == []
+    assert await list_numbers(store) == [5, 4, 3, 2, 1]
+    assert await list_numbers(store, limit=2) == [5, 4]
+    assert await list_numbers(store, limit=2, before=(7, "del_005")) == [4, 3]
+    assert await list_numbers(store, before=(7, "")) == [3, 2, 1]
+    assert await list_numbers(store, before=(1, "del_001")) == []
     for limit in (0, limits.PAGE + 1):
         with pytest.raises(InvalidRequest):
             await store.deletions(limit=limit)
@@ -59,9 +59,9 @@ async def test_deletions_are_found_by_a_hash(store: Store) -> None:
     for at in range(6):
         fields = ({"user_hash": HASH}, {"session_hash": HASH}, {"user_hash": b"other"})[at % 3]
         await store.add_deletion(deletion(at, **fields))
-    assert await listed(store, hash=HASH) == [4, 3, 1, 0]
-    assert await listed(store, hash=HASH, limit=1, before=(104, "del_004")) == [3]
-    assert await listed(store, hash=b"none") == []
+    assert await list_numbers(store, hash=HASH) == [4, 3, 1, 0]
+    assert await list_numbers(store, hash=HASH, limit=1, before=(104, "del_004")) == [3]
+    assert await list_numbers(store, hash=b"none") == []
 
 
 async def test_old_deletions_are_dropped(store: Store) -> None:
@@ -69,17 +69,17 @@ async def test_old_deletions_are_dropped(store: Store) -> None:
     for at in range(6):
         await store.add_deletion(deletion(at, kind="user" if at == 0 else "session"))
     await store.add_deletion(deletion(6), keep=2)
-    assert await listed(store) == [6, 5, 4, 0]
+    assert await list_numbers(store) == [6, 5, 4, 0]
     await store.add_deletion(deletion(7, kind="user"), keep=0)
-    assert await listed(store) == [7, 6, 5, 4]
+    assert await list_numbers(store) == [7, 6, 5, 4]
 
 
 async def test_deletions_belong_to_a_tenant(store: Store) -> None:
     await store.add_deletion(deletion())
     other = store.for_tenant("blue")
-    assert await listed(other) == []
+    assert await list_numbers(other) == []
     await other.add_deletion(deletion(2), keep=0)
-    assert [await listed(one) for one in (store, other)] == [[1], [2]]
+    assert [await list_numbers(one) for one in (store, other)] == [[1], [2]]
 
 
 async def test_invalid_deletions_are_refused(store: Store) -> None:
@@ -88,4 +88,4 @@ async def test_invalid_deletions_are_refused(store: Store) -> None:
             await store.add_deletion(deletion(**wrong))
     with pytest.raises(InvalidRequest):
         await store.add_deletion(deletion(), keep=-1)
-    assert await listed(store) == []
+    assert await list_numbers(store) == []

@@ -24,8 +24,8 @@ FORK = SessionRef("ann", "fork")
 COPY = SessionRef("ann", "copy")
 
 
-async def _grown(store: Store, seed: int) -> Session:
-    """A log without edits: turns with calls, open calls and orphan results, notes, erased and annotated entries."""
+async def _grow_session(store: Store, seed: int) -> Session:
+    """Store a log without edits: turns with calls, open calls and orphan results, notes, erased and annotated entries."""
     dice = random.Random(seed)
     await store.create(session(identity="parent", state={"a": 1}))
     for at in range(24):
@@ -43,8 +43,8 @@ async def _grown(store: Store, seed: int) -> Session:
     return await store.get(REF)
 
 
-async def _copied(store: Store, parent: Session, stop: int) -> Session:
-    """The session that `replace` makes of the entries before `stop`."""
+async def _copy_entries(store: Store, parent: Session, stop: int) -> Session:
+    """Return the session that `replace` makes of the entries before `stop`."""
     entries = await store.entries(parent.ref, stop=stop, notes=True)
     new = session(COPY, identity="child", state={"b": 2}, timestamp=50)
     return (await store.replace(new, [to_old_entry(entry, retired=False) for entry in entries])).session
@@ -53,11 +53,11 @@ async def _copied(store: Store, parent: Session, stop: int) -> Session:
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_fork_equals_a_copy_that_was_read_and_written(store: Store, seed: int) -> None:
     """Entry by entry, in its figures, in what finds it, and in how it goes on. The original does not change."""
-    parent = await _grown(store, seed)
+    parent = await _grow_session(store, seed)
     log = await store.entries(REF, retired=True)
     for stop in {1, len(log) // 3, len(log) // 2, len(log) - 1, len(log), len(log) + 5}:
         new = session(FORK, identity="child", state={"b": 2}, timestamp=50)
-        fork, copy = await store.fork(new, parent, stop), await _copied(store, parent, stop)
+        fork, copy = await store.fork(new, parent, stop), await _copy_entries(store, parent, stop)
         if fork is None:
             assert isinstance(await _find(store, FORK), SessionNotFound)
             continue

@@ -25,7 +25,7 @@ def sign_in(number: int = 1, **fields: Any) -> SignIn:
     return SignIn(**{**given, **fields})
 
 
-async def stored(store: Store, numbers: range) -> list[int]:
+async def list_stored(store: Store, numbers: range) -> list[int]:
     """Return the numbers of those sign-ins that the store still has."""
     return [at for at in numbers if await store.find_sign_in(sign_in(at).hash) is not None]
 
@@ -73,7 +73,7 @@ async def test_a_sign_in_is_removed(openings: list[Store]) -> None:
         await openings[0].add_sign_in(sign_in(at))
     for _ in range(2):
         await openings[0].remove_sign_in(sign_in(1).hash)
-    assert await stored(openings[-1], range(1, 3)) == [2]
+    assert await list_stored(openings[-1], range(1, 3)) == [2]
 
 
 async def test_a_revoked_key_has_no_sign_ins(store: Store) -> None:
@@ -86,10 +86,10 @@ async def test_a_revoked_key_has_no_sign_ins(store: Store) -> None:
         await store.add_sign_in(sign_in(at, key_id=key_id))
     for _ in range(2):
         await store.revoke_key("k1", timestamp=9)
-        assert await stored(store, range(7)) == [3, 4, 5, 6]
+        assert await list_stored(store, range(7)) == [3, 4, 5, 6]
     with pytest.raises(KeyNotFound):
         await store.revoke_key("k10", timestamp=9)
-    assert await stored(store, range(7)) == [3, 4, 5, 6]
+    assert await list_stored(store, range(7)) == [3, 4, 5, 6]
 
 
 async def test_the_oldest_sign_in_of_a_holder_is_replaced(store: Store) -> None:
@@ -103,10 +103,10 @@ async def test_the_oldest_sign_in_of_a_holder_is_replaced(store: Store) -> None:
         await store.add_sign_in(sign_in(at, created_at=100 - at))
     # Each was older than the ones before it, and replaced the oldest of those.
     kept = [*range(most - 1), most + 2]
-    assert await stored(store, range(most + 3)) == kept
+    assert await list_stored(store, range(most + 3)) == kept
     await store.add_sign_in(sign_in(most + 3, created_at=200))
-    assert await stored(store, range(most + 4)) == [*range(most - 1), most + 3]
-    assert await stored(store, others) == list(others)
+    assert await list_stored(store, range(most + 4)) == [*range(most - 1), most + 3]
+    assert await list_stored(store, others) == list(others)
 
 
 async def test_expired_sign_ins_are_deleted(store: Store) -> None:
@@ -114,9 +114,9 @@ async def test_expired_sign_ins_are_deleted(store: Store) -> None:
     few = limits.SIGN_INS_OF_HOLDER
     for at in range(few):
         await store.add_sign_in(sign_in(at, expires_at=50 + at % 2))
-    assert len(await stored(store, range(few))) == few
+    assert len(await list_stored(store, range(few))) == few
     await store.add_sign_in(sign_in(few, created_at=50, key_id="k2"))
-    assert await stored(store, range(few + 1)) == [*range(1, few, 2), few]
+    assert await list_stored(store, range(few + 1)) == [*range(1, few, 2), few]
     assert few <= EXPIRED_PER_WRITE
 
 

@@ -70,14 +70,14 @@ def _forgotten(store: Store) -> Awaitable[OwnedMemories]:
     return store.change_memories(ANN, MemoryDelta(forget=(LEARNED.id,), signals=(signal(LEARNED),)), timestamp=50)
 
 
-async def _forked(store: Store, ref: SessionRef) -> Session | None:
+async def _fork(store: Store, ref: SessionRef) -> Session | None:
     """Fork a session, as a caller would who has a session object of that name."""
     source = make_session(store.tenant, session(ref, identity=IDENTITY))
     return await store.fork(session(SessionRef(ref.user_id, "stolen")), source, 2)
 
 
 OF_A_SESSION: dict[str, Call] = {
-    "fork": _forked,
+    "fork": _fork,
     "get": lambda store, ref: store.get(ref),
     "list": lambda store, ref: store.list(after=ref),
     "update": lambda store, ref: store.update(ref, SessionPatch(metadata={"stolen": 1}), timestamp=50),

@@ -14,7 +14,7 @@ import holdfast
 from holdfast.accounting import Owner, charge_to
 from holdfast.domain.session import SessionRef
 from holdfast.engine import deletion_journal
-from holdfast.engine.deletion_journal import DeletionJournal, make_receipt_of
+from holdfast.engine.deletion_journal import DeletionJournal, to_receipt
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.lifecycle.removal import Receipt
 from holdfast.lifecycle.settings import LifeSettings
@@ -55,8 +55,8 @@ async def test_each_kind_of_deletion_is_recorded_with_its_receipt(hf: holdfast.H
     receipts.append(await hf.delete_user("ada"))
     found = list(await hf.engine.deletions.list())
     assert [one.kind for one in found] == ["user", "retention", "prune", "prune", "session"]
-    assert [make_receipt_of(one) for one in (found[-1], found[0])] == [receipts[0], receipts[-1]]
-    assert make_receipt_of(found[1]).messages == 1
+    assert [to_receipt(one) for one in (found[-1], found[0])] == [receipts[0], receipts[-1]]
+    assert to_receipt(found[1]).messages == 1
     assert [one.deleted_at for one in found] == [
         clock.now - ago for ago in (0, 1, 2 * DAY + 1, 2 * DAY + 1, 4 * DAY + 1)
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.stores import open_store
 from tests.contract.keys import api_key
-from tests.contract.sign_ins import sign_in, stored
+from tests.contract.sign_ins import list_stored, sign_in
 from tests.stores.redis_openings import Opening
 from tests.stores.servers import prefix_of
 
@@ -18,7 +18,7 @@ async def check_total(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = await open_store(url, tenant="acme")
     for at in range(8):
         await store.add_sign_in(sign_in(at, key_id=f"k{at}", created_at=100 + at))
-    assert await stored(store, range(8)) == [3, 4, 5, 6, 7]
+    assert await list_stored(store, range(8)) == [3, 4, 5, 6, 7]
     await store.close()
 
 

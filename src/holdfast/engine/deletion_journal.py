@@ -115,7 +115,7 @@ class DeletionJournal:
         return self._key
 
 
-def make_receipt_of(deletion: Deletion) -> Receipt:
+def to_receipt(deletion: Deletion) -> Receipt:
     """Return the receipt of a deletion. Counts that this release does not know are left out."""
     known: dict[str, Any] = {name: deletion.counts.get(name, 0) for name in Receipt.__struct_fields__}
     return Receipt(**known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from holdfast.engine.deletion_journal import make_receipt_of
+from holdfast.engine.deletion_journal import to_receipt
 from holdfast.errors import InvalidRequest
 from holdfast.lifecycle.removal import Receipt
 from holdfast.server.http import Call
@@ -44,7 +44,7 @@ class DeletionObject(Answer, kw_only=True):
     @classmethod
     def from_deletion(cls, deletion: Deletion) -> DeletionObject:
         """Convert a stored deletion to its JSON object."""
-        return cls.from_fields(deletion, receipt=make_receipt_of(deletion))
+        return cls.from_fields(deletion, receipt=to_receipt(deletion))
 
 
 class DeletionList(Page[DeletionObject, str]):
