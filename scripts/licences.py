@@ -97,7 +97,7 @@ def format_page() -> str:
         "\n".join(format_rows(base, {})),
         "\n\n## Installed with an extra\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
     ]
-    # The extras in `all`: those of other frameworks are installed nowhere beside each other.
+    # Only the extras in `all`, because those of other frameworks cannot be installed together.
     extras = list_extras()
     for extra in sorted(name for name in extras if name != "all" and extras[name] <= extras["all"]):
         more: dict[str, Distribution] = {}
