@@ -110,18 +110,17 @@ def divide_prompt(built: WorkingSet, record: BuildRecord | None = None) -> Divid
     return DividedPrompt(parts, _sort({**tokens, **free}, Counter(part.section for part in parts)))
 
 
-def divide_record(record: BuildRecord, total: int, budget: Budget | None) -> tuple[PromptSection, ...]:
+def divide_record(record: BuildRecord, total: int) -> tuple[PromptSection, ...]:
     """Divide the prompt of a call that is not rebuilt, as far as its record knows the sections.
 
     Args:
         record: the record of the call.
         total: tokens of the whole prompt.
-        budget: division of the model's context window; None: unknown.
     """
     known: dict[SectionName, int] = {"recalled": record.recalled_tokens}
     known["other"] = max(0, total - record.recalled_tokens)
     conversation = total - record.overhead - record.recalled_tokens
-    rest = divide_rest(record.input_budget, sum(known.values()), record.limit - conversation, budget)
+    rest = divide_rest(record.input_budget, sum(known.values()), record.limit - conversation, None)
     return _sort({**known, **rest}, {"other": record.messages})
 
 
