@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import msgspec
 
@@ -27,12 +26,9 @@ def iter_pin_guesses(entries: Sequence[Entry], through: int) -> Iterator[Sequenc
     later = [frozenset({seq}) for seq in reversed(pinned)]
     everything = frozenset(pinned)
     guesses = dict.fromkeys((everything, *later, *(everything - one for one in later)))
-    guesses.pop(_NONE, None)
+    guesses.pop(frozenset(), None)
     for unpinned in list(guesses)[: PIN_GUESSES - 1]:
         yield [msgspec.structs.replace(entry, pinned=False) if entry.seq in unpinned else entry for entry in entries]
-
-
-_NONE: Final = frozenset[int]()
 
 
 def measure_error(built: WorkingSet, record: BuildRecord) -> tuple[int, int]:
