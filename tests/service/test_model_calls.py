@@ -42,7 +42,7 @@ async def talk(session: Any, turn_id: int, rounds: int) -> list[list[dict[str, A
 
 
 @asynccontextmanager
-async def recorded(strategy: str = "digest", **options: Any) -> AsyncIterator[tuple[Any, Any, dict[str, Any]]]:
+async def record_calls(strategy: str = "digest", **options: Any) -> AsyncIterator[tuple[Any, Any, dict[str, Any]]]:
     """Open a session in which turn n has n % 3 rounds of tool calls. Yield it with the prompts that were sent, by id."""
     roster = holdfast.Roster(context=holdfast.ContextSettings(strategy, options or STRATEGIES[strategy]))
     async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
@@ -78,7 +78,7 @@ def check_sections(found: PromptView) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_every_call_of_every_turn_is_rebuilt_as_it_was_sent(strategy: str) -> None:
     """With sections that add up, also for the calls before the last one of a turn."""
-    async with recorded(strategy) as (hf, session, sent):
+    async with record_calls(strategy) as (hf, session, sent):
         for call_id, prompt in sent.items():
             found = await view(hf, session, id=call_id)
             assert (found.exact, found.not_rebuilt, found.id) == (True, None, call_id)
@@ -94,7 +94,7 @@ async def test_every_call_of_every_turn_is_rebuilt_as_it_was_sent(strategy: str)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 async def test_every_message_of_the_log_has_exactly_one_mark(strategy: str) -> None:
     """A whole message is in the prompt word by word, a part has words that the prompt has, and later messages are in no prompt."""
-    async with recorded(strategy) as (hf, session, _):
+    async with record_calls(strategy) as (hf, session, _):
         log = {entry.seq: entry for entry in await session.entries(retired=True)}
         for call_id in ("3.0", "5.1", "11.2", "next"):
             found = await view(hf, session, id=call_id, log_after=-1, log_limit=200)
@@ -112,7 +112,7 @@ async def test_every_message_of_the_log_has_exactly_one_mark(strategy: str) -> N
 
 
 async def test_calls_are_listed_page_by_page_in_both_directions() -> None:
-    async with recorded() as (hf, session, sent):
+    async with record_calls() as (hf, session, sent):
         info = await session.info()
         for descending in (True, False):
             ids = list(reversed(sent)) if descending else list(sent)
@@ -133,7 +133,7 @@ async def test_calls_are_listed_page_by_page_in_both_directions() -> None:
 
 
 async def test_neighbours_lead_through_all_calls() -> None:
-    async with recorded() as (hf, session, sent):
+    async with record_calls() as (hf, session, sent):
         found = await view(hf, session, id="0")
         walked = [found.id]
         while found.next:
@@ -146,7 +146,7 @@ async def test_neighbours_lead_through_all_calls() -> None:
 
 async def test_the_difference_names_each_changed_message() -> None:
     """Applying the difference to the prompt before gives the origins of the messages of the later prompt."""
-    async with recorded() as (hf, session, sent):
+    async with record_calls() as (hf, session, sent):
         for earlier, later in zip(list(sent), list(sent)[1:], strict=False):
             now, before = await view(hf, session, id=later), await view(hf, session, id=earlier)
             difference = now.difference
@@ -166,7 +166,7 @@ async def test_the_difference_names_each_changed_message() -> None:
 
 async def test_other_settings_are_tried_without_a_call() -> None:
     """The log, the version and the number of calls stay the same; the answer says which settings it is for."""
-    async with recorded() as (hf, session, sent):
+    async with record_calls() as (hf, session, sent):
         info = await session.info()
         found = await view(hf, session, id="8.1", strategy="token_window", budget=300)
         assert found.strategy is not None
@@ -185,7 +185,7 @@ async def test_other_settings_are_tried_without_a_call() -> None:
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "gemini"])
 async def test_prompts_are_returned_in_the_format_of_a_provider(dialect: Any) -> None:
-    async with recorded() as (hf, session, sent):
+    async with record_calls() as (hf, session, sent):
         found = await view(hf, session, id="11.0", dialect=dialect)
         assert found.request is not None
         texts = str(found.request)
@@ -201,7 +201,7 @@ async def test_prompts_are_returned_in_the_format_of_a_provider(dialect: Any) ->
 
 async def test_a_long_session_shows_what_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """And says so. The next prompt, and `rebuild`, are still built."""
-    async with recorded() as (hf, session, _):
+    async with record_calls() as (hf, session, _):
         monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 10)
         found = await view(hf, session, id="8.1", log_after=-1, log_limit=200)
         assert (found.exact, found.messages) == (None, ())
@@ -217,7 +217,7 @@ async def test_a_long_session_shows_what_was_recorded(monkeypatch: pytest.Monkey
 
 
 async def test_a_rewound_turn_is_not_rebuilt() -> None:
-    async with recorded() as (hf, session, _):
+    async with record_calls() as (hf, session, _):
         await session.rewind(at_turn=5)
         found = await view(hf, session, id="9.0", log_after=-1, log_limit=200)
         assert found.not_rebuilt is not None
@@ -237,7 +237,7 @@ async def test_a_rewound_turn_is_not_rebuilt() -> None:
     ],
 )
 async def test_unknown_calls_are_refused(call_id: str, error: type[Exception]) -> None:
-    async with recorded() as (hf, session, _):
+    async with record_calls() as (hf, session, _):
         with pytest.raises(error):
             await view(hf, session, id=call_id)
 
@@ -261,7 +261,7 @@ async def test_a_session_without_calls_has_a_next_prompt_only() -> None:
 
 async def test_pinning_does_not_change_past_prompts() -> None:
     """The log does not say when a message was pinned, but the recorded hash shows with which pins a prompt was sent."""
-    async with recorded() as (hf, session, sent):
+    async with record_calls() as (hf, session, sent):
         before = {key: await view(hf, session, id=key, log_after=-1, log_limit=60) for key in sent}
         evicted = [mark.seq for mark in before["9.0"].log if mark.decision == "compacted" and mark.role == "user"]
         first, second = evicted[:2]
@@ -283,7 +283,7 @@ async def test_pinning_does_not_change_past_prompts() -> None:
 
 
 async def test_explanation_of_an_earlier_turn_ignores_later_pins() -> None:
-    async with recorded() as (hf, session, _):
+    async with record_calls() as (hf, session, _):
         marks = (await view(hf, session, id="9.0", log_after=-1, log_limit=60)).log
         seq = next(mark.seq for mark in marks if mark.decision == "compacted" and mark.role == "user")
         old = await session.explain(seq=seq, turn=9)
@@ -304,7 +304,7 @@ def _list_pinned(prompt: PromptView) -> list[int]:
 
 
 async def test_differences_from_the_prompt_that_was_sent_are_listed() -> None:
-    async with recorded() as (hf, session, _):
+    async with record_calls() as (hf, session, _):
         assert (await view(hf, session, id="9.0")).differences == ()
         await hf.engine.store.erase(session.ref, 2)
         found = await view(hf, session, id="9.0")
