@@ -41,7 +41,7 @@ async def test_a_deletion_is_read_back_unchanged(openings: list[Store]) -> None:
 
 
 async def test_deletions_are_listed_from_the_newest(store: Store) -> None:
-    """Page by page; those of one moment by their ids."""
+    """They are read page by page. Deletions with the same time are ordered by their ids."""
     for at in (3, 1, 5, 2, 4):
         await store.add_deletion(deletion(at, deleted_at=7 if at > 3 else at))
     assert await list_numbers(store) == [5, 4, 3, 2, 1]
@@ -65,7 +65,7 @@ async def test_deletions_are_found_by_a_hash(store: Store) -> None:
 
 
 async def test_old_deletions_are_dropped(store: Store) -> None:
-    """Of the kind that is added, and only if the caller says how many to keep."""
+    """Only deletions of the added kind are dropped, and only if the caller says how many to keep."""
     for at in range(6):
         await store.add_deletion(deletion(at, kind="user" if at == 0 else "session"))
     await store.add_deletion(deletion(6), keep=2)

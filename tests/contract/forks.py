@@ -52,7 +52,7 @@ async def _copy_entries(store: Store, parent: Session, stop: int) -> Session:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_a_fork_equals_a_copy_that_was_read_and_written(store: Store, seed: int) -> None:
-    """Entry by entry, in its figures, in what finds it, and in how it goes on. The original does not change."""
+    """Compare their entries and totals, how they are found, and how they continue. The original does not change."""
     parent = await _grow_session(store, seed)
     log = await store.entries(REF, retired=True)
     for stop in {1, len(log) // 3, len(log) // 2, len(log) - 1, len(log), len(log) + 5}:
@@ -88,7 +88,7 @@ async def _find(store: Store, ref: SessionRef) -> Session | SessionNotFound:
 
 
 async def test_a_fork_has_no_retired_entries(store: Store) -> None:
-    """Those after it do not matter; with some before it, there is no fork, or one in which they are left out."""
+    """If the copied part has retired entries, the store makes no fork, or leaves them out. Later retired entries do not matter."""
     await store.create(session(identity="parent"))
     await store.append(REF, Append(entries=[user("a"), assistant("b"), user("c")], timestamp=2))
     await store.append(REF, Append(entries=[user("d")], retire_from=2, timestamp=3))
@@ -104,7 +104,7 @@ async def test_a_fork_has_no_retired_entries(store: Store) -> None:
 
 @pytest.mark.parametrize("chosen", [False, True])
 async def test_pins_can_be_left_out(store: Store, chosen: bool) -> None:
-    """Those of messages, and those of facts, for which a store may do nothing."""
+    """This holds for pins of messages and of facts. With pins of facts, a store may make no fork."""
     await store.create(session(identity="parent"))
     metadata = with_choices({"by": "bo"}, {0: "pinned"} if chosen else {})
     await store.append(REF, Append(entries=[user("a", pinned=True), user("b", metadata=metadata)], timestamp=2))
@@ -119,7 +119,7 @@ async def test_pins_can_be_left_out(store: Store, chosen: bool) -> None:
 
 
 async def test_a_fork_has_contents_of_its_own(store: Store) -> None:
-    """Those that its entries name. They stay when the original goes, and go with the last entry that names them."""
+    """A fork has the contents that its entries name. They outlive the original, and are deleted with the last entry that names them."""
     await store.create(session(identity="parent"))
     entries = [user("a", media=(sha(1),)), user("b", media=(sha(1), sha(2))), user("c", media=(sha(3),))]
     await store.append(REF, Append(entries=entries, media=brought(1, 2, 3), timestamp=2))
@@ -151,8 +151,8 @@ async def test_forks_keep_the_first_origin(store: Store) -> None:
     assert (await store.sharing("ann", "parent")).keys() == {"s1", "fork", "other"}
 
 
-async def test_what_a_fork_refuses(store: Store) -> None:
-    """An original that is gone, is another one, or was edited since; and a name that is taken. Nothing is written."""
+async def test_invalid_forks_are_refused(store: Store) -> None:
+    """The original was deleted, replaced or edited, or the name of the fork is taken. Nothing is written."""
     await store.create(session(identity="parent"))
     await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2))
     parent = await store.get(REF)

@@ -68,7 +68,7 @@ async def test_use_of_a_sign_in_is_recorded(store: Store) -> None:
 
 
 async def test_a_sign_in_is_removed(openings: list[Store]) -> None:
-    """Only that one; a second time does nothing."""
+    """Other sign-ins stay. Removing it again does nothing."""
     for at in (1, 2):
         await openings[0].add_sign_in(sign_in(at))
     for _ in range(2):
@@ -77,7 +77,7 @@ async def test_a_sign_in_is_removed(openings: list[Store]) -> None:
 
 
 async def test_a_revoked_key_has_no_sign_ins(store: Store) -> None:
-    """Whichever tenant and user they act for; those of other keys stay."""
+    """They are removed for every tenant and user. Sign-ins of other keys stay."""
     await store.add_key(api_key(1))
     others: list[dict[str, Any]] = [{}, {"user_id": "ann"}, {"tenant": "réd"}]
     for at, fields in enumerate(others):
@@ -110,7 +110,7 @@ async def test_the_oldest_sign_in_of_a_holder_is_replaced(store: Store) -> None:
 
 
 async def test_expired_sign_ins_are_deleted(store: Store) -> None:
-    """When another one is added, some at a time; until then they are found."""
+    """Adding a sign-in deletes some of the expired ones. Until then, they are found."""
     few = limits.SIGN_INS_OF_HOLDER
     for at in range(few):
         await store.add_sign_in(sign_in(at, expires_at=50 + at % 2))

@@ -106,7 +106,7 @@ async def test_only_an_admin_of_all_users_manages_keys(fields: dict[str, Any]) -
 
 
 async def test_a_key_creates_no_key_with_more_power() -> None:
-    """What is not given is as for the caller's own key."""
+    """Values that are not given are those of the caller's own key."""
     async with gateway([], clock=Clock()) as (served, _):
         limits = {"rate": 60, "max_body": 2048, "budget": 4096}
         key = await made(served.hf, role="admin", expires_at=START + DAY, **limits)
