@@ -537,7 +537,7 @@ BULK_SESSIONS: Final = 100
 BULK_EXPORT_BYTES: Final = 16 * MIB
 """Exports in the response to one such request, as JSON."""
 PREVIEWED_SESSIONS: Final = 1_000
-"""Sessions that a dry run of such a request counts, and closed sessions that a preview of the retention examines."""
+"""Sessions that a dry run of such a request counts, and expired and closed sessions that a preview of the retention examines."""
 DELETIONS: Final = 10_000
 """Deletions of each kind that the journal of a tenant keeps. The oldest are dropped."""
 SIGN_INS: Final = 10_000

@@ -37,16 +37,21 @@ class RetentionPreview(msgspec.Struct, frozen=True, kw_only=True):
 async def preview_retention(life: SessionLifecycle, now: int) -> RetentionPreview:
     """Count the sessions that a sweep would end or delete at the time `now`, in milliseconds since the epoch."""
     active = await life.store.active()
-    idle = await life.store.idle(limit=_PAGE, **life.get_expiry_filters())
-    expired = DueSessions(len(idle), more=len(idle) == _PAGE)
-    most = life.settings.max_sessions
-    surplus = DueSessions(max(0, active - len(idle) - most) if most else 0)
+    idle = await life.store.idle(limit=PREVIEWED_SESSIONS, **life.get_expiry_filters())
+    expired = DueSessions(len(idle), more=len(idle) == PREVIEWED_SESSIONS)
     return RetentionPreview(
         active=active,
         expired=expired,
-        surplus=surplus,
+        surplus=_count_surplus(active, expired, life.settings.max_sessions),
         retired=await _count_retired(life, now - life.settings.retention),
     )
+
+
+def _count_surplus(active: int, expired: DueSessions, most: int) -> DueSessions:
+    """Count the active sessions above the maximum `most`, of which 0 means no limit, after the expired ones have ended."""
+    surplus = max(0, active - expired.count - most) if most else 0
+    # Expired sessions that were not counted may be all that is above the maximum.
+    return DueSessions(0, more=True) if surplus and expired.more else DueSessions(surplus)
 
 
 async def _count_retired(life: SessionLifecycle, until: int) -> DueSessions:

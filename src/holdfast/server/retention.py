@@ -33,13 +33,14 @@ class Retention(Answer, kw_only=True):
     sweep: bool
     """True if this server applies the rules in the background. False: it applies them only to sessions that are used."""
     ended: Literal["closed", "deleted"]
-    """What happens to a session that ends: its data stays until it is deleted, or, with a store in memory, it is deleted at once."""
+    """State of a session that has ended: its data stays until it is deleted or, with a store in memory, is deleted at once."""
     active: Count
     """Number of active sessions, expired ones included."""
     expired: DueCount
-    """Active sessions that would end now, because they were idle for too long. At most 100 are counted."""
+    """Active sessions that would end now, because they were idle for too long. At most 1,000 are counted."""
     surplus: DueCount
-    """Active sessions that would end now, because there are too many."""
+    """Active sessions that would end now, because there are too many. If not all expired sessions are counted, the number is unknown: 0,
+    and `more` is true."""
     retired: DueCount
     """Closed sessions that would be deleted now. The oldest 1,000 closed sessions are examined."""
 
