@@ -1,6 +1,6 @@
 """The frame of the pages of one session: its head, its tabs, and the rights of the caller.
 
-A page of a session extends `session_base.html` and is rendered with `render_session`. Its tab is in `TABS`, and is shown once the page exists.
+A page of a session extends `session_base.html` and is rendered with `render_session`. Its tab is in `TABS`.
 """
 
 from __future__ import annotations
@@ -66,12 +66,7 @@ class SessionHead:
         self.participants = sorted(read_participants(session.metadata))
         self.links = list(_find_links(session))
         self.warnings = list(_find_warnings(session, is_busy=self.state == "busy"))
-        known = {getattr(route, "path", "") for route in call.request.app.routes}
-        self._shown = [
-            name
-            for name, _, part in TABS
-            if may_read(part, guest=self.is_guest) and "/".join(filter(None, [SESSION, name])) in known
-        ]
+        self._shown = [name for name, _, part in TABS if may_read(part, guest=self.is_guest)]
         self.tabs = [
             (make_session_url(session, *filter(None, [name])), title, name == path)
             for name, title, _ in TABS
@@ -79,7 +74,7 @@ class SessionHead:
         ]
 
     def has_tab(self, name: str) -> bool:
-        """Return True if a page exists, and the caller may see it."""
+        """Return True if the caller may see a page."""
         return name in self._shown
 
 
