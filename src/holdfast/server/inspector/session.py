@@ -128,12 +128,9 @@ def _quote_hits(entries: Sequence[Entry], words: str, before: int | None) -> Hit
     return Hits([(entry, quote_match(get_text(entry), words)) for entry in entries], before)
 
 
-class MessagePageQuery(SessionPageQuery, kw_only=True):
-    """Query parameters of the page of a message."""
-
-
-async def load_entry(call: Call, session: Session, seq: int) -> Entry:
-    """Return an entry of a session. Raise `EntryNotFound` if there is none that the caller may read."""
+async def load_entry(call: Call, session: Session) -> Entry:
+    """Return the entry with the number in the path. Raise `EntryNotFound` if there is none that the caller may read."""
+    seq = call.get_path_number("seq", "seq must be the number of a message")
     found = await call.hf.store.entries(session.ref, start=seq, stop=seq + 1, retired=True)
     seen = view_entries(found, guest=call.is_guest(session))
     if not seen:
@@ -142,10 +139,10 @@ async def load_entry(call: Call, session: Session, seq: int) -> Entry:
 
 
 @routes.add("GET", MESSAGE, "read", answer=HTML)
-async def show_message(call: Call, query: MessagePageQuery) -> Reply:
+async def show_message(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page of one message: as stored, copies in other formats, and what can be done with it."""
     session = await load_session(call)
-    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    entry = await load_entry(call, session)
     return await render_session(
         call,
         session,

@@ -77,12 +77,8 @@ declare_action(
 )
 
 
-class ConfirmQuery(SessionPageQuery, kw_only=True):
-    """Query parameters of the pages that ask for confirmation."""
-
-
 @routes.add("GET", f"{SESSION}/manage", "write", answer=HTML)
-async def show_manage(call: Call, query: ConfirmQuery) -> Reply:
+async def show_manage(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page with which a session is closed, moved or deleted, and its expiry set."""
     session = await load_session(call, "administration", "write")
     notice = get_notice(query.notice)
@@ -91,24 +87,24 @@ async def show_manage(call: Call, query: ConfirmQuery) -> Reply:
 
 
 @routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)
-async def confirm_delete(call: Call, query: ConfirmQuery) -> Reply:
+async def confirm_delete(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page that asks whether to delete a session."""
     session = await load_session(call, "administration", "write")
     return await render_session(call, session, "session_delete.html", tab="", title="Delete")
 
 
 @routes.add("GET", f"{MESSAGE}/erase", "write", answer=HTML)
-async def confirm_erase(call: Call, query: ConfirmQuery) -> Reply:
+async def confirm_erase(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page that asks whether to erase a message."""
     session = await load_session(call, "administration", "write")
-    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    entry = await load_entry(call, session)
     return await render_session(
         call, session, "session_erase.html", tab="", title=f"Erase message {entry.seq}", entry=entry
     )
 
 
 @routes.add("GET", f"{SESSION}/turns/{{turn}}", "write", answer=HTML)
-async def confirm_turn(call: Call, query: ConfirmQuery) -> Reply:
+async def confirm_turn(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page with which a session is forked at a turn or rewound to it."""
     session = await load_session(call, "administration", "write")
     turn = call.get_path_number("turn", "turn must be the number of a turn")

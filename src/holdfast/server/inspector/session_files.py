@@ -80,7 +80,7 @@ async def get_medium(call: Call, query: MediumQuery) -> Reply:
     """Return the medium in one part of a message."""
     check_content(call)
     session = await load_session(call)
-    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    entry = await load_entry(call, session)
     part = call.get_path_number("part", "part must be the number of a part")
     found = _find_medium(entry.message, part)
     if found is None or found.url is not None:
@@ -119,7 +119,7 @@ async def get_message(call: Call, query: SessionPageQuery) -> Reply:
     """Return a message as JSON, as it is stored."""
     check_content(call)
     session = await load_session(call)
-    entry = await load_entry(call, session, call.get_path_number("seq", "seq must be the number of a message"))
+    entry = await load_entry(call, session)
     data = await run_cpu(_encode_entry, entry)
     headers = {**_HEADERS, "content-type": "application/json; charset=utf-8"}
     return Reply(data, headers=headers)
