@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
@@ -255,6 +255,7 @@ def load_environment() -> jinja2.Environment:
         asset=make_asset_url,
         draw_bar=draw_bar,
         draw_legend=draw_legend,
+        mark_spans=mark_spans,
         version=__version__,
     )
     return environment
@@ -310,6 +311,15 @@ def highlight(text: str, words: str) -> Markup:
         for at, one in enumerate(pieces)
     ]
     return Markup("").join(marked)
+
+
+def mark_spans(text: str, spans: Sequence[Sequence[int]]) -> Markup:
+    """Return a text as HTML in which ranges of characters, each with its start and end, are marked."""
+    parts, end = [], 0
+    for start, stop in spans:
+        parts += [mark_controls(text[end:start]), Markup("<mark>%s</mark>") % mark_controls(text[start:stop])]
+        end = stop
+    return Markup("").join([*parts, mark_controls(text[end:])])
 
 
 @jinja2.pass_context

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
-
-from markupsafe import Markup
 
 from holdfast.accounting import run_cpu
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
 from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, get_notice, return_to
-from holdfast.server.inspector.frame import HTML, format_editable_json, mark_controls, render
+from holdfast.server.inspector.frame import HTML, format_editable_json, render
 from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
 from holdfast.server.inspector.session_frame import check_content
@@ -79,7 +76,6 @@ async def show_records(call: Call, query: RecordsQuery) -> Reply:
         has_more_namespaces=namespaces["has_more"],
         records=found["data"],
         notes=found.get("notes", []),
-        mark_spans=mark_spans,
         next_url=place.make_url(_LIST, **kept, after=found["last_id"]) if found["has_more"] else "",
         first_url=place.make_url(_LIST, **kept) if query.after else None,
         can_change=_may_change(call, place),
@@ -90,15 +86,6 @@ def _may_change(call: Call, place: Place) -> bool:
     """Return True if the caller may change records of the owner. For a session, the route also checks the rights of participants."""
     principal = call.principal
     return principal.has_role("write") and (place.scope != "app" or principal.user_id is None)
-
-
-def mark_spans(text: str, spans: Sequence[Sequence[int]]) -> Markup:
-    """Return a text as HTML with the given ranges of characters highlighted."""
-    parts, end = [], 0
-    for start, stop in spans:
-        parts += [mark_controls(text[end:start]), Markup("<mark>%s</mark>") % mark_controls(text[start:stop])]
-        end = stop
-    return Markup("").join([*parts, mark_controls(text[end:])])
 
 
 # -- one record --------------------------------------------------------------------

@@ -116,7 +116,6 @@ async def show_sessions(call: Call, query: SessionListQuery) -> Reply:
         agents=sorted(call.hf.roster.agents),
         columns=COLUMNS,
         highest=SORTED_SESSIONS,
-        split_snippet=split_snippet,
         **values,
     )
 
@@ -176,12 +175,3 @@ async def _search(call: Call, query: SessionListQuery, words: str, filters: dict
     if len(known) > _USERS or newest.has_more:
         coverage = f"the {len(users)} of {len(known)}{' or more' if newest.has_more else ''} users who were active last"
     return [Found(one, results) for one, results in zip(users, found, strict=True) if results.hits], coverage
-
-
-def split_snippet(hit: SearchHit) -> list[tuple[str, bool]]:
-    """Return the parts of a hit's snippet, each with True if it is a matching word."""
-    parts, end = [], 0
-    for start, stop in hit.highlights:
-        parts += [(hit.snippet[end:start], False), (hit.snippet[start:stop], True)]
-        end = stop
-    return [(text, is_match) for text, is_match in [*parts, (hit.snippet[end:], False)] if text]
