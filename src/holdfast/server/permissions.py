@@ -63,6 +63,15 @@ def permit(scope: Scope, needed: Need) -> None:
         raise Refused(403, "forbidden", "this request affects all users: it needs a key without a user")
 
 
+def is_permitted(scope: Scope, needed: Need) -> bool:
+    """Return True if the caller of a request has the permission `needed`."""
+    try:
+        permit(scope, needed)
+    except Refused:
+        return False
+    return True
+
+
 def check_shared(principal: Principal) -> None:
     """Raise `Refused` if the key belongs to one user and is not an admin key.
 

@@ -34,7 +34,7 @@ from holdfast.server.inspector.lab_jobs import LabJobs
 from holdfast.server.inspector.line_charts import draw_legend
 from holdfast.server.inspector.live import LiveUpdates
 from holdfast.server.inspector.rest import make_path
-from holdfast.server.permissions import Need, Refused, permit
+from holdfast.server.permissions import Need, is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import TEXT
 from holdfast.wire.objects import Request
@@ -150,11 +150,7 @@ class PageView:
 
     def can(self, need: Need) -> bool:
         """Return True if the caller has a permission."""
-        try:
-            permit(self._scope, need)
-        except Refused:
-            return False
-        return True
+        return is_permitted(self._scope, need)
 
     def url(self, **changes: Any) -> str:
         """Return the address of this page with other query parameters. None removes a parameter."""

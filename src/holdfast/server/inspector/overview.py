@@ -20,7 +20,7 @@ from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, InspectorState, PageQuery, format_number, format_share, render
 from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
-from holdfast.server.permissions import Refused, permit
+from holdfast.server.permissions import is_permitted
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.sessions.session_list import find_state, summarize_sessions
@@ -66,7 +66,7 @@ async def show_overview(call: Call, query: OverviewQuery) -> Reply:
     if not sessions:
         return await render(call, "first_run.html", title="Overview", notice=notice, **_describe_server(call))
     chosen = next(one for one in RANGES if one.name == query.range)
-    points = await _read_activity(call, chosen) if can(call, "shared") else ()
+    points = await _read_activity(call, chosen) if is_permitted(call.request.scope, "shared") else ()
     return await render(
         call,
         "overview.html",
@@ -94,15 +94,6 @@ async def watch_overview(call: Call) -> Reply:
         return [(session.ref, session.version) for session in page.sessions]
 
     return state.live.watch(read_mark)
-
-
-def can(call: Call, need: Any) -> bool:
-    """Return True if the caller has a permission."""
-    try:
-        permit(call.request.scope, need)
-    except Refused:
-        return False
-    return True
 
 
 async def _read_activity(call: Call, chosen: Range) -> Sequence[ActivityPoint]:
@@ -233,7 +224,7 @@ class Check(NamedTuple):
 async def _check_health(call: Call) -> list[Check]:
     """Return the health of the store and the index and, for keys that may read metrics, of the models."""
     checks = [await _check_store(call), _check_index(call)]
-    if can(call, "server"):
+    if is_permitted(call.request.scope, "server"):
         now = call.hf.clock()
         for _, upstream in call.hf.roster.upstreams:
             failed = sum(upstream.failures.values())

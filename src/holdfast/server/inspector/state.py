@@ -24,7 +24,7 @@ from holdfast.server.inspector.session_frame import (
     load_session,
     render_session,
 )
-from holdfast.server.permissions import Need, Refused, permit
+from holdfast.server.permissions import Need, Refused, is_permitted, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactObject
@@ -73,7 +73,7 @@ async def show_state(call: Call, query: StateQuery) -> Reply:
         rows=await run_cpu(_make_rows, {key: state[key] for key in keys[:_LISTED]}),
         total=len(state),
         next_url=place.make_url("/inspect/state", q=query.q, after=keys[_LISTED - 1]) if len(keys) > _LISTED else "",
-        can_change=_may_change(call, place),
+        can_change=is_permitted(call.request.scope, _find_need(place)),
         origin=str(call.request.base_url).rstrip("/"),
     )
 
@@ -122,19 +122,9 @@ def _make_rows(state: Mapping[str, Any]) -> list[tuple[str, str, int]]:
     return [(key, msgspec.json.format(data).decode(), len(data)) for key, data in encoded]
 
 
-def _check_change(call: Call, place: Place) -> None:
-    """Raise `Refused` if the caller may not change the state of the owner. For a session, the route also checks participants' rights."""
-    need: Need = "tenant" if place.scope == "app" else "write"
-    permit(call.request.scope, need)
-
-
-def _may_change(call: Call, place: Place) -> bool:
-    """Return True if the caller may change the state of the app or a user."""
-    try:
-        _check_change(call, place)
-    except Refused:
-        return False
-    return True
+def _find_need(place: Place) -> Need:
+    """Return the permission that changes the state of the owner. For a session, the route also checks participants' rights."""
+    return "tenant" if place.scope == "app" else "write"
 
 
 async def _may_change_session(call: Call) -> bool:
@@ -156,7 +146,7 @@ async def edit_state(call: Call, query: KeyQuery) -> Reply:
     """Return the form that changes a key, or adds one."""
     check_content(call)
     place = find_place(call, query)
-    _check_change(call, place)
+    permit(call.request.scope, _find_need(place))
     value = None
     if query.key is not None:
         value = (await read_rest(call, place.make_rest_path("state"), **place.query)).get(query.key)
