@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import check_origin, check_path, make_error_page, redirect
-from holdfast.server.inspector.frame import HTML, make_csrf_token, render
+from holdfast.server.inspector.frame import HTML, NOTICES, make_csrf_token, render
 from holdfast.server.inspector.rest import call_rest, make_path
 from holdfast.server.permissions import Refused
 from holdfast.server.replies import Reply
@@ -45,10 +45,6 @@ ACTIONS: Final[dict[str, Action]] = {}
 """The actions, by name. Modules of pages add theirs with `declare_action`."""
 
 
-NOTICES: Final[dict[str, str]] = {}
-"""Reports on what led to a page, by the name of the action or of another change."""
-
-
 def declare_action(name: str, action: Action) -> None:
     """Add an action under a name that forms use."""
     declare_notice(name, action.notice)
@@ -59,11 +55,6 @@ def declare_notice(name: str, text: str) -> None:
     """Add the report on a change that a page makes itself, without an action."""
     assert name not in NOTICES, name
     NOTICES[name] = text
-
-
-def get_notice(name: str | None) -> str:
-    """Return the report on the change that has led to a page; empty if there was none."""
-    return NOTICES.get(name or "", "")
 
 
 def return_to(back: str, notice: str) -> Reply:

@@ -9,7 +9,7 @@ from holdfast.agents.definitions import Agent, Llm
 from holdfast.context.settings import STRATEGIES, ContextSettings, get_budget
 from holdfast.models import LimitedModel, Upstream
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, render
 from holdfast.server.inspector.rest import call_rest, make_path
 from holdfast.server.permissions import Refused
@@ -66,7 +66,6 @@ async def show_agents(call: Call, query: PageQuery) -> Reply:
         call,
         "agents.html",
         title="Agents and models",
-        notice=get_notice(query.notice),
         agents=list(roster.agents.values()),
         models=[_make_row(call, name, llm) for name, llm in roster.llms.items()],
         default=roster.context,
@@ -87,7 +86,6 @@ async def show_agent(call: Call, query: AgentQuery) -> Reply:
         call,
         "agent.html",
         title=name,
-        notice=get_notice(query.notice),
         agent=agent,
         name=name,
         model=_make_row(call, *_find_model(call, agent)),

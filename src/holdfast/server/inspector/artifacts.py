@@ -10,7 +10,7 @@ from holdfast.server.artifacts import SAFETY_HEADERS, format_disposition
 from holdfast.server.body_streams import read_first_chunk
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import make_path
 from holdfast.server.inspector.session_frame import SESSION, check_content
@@ -73,7 +73,6 @@ async def show_artifacts(call: Call, query: ArtifactsQuery) -> Reply:
         call,
         "artifacts.html",
         title="Artifacts",
-        notice=get_notice(query.notice),
         user=user,
         query=query,
         artifacts=[ArtifactObject.from_artifact(one) for one in page.artifacts],
@@ -102,7 +101,6 @@ async def show_artifact(call: Call, query: ArtifactQuery) -> Reply:
         call,
         "artifact.html",
         title=name,
-        notice=get_notice(query.notice),
         session=session,
         artifact=ArtifactObject.from_artifact(artifact),
         versions=[ArtifactObject.from_artifact(one) for one in reversed(versions.artifacts)],

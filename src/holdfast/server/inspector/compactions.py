@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 from holdfast.domain.session import Session, StoredCompaction
 from holdfast.errors import CompactionNotFound, HoldfastError
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.prompt import SECTIONS
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
@@ -68,7 +68,6 @@ async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
     """Return the list of compactions, or one of them next to the messages that it replaces."""
     session = await load_session(call, "compactions")
     stored = await call.hf.store.compactions(session.ref)
-    notice = get_notice(query.notice)
     if query.id is None and query.block is None:
         prompt = await _view_next(call, session)
         older = [one for one in reversed(stored) if query.before is None or one.id < query.before]
@@ -78,7 +77,6 @@ async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
             "compactions.html",
             tab="compactions",
             title="Compactions",
-            notice=notice,
             prompt=prompt,
             stored=older[:_STORED],
             more=older[_STORED - 1].id if len(older) > _STORED else None,
@@ -91,7 +89,6 @@ async def show_compactions(call: Call, query: CompactionsQuery) -> Reply:
         "compaction.html",
         tab="compactions",
         title="Compaction",
-        notice=notice,
         one=one,
         view=view,
         block=query.block,

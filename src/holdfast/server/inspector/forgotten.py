@@ -11,7 +11,7 @@ from holdfast.context.presence import Excerpt
 from holdfast.domain.session import Session
 from holdfast.limits import EXPLAIN_QUERY_CHARS, PROMPT_LOG
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.prompt import SECTIONS, shorten_text
 from holdfast.server.inspector.prompt_words import WORDS
@@ -104,7 +104,6 @@ async def show_forgotten(call: Call, query: ForgottenQuery) -> Reply:
         "forgotten.html",
         tab="forgotten",
         title="Why forgotten",
-        notice=get_notice(query.notice),
         words=words,
         turn=turn,
         explanation=explanation,

@@ -73,6 +73,8 @@ NAVIGATION: Final[tuple[tuple[str, str, Need], ...]] = (
 
 _PARENTS: Final = {"/inspect/deletions": "/inspect/retention"}
 """For pages below none of these paths, the page to which they belong."""
+NOTICES: Final[dict[str, str]] = {}
+"""Reports on what led to a page, by the name of the action or of another change. `actions.declare_notice` adds them."""
 FILTERS: Final[dict[str, Callable[..., Any]]] = {}
 """Filters that other modules add to the templates, by name."""
 
@@ -105,15 +107,14 @@ class PageView:
         scope: ASGI scope of the request.
         caller: the caller.
         title: title of the page.
-        notice: report on the action that led to the page; empty: none.
         parameters: query parameters of the page.
     """
 
-    def __init__(
-        self, scope: Scope, caller: Caller, title: str, notice: str = "", parameters: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, scope: Scope, caller: Caller, title: str, parameters: Mapping[str, str] | None = None) -> None:
+        given = parameters or {}
         self.title = title
-        self.notice = notice
+        self.notice = NOTICES.get(given.get("notice", ""), "")
+        """Report on the action that led to the page; empty: none."""
         self.version = __version__
         self.principal = caller.principal
         self.tenant = caller.hf.tenant
@@ -126,12 +127,12 @@ class PageView:
         path: str = scope["path"]
         self.path = "/" if path == "/inspect/overview" else path
         self._scope = scope
-        self._parameters = {name: value for name, value in (parameters or {}).items() if name != "notice"}
+        self._parameters = {name: value for name, value in given.items() if name != "notice"}
 
     @classmethod
-    def from_call(cls, call: Call, title: str, notice: str = "") -> Self:
+    def from_call(cls, call: Call, title: str) -> Self:
         """Return the view of a request."""
-        return cls(call.request.scope, call.caller, title, notice, call.parameters)
+        return cls(call.request.scope, call.caller, title, call.parameters)
 
     @property
     def navigation(self) -> list[tuple[str, str, bool]]:
@@ -201,7 +202,7 @@ def make_csrf_token(scope: Scope) -> str:
     return hmac.new(key, b"inspector form", hashlib.sha256).hexdigest()
 
 
-async def render(call: Call, template: str, *, title: str, status: int = 200, notice: str = "", **values: Any) -> Reply:
+async def render(call: Call, template: str, *, title: str, status: int = 200, **values: Any) -> Reply:
     """Return a page, rendered in a thread.
 
     Args:
@@ -209,10 +210,9 @@ async def render(call: Call, template: str, *, title: str, status: int = 200, no
         template: name of the template, such as `sessions.html`.
         title: title of the page.
         status: status of the response.
-        notice: report on the action that led to the page.
         values: variables of the template.
     """
-    html = await run_cpu(render_template, template, {"page": PageView.from_call(call, title, notice), **values})
+    html = await run_cpu(render_template, template, {"page": PageView.from_call(call, title), **values})
     return Reply(html.encode(errors="replace"), status, HEADERS)
 
 

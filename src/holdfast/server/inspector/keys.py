@@ -8,7 +8,7 @@ from typing import Final, get_args
 from holdfast.access import is_usable_key
 from holdfast.domain.reconcile import Mode
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import make_path, read_rest
 from holdfast.server.replies import Reply
@@ -55,7 +55,6 @@ async def show_keys(call: Call, query: KeysQuery) -> Reply:
         call,
         "keys.html",
         title="Keys",
-        notice=get_notice(query.notice),
         keys=found["data"],
         query=query,
         is_own=call.caller.own,
@@ -76,7 +75,6 @@ async def show_key(call: Call, query: PageQuery) -> Reply:
         call,
         "key.html",
         title=key["name"] or key["id"],
-        notice=get_notice(query.notice),
         key=key,
         is_mine=key["id"] == call.principal.key_id,
         is_own_tenant=key["tenant"] == own,

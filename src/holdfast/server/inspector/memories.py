@@ -15,7 +15,7 @@ from holdfast.limits import RECALLED_MEMORIES, SIGNALS_KEPT
 from holdfast.memory.files import NAMESPACE, HeldChange
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.memories import check_writes, parse_owner
@@ -244,7 +244,6 @@ async def show_memories(call: Call, query: MemoriesQuery) -> Reply:
         call,
         "memories.html",
         title="Memories",
-        notice=get_notice(query.notice),
         owners=owners,
         query=query,
         rows=[(MemoryObject.from_memory(one, reader=reader), hit) for one, hit in zip(memories, hits, strict=True)],
@@ -304,7 +303,6 @@ async def show_memory(call: Call, query: MemoryQuery) -> Reply:
         call,
         "memory.html",
         title="Memory",
-        notice=get_notice(query.notice),
         memory=memory,
         stored=stored,
         owners=Owners(owner=stored.owner, known=(), is_bound=reader is not None),

@@ -13,7 +13,7 @@ from holdfast.domain.memory import Owner
 from holdfast.limits import MEMORY_FILES
 from holdfast.memory.files import FileVersion
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, render
 from holdfast.server.inspector.memories import (
     OwnerQuery,
@@ -80,7 +80,6 @@ async def show_held(call: Call, query: HeldQuery) -> Reply:
         call,
         "memories_held.html",
         title="Held for review",
-        notice=get_notice(query.notice),
         owners=owners,
         held=[MemoryObject.from_memory(one, reader=reader) for one in page.memories],
         merges={one.id: one.merges for one in page.memories},
@@ -138,7 +137,6 @@ async def show_files(call: Call, query: FilesQuery) -> Reply:
         call,
         "memory_files.html",
         title="Memory files",
-        notice=get_notice(query.notice),
         owners=owners,
         query=query,
         agents=await list_file_agents(call, owners.owner.id),
@@ -181,7 +179,6 @@ async def show_diary(call: Call, query: OwnerQuery) -> Reply:
         call,
         "memory_diary.html",
         title="Consolidation",
-        notice=get_notice(query.notice),
         owners=owners,
         entries=found.data,
         has_more=found.has_more,

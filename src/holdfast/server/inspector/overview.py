@@ -16,7 +16,6 @@ from holdfast.errors import HoldfastError
 from holdfast.limits import SORTED_SESSIONS
 from holdfast.numbers import format_count
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, InspectorState, PageQuery, format_number, format_share, render
 from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
@@ -62,16 +61,14 @@ async def show_overview(call: Call, query: OverviewQuery) -> Reply:
     """Return the overview. Its public address is `/`."""
     owner = call.get_owner(None)
     sessions = (await call.hf.sessions(user_id=owner, limit=SORTED_SESSIONS)).sessions
-    notice = get_notice(query.notice)
     if not sessions:
-        return await render(call, "first_run.html", title="Overview", notice=notice, **_describe_server(call))
+        return await render(call, "first_run.html", title="Overview", **_describe_server(call))
     chosen = next(one for one in RANGES if one.name == query.range)
     points = await _read_activity(call, chosen) if is_permitted(call.request.scope, "shared") else ()
     return await render(
         call,
         "overview.html",
         title="Overview",
-        notice=notice,
         ranges=RANGES,
         chosen=chosen,
         points=points,

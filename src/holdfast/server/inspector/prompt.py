@@ -11,7 +11,6 @@ from holdfast.domain.session import Session
 from holdfast.errors import HoldfastError
 from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.charts import Segment
 from holdfast.server.inspector.frame import HTML, make_session_url
 from holdfast.server.inspector.prompt_words import WORDS, describe_run, name_decision
@@ -151,7 +150,6 @@ async def show_prompt(call: Call, query: PromptPageQuery) -> Reply:
         "prompt.html",
         tab="prompt",
         title="Prompt",
-        notice=get_notice(query.notice),
         view=view,
         position=view.call.turn_id if view.call else session.turns,
         sections=SECTIONS,

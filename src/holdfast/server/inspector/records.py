@@ -7,7 +7,7 @@ from typing import Any, Final
 from holdfast.accounting import run_cpu
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
-from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, get_notice, return_to
+from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, return_to
 from holdfast.server.inspector.frame import HTML, format_editable_json, render
 from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
@@ -69,7 +69,6 @@ async def show_records(call: Call, query: RecordsQuery) -> Reply:
         call,
         "records.html",
         title="Records",
-        notice=get_notice(query.notice),
         place=place,
         query=query,
         namespaces=namespaces["data"],
@@ -98,7 +97,7 @@ async def show_record(call: Call, query: RecordQuery) -> Reply:
     if query.key is not None:
         path = f"{place.make_rest_path('records')}/record"
         record = await read_rest(call, path, namespace=query.namespace, key=query.key, **place.query)
-    return await _show_form(call, place, query.namespace or "", query.key or "", record, notice=query.notice)
+    return await _show_form(call, place, query.namespace or "", query.key or "", record)
 
 
 async def _show_form(
@@ -111,7 +110,6 @@ async def _show_form(
     mine: str | None = None,
     error: str = "",
     is_conflict: bool = False,
-    notice: str | None = None,
 ) -> Reply:
     """Return the page of a record.
 
@@ -124,7 +122,6 @@ async def _show_form(
         mine: value in the form; None: the value of the record.
         error: reason why the value in the form was not saved.
         is_conflict: True if the record has another version than the form was made for.
-        notice: name of the change that led to the page.
     """
     left = None
     if record is not None and record["expires_at"] is not None:
@@ -134,7 +131,6 @@ async def _show_form(
         call,
         "record.html",
         title=key or "New record",
-        notice=get_notice(notice),
         status=409 if is_conflict else 400 if error else 200,
         place=place,
         namespace=namespace,

@@ -13,7 +13,6 @@ from holdfast.limits import INSPECTOR_MESSAGES
 from holdfast.server.http import Call
 from holdfast.server.inspector import json_tree as _json_tree  # noqa: F401  # adds a filter
 from holdfast.server.inspector.access import redirect
-from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.frame import HTML, make_session_url
 from holdfast.server.inspector.session_copies import make_continue_command, make_replay_commands, to_markdown
 from holdfast.server.inspector.session_frame import (
@@ -82,7 +81,6 @@ async def show_session(call: Call, query: TranscriptQuery) -> Reply:
         session,
         "session.html",
         tab="",
-        notice=get_notice(query.notice),
         log=page,
         groups=groups,
         chosen=query.at,
@@ -149,7 +147,6 @@ async def show_message(call: Call, query: SessionPageQuery) -> Reply:
         "session_message.html",
         tab="",
         title=f"Message {entry.seq}",
-        notice=get_notice(query.notice),
         block=Block(entry, tuple((one, None) for one in entry.message.tool_calls)),
         entry=entry,
         as_stored=to_entry_json(entry),

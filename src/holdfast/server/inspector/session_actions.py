@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import Action, declare_action, get_notice
+from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML
 from holdfast.server.inspector.session import MESSAGE, load_entry
 from holdfast.server.inspector.session_frame import SESSION, SessionPageQuery, load_session, render_session
@@ -81,9 +81,8 @@ declare_action(
 async def show_manage(call: Call, query: SessionPageQuery) -> Reply:
     """Return the page with which a session is closed, moved or deleted, and its expiry set."""
     session = await load_session(call, "administration", "write")
-    notice = get_notice(query.notice)
     more = {"agents": list(call.hf.roster.agents), "is_durable": call.hf.store.durable}
-    return await render_session(call, session, "session_manage.html", tab="", title="Manage", notice=notice, **more)
+    return await render_session(call, session, "session_manage.html", tab="", title="Manage", **more)
 
 
 @routes.add("GET", f"{SESSION}/delete", "write", answer=HTML)

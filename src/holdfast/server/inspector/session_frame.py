@@ -85,7 +85,7 @@ async def load_session(call: Call, part: Part = "conversation", right: Literal["
 
 
 async def render_session(
-    call: Call, session: Session, template: str, *, tab: str, title: str = "", notice: str = "", **values: Any
+    call: Call, session: Session, template: str, *, tab: str, title: str = "", **values: Any
 ) -> Reply:
     """Return a page of a session.
 
@@ -95,11 +95,10 @@ async def render_session(
         template: name of a template that extends `session_base.html`.
         tab: last part of the path of the page's tab, such as `prompt`.
         title: title of the page; empty: the session's id.
-        notice: report on the action that led to the page.
         values: variables of the template.
     """
     head = SessionHead(call, session, tab)
-    return await render(call, template, title=title or session.id, notice=notice, session=session, head=head, **values)
+    return await render(call, template, title=title or session.id, session=session, head=head, **values)
 
 
 def may_see_content(call: Call) -> bool:

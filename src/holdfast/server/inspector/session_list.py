@@ -11,7 +11,6 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import QUERY_CHARS, SORTED_SESSIONS
 from holdfast.search.queries import SearchHit, SearchResults
 from holdfast.server.http import Call
-from holdfast.server.inspector.actions import get_notice
 from holdfast.server.inspector.frame import HTML, PageQuery, render
 from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.replies import Reply
@@ -108,7 +107,6 @@ async def show_sessions(call: Call, query: SessionListQuery) -> Reply:
         call,
         "session_list.html",
         title="Sessions",
-        notice=get_notice(query.notice),
         query=query,
         words=words,
         has_index=has_index,

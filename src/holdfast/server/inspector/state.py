@@ -13,7 +13,7 @@ from holdfast.domain.participants import may_read
 from holdfast.domain.state import get_scope
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
-from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, get_notice, return_to
+from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, return_to
 from holdfast.server.inspector.frame import HTML, format_editable_json, render
 from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
@@ -67,7 +67,6 @@ async def show_state(call: Call, query: StateQuery) -> Reply:
         call,
         "state.html",
         title="State",
-        notice=get_notice(query.notice),
         place=place,
         query=query,
         rows=await run_cpu(_make_rows, {key: state[key] for key in keys[:_LISTED]}),
@@ -103,7 +102,6 @@ async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
         "session_state.html",
         tab="state",
         title="State and files",
-        notice=get_notice(query.notice),
         place=place,
         query=query,
         rows=await run_cpu(_make_rows, {key: state[key] for key in listed[:_LISTED]}),
