@@ -13,8 +13,7 @@ from holdfast.server.inspector.access import redirect
 from holdfast.server.inspector.actions import Action, declare_action
 from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
 from holdfast.server.inspector.rest import make_path
-from holdfast.server.inspector.session_frame import SESSION, check_content
-from holdfast.server.permissions import Refused
+from holdfast.server.inspector.session_frame import SESSION, check_content, may_change
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
@@ -111,7 +110,7 @@ async def show_artifact(call: Call, query: ArtifactQuery) -> Reply:
         user_id=scope.user_id,
         content_url=make_url(f"{path}/content", user_id=query.user_id, version=artifact.version),
         image_url=make_url(f"{path}/content", user_id=query.user_id, version=artifact.version, view="image"),
-        can_delete=await _may_delete(call, scope),
+        can_delete=may_change(call, scope.user_id, "artifacts"),
     )
 
 
@@ -135,18 +134,6 @@ async def _find_scope(call: Call, query: ArtifactQuery) -> Scope:
     if "session_id" in call.path:
         return (await call.get_session("artifacts", "read")).ref
     return UserRef(call.get_owner_or_default(query.user_id))
-
-
-async def _may_delete(call: Call, scope: Scope) -> bool:
-    """Return True if the caller may delete the artifacts of a scope."""
-    if not call.principal.has_role("write"):
-        return False
-    try:
-        if not isinstance(scope, UserRef):
-            await call.get_session("artifacts", "write")
-    except Refused:
-        return False
-    return True
 
 
 def _is_image(artifact: Artifact) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.config.inspector import Inspector
-from holdfast.domain.participants import Part, may_read, read_participants, view_session
+from holdfast.domain.participants import PARTICIPANT_RIGHTS, Part, may_read, read_participants, view_session
 from holdfast.domain.session import PARENT, Session
 from holdfast.server.http import Call
 from holdfast.server.inspector.frame import PageQuery, make_session_url, render
@@ -99,6 +99,12 @@ async def render_session(
     """
     head = SessionHead(call, session, tab)
     return await render(call, template, title=title or session.id, session=session, head=head, **values)
+
+
+def may_change(call: Call, user_id: str, part: Part) -> bool:
+    """Return True if the caller, who can read a part of the sessions of this user, may also change it."""
+    is_guest = call.principal.user_id not in (None, user_id)
+    return call.principal.has_role("write") and (not is_guest or PARTICIPANT_RIGHTS[part].write)
 
 
 def may_see_content(call: Call) -> bool:

@@ -22,9 +22,10 @@ from holdfast.server.inspector.session_frame import (
     SessionPageQuery,
     check_content,
     load_session,
+    may_change,
     render_session,
 )
-from holdfast.server.permissions import Need, Refused, is_permitted, permit
+from holdfast.server.permissions import Need, is_permitted, permit
 from holdfast.server.replies import Reply
 from holdfast.server.routes import Routes
 from holdfast.wire.artifacts import ArtifactObject
@@ -110,7 +111,7 @@ async def show_session_state(call: Call, query: SessionStateQuery) -> Reply:
         more_shared=len(shared[_LISTED:]),
         artifacts=[] if artifacts is None else [ArtifactObject.from_artifact(one) for one in artifacts.artifacts],
         has_more=artifacts is not None and artifacts.has_more,
-        can_change=await _may_change_session(call),
+        can_change=may_change(call, session.user_id, "state"),
     )
 
 
@@ -123,17 +124,6 @@ def _make_rows(state: Mapping[str, Any]) -> list[tuple[str, str, int]]:
 def _find_need(place: Place) -> Need:
     """Return the permission that changes the state of the owner. For a session, the route also checks participants' rights."""
     return "tenant" if place.scope == "app" else "write"
-
-
-async def _may_change_session(call: Call) -> bool:
-    """Return True if the caller may change the state of the session in the path."""
-    if not call.principal.has_role("write"):
-        return False
-    try:
-        await call.get_session("state", "write")
-    except Refused:
-        return False
-    return True
 
 
 # -- one key -----------------------------------------------------------------------
