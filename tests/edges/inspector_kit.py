@@ -117,6 +117,13 @@ async def read(served: Served, path: str, status: int = 200) -> str:
     return answer.text
 
 
+async def read_csrf(served: Served, path: str) -> str:
+    """Return the text that the forms of a page contain, which pages of other sites cannot know."""
+    found = re.search(r'name="csrf" value="(\w+)"', await read(served, path))
+    assert found is not None, path
+    return found[1]
+
+
 async def submit(served: Served, path: str, button: str, *, at: str = "/inspect/do", **fields: str) -> Any:
     """Send the form of a page that has a button with this label to the path `at`, and follow the answer."""
     page = await read(served, path)

@@ -29,7 +29,7 @@ from holdfast.server.inspector.line_charts import Line, draw_lines
 from holdfast.server.permissions import Refused
 from holdfast.wire.transcripts import Recording
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
-from tests.edges.inspector_kit import HOSTILE, serve_filled
+from tests.edges.inspector_kit import HOSTILE, read_csrf, serve_filled
 from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
@@ -55,17 +55,10 @@ def make_session(name: str, turns: int = 8) -> dict[str, Any]:
 RECORDINGS = "\n".join(json.dumps(make_session(name)) for name in ("alpha", "beta", "gamma"))
 
 
-async def read_csrf(served: Served) -> str:
-    page = await served.http.get(LAB, headers=HTML)
-    found = re.search(r'name="csrf" value="(\w+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
-
-
 async def start(served: Served, **fields: Any) -> Any:
     """Send the form of the lab; return the response."""
     form = {
-        "csrf": await read_csrf(served),
+        "csrf": await read_csrf(served, LAB),
         "recordings": RECORDINGS,
         "strategy": ["digest"],
         "budgets": "1024",
@@ -403,7 +396,7 @@ async def test_run_is_visible_to_its_owner_only() -> None:
         await sign_in(served, keys[1])
         for address in (path, f"{path}/json", f"{path}/csv", f"{path}/events"):
             assert (await served.http.get(address, headers=HTML)).status_code == 404, address
-        csrf = await read_csrf(served)
+        csrf = await read_csrf(served, LAB)
         assert (await served.http.post(f"{path}/cancel", data={"csrf": csrf}, headers=HTML)).status_code == 404
         assert path not in (await served.http.get(LAB, headers=HTML)).text
 

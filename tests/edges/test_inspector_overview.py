@@ -20,7 +20,8 @@ from holdfast.server.permissions import Refused
 from holdfast.testing import Reply
 from tests.clocks import START, Clock
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
-from tests.edges.server import Served, gateway
+from tests.edges.inspector_kit import read
+from tests.edges.server import gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
 EVENTS = "/inspect/overview/events"
@@ -31,13 +32,6 @@ HOUR = 3_600_000
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for changes again and again."""
     monkeypatch.setattr(live, "PAUSE_SECONDS", 0.02)
-
-
-async def get_html(served: Served, path: str = "/") -> str:
-    """Return the HTML of a page."""
-    answer = await served.http.get(path, headers=HTML)
-    assert answer.status_code == 200, answer.text
-    return answer.text
 
 
 @needs_chromium
@@ -105,9 +99,9 @@ async def test_day_of_turns_is_legible() -> None:
 
 async def test_commands_of_the_first_state_name_a_key_if_one_is_needed() -> None:
     async with gateway([]) as (served, _):
-        assert "authorization" not in await get_html(served)
+        assert "authorization" not in await read(served, "/")
         await sign_in(served, await add_key(served))
-        html = await get_html(served)
+        html = await read(served, "/")
         assert "authorization: Bearer YOUR_KEY" in html
         assert "OPENAI_API_KEY=YOUR_KEY" in html
 
@@ -121,15 +115,15 @@ async def test_cards_show_the_figures_of_the_chosen_range() -> None:
         clock.now += 26 * HOUR
         for text in ("Two", "Three", "Four"):
             await served.chat(text)
-        assert read_figures(await get_html(served)) == {
+        assert read_figures(await read(served, "/")) == {
             "Turns": "3",
             "Prompt cache": "100 %",
             "Failed turns": "1",
             "Sessions": "1",
         }
-        assert read_figures(await get_html(served, "/?range=month"))["Turns"] == "4"
-        assert read_figures(await get_html(served, "/?range=hours"))["Turns"] == "3"
-        rows = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="n">([^<]+)</td>', await get_html(served))
+        assert read_figures(await read(served, "/?range=month"))["Turns"] == "4"
+        assert read_figures(await read(served, "/?range=hours"))["Turns"] == "3"
+        rows = re.findall(r'<tr><th scope="row">([^<]+)</th><td class="n">([^<]+)</td>', await read(served, "/"))
         assert (len(rows), rows[0]) == (24, ("2023-11-16 00:00", "3"))
 
 
@@ -151,7 +145,7 @@ async def test_key_of_one_user_gets_no_figures_of_the_tenant() -> None:
         await served.chat("Mine", "mine", user_id="ada")
         await served.chat("Theirs", "theirs", user_id="bob")
         await sign_in(served, await add_key(served, "admin", user_id="ada"))
-        html = await get_html(served)
+        html = await read(served, "/")
         assert "Mine" in html
         assert "Theirs" not in html
         assert "Tokens sent" not in html
@@ -162,7 +156,7 @@ async def test_key_of_one_user_gets_no_figures_of_the_tenant() -> None:
 async def test_health_names_a_model_that_does_not_answer() -> None:
     async with gateway([Reply(status=503, error="down")], clock=Clock()) as (served, _):
         await served.chat("Hello")
-        html = " ".join((await get_html(served)).split())
+        html = " ".join((await read(served, "/")).split())
         assert "Model default" in html
         assert "not answering" in html
         assert "in memory: lost when the server stops" in html

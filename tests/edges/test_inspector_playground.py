@@ -15,7 +15,7 @@ from holdfast.testing import Gate, Reply
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
 from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.inspector_demo import serve_demo
-from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
+from tests.edges.inspector_kit import HOSTILE, SECRET, read_csrf, serve_filled
 from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
@@ -23,15 +23,8 @@ PLAYGROUND = "/inspect/playground"
 STREAM = {"accept": "text/event-stream"}
 
 
-async def read_csrf(served: Served) -> str:
-    page = await served.http.get(PLAYGROUND, headers=HTML)
-    found = re.search(r'name="csrf" value="(\w+)"', page.text)
-    assert found is not None, page.text
-    return found[1]
-
-
 async def send(served: Served, text: str = "Hello", *, headers: dict[str, str] = STREAM, **fields: Any) -> Any:
-    form = {"csrf": await read_csrf(served), "message": text, **fields}
+    form = {"csrf": await read_csrf(served, PLAYGROUND), "message": text, **fields}
     return await served.http.post(f"{PLAYGROUND}/send", data=form, headers=headers)
 
 

@@ -21,20 +21,14 @@ from holdfast.server.inspector import live
 from holdfast.server.inspector.transcript import read_page
 from tests.edges.browser_kit import NARROW, WIDE, browse, check_page, needs_chromium, save_screenshot
 from tests.edges.inspector_demo import serve_demo
-from tests.edges.inspector_kit import HOSTILE, SECRET, serve_filled
+from tests.edges.inspector_kit import HOSTILE, SECRET, read, serve_filled
 from tests.edges.server import Served, gateway
-from tests.edges.test_inspector_frame import HTML, add_key, sign_in
+from tests.edges.test_inspector_frame import add_key, sign_in
 
 URL = "/inspect/sessions/s"
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-
-
-async def get(served: Served, path: str, status: int = 200) -> str:
-    response = await served.http.get(path, headers=HTML)
-    assert response.status_code == status, (path, response.status_code, response.text[:500])
-    return response.text
 
 
 async def append(served: Served, messages: Sequence[dict[str, Any]], session_id: str = "s", **body: Any) -> None:
@@ -124,7 +118,7 @@ async def test_pages_cover_the_log_once_and_begin_with_turns() -> None:
         await served.hf.import_({"messages": make_turns(120)}, session_id="s", user_id="default")
         url, seen = URL, list[int]()
         while True:
-            html = await get(served, url)
+            html = await read(served, url)
             seqs = find_seqs(html)
             assert len(seqs) <= INSPECTOR_MESSAGES
             assert seqs == list(range(seqs[0], seqs[-1] + 1))
@@ -155,17 +149,17 @@ async def test_link_to_a_message_opens_the_same_page_while_the_log_grows() -> No
 async def test_pages_read_only_what_they_show(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway([]) as (served, _):
         await served.hf.import_({"messages": make_turns(1_000)}, session_id="s", user_id="default")
-        read: list[int] = []
+        counts: list[int] = []
         entries = served.hf.store.entries
 
         async def count_entries(*args: Any, **options: Any) -> Any:
             found = await entries(*args, **options)
-            read.append(len(found))
+            counts.append(len(found))
             return found
 
         monkeypatch.setattr(served.hf.store, "entries", count_entries)
-        await get(served, URL + path)
-        assert 0 < sum(read) <= INSPECTOR_MESSAGES + 1
+        await read(served, URL + path)
+        assert 0 < sum(counts) <= INSPECTOR_MESSAGES + 1
 
 
 @needs_chromium
@@ -187,7 +181,7 @@ async def test_very_long_turn_is_divided_and_says_so() -> None:
             *({"role": "assistant", "content": f"Step {n}"} for n in range(299)),
         ]
         await served.hf.import_({"messages": messages}, session_id="s", user_id="default")
-        html = await get(served, f"{URL}?at=150")
+        html = await read(served, f"{URL}?at=150")
         assert 150 in find_seqs(html)
         assert len(find_seqs(html)) <= INSPECTOR_MESSAGES
         assert "continues on another page" in html
@@ -195,7 +189,7 @@ async def test_very_long_turn_is_divided_and_says_so() -> None:
 
 async def test_number_beyond_the_log_shows_the_newest_page() -> None:
     async with serve_filled() as served:
-        html = await get(served, f"{URL}?at=999999")
+        html = await read(served, f"{URL}?at=999999")
         assert "There is no message 999999" in html
         assert find_seqs(html)[-1] == 18
 
@@ -205,11 +199,11 @@ async def test_session_of_any_id_and_user_has_a_page() -> None:
         name, user = 'a/b ü?#&\u202e"<b>', "x&y/ö"
         await served.chat("Hello", session_id=name, user_id=user)
         url = f"/inspect/sessions/{quote(name, safe='')}?user_id={quote(user, safe='')}"
-        html = await get(served, url)
+        html = await read(served, url)
         assert "Hello" in html
         assert "<b>" not in html.partition("<main")[2].replace("<b>user</b>", "").replace("<b>assistant</b>", "")
         for link in re.findall(r'href="(/inspect/sessions/[^"]+)"', html):
-            await get(served, link.replace("&amp;", "&").partition("#")[0])
+            await read(served, link.replace("&amp;", "&").partition("#")[0])
 
 
 async def test_unknown_session_and_message_are_not_found() -> None:
@@ -220,7 +214,7 @@ async def test_unknown_session_and_message_are_not_found() -> None:
             f"{URL}/media/0/0",
             f"{URL}/events?user_id=nobody",
         ):
-            await get(served, path, 404)
+            await read(served, path, 404)
 
 
 # -- messages --------------------------------------------------------------------
@@ -281,7 +275,7 @@ async def test_marks_of_messages_are_shown() -> None:
         )
         await served.http.patch("/v1/sessions/s/messages/3", json={"refused_by": ["provider-x"]})
         await served.http.delete("/v1/sessions/s/messages/1")
-        html = await get(served, URL)
+        html = await read(served, URL)
         for mark in (">bob<", ">pinned<", ">erased<", "handover", "refused by provider-x"):
             assert mark in html, mark
         assert "Two" not in html
@@ -293,7 +287,7 @@ async def test_reasoning_and_system_prompt_are_folded() -> None:
         await served.http.post("/v1/sessions", json={"id": "s", "system_messages": "Be brief."})
         await append(served, [{"role": "assistant", "content": [thought, {"type": "text", "text": "Hi"}]}])
         await append(served, [{"role": "assistant", "content": "Ho", "reasoning_content": "Again."}])
-        html = await get(served, URL)
+        html = await read(served, URL)
         for text in ("I should greet.", "Again.", "Be brief."):
             before = html.partition(text)[0]
             assert before.count("<details") > before.count("</details>"), text
@@ -316,12 +310,12 @@ async def test_retired_branch_is_folded_where_it_left(retire: list[dict[str, Any
         roles = ["user", "assistant"] * 2
         await append(served, [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)])
         await append(served, retire, retire_from=2)
-        html = await get(served, URL)
+        html = await read(served, URL)
         fold = html.partition(reason)[2].partition("</details>")[0]
         assert "Old question" in fold
         assert "Old answer" in fold
         assert "First" not in fold
-        opened = await get(served, f"{URL}?at=3")
+        opened = await read(served, f"{URL}?at=3")
         assert '<details class="fold" id="fold-2" open>' in opened
 
 
@@ -352,7 +346,7 @@ async def test_page_limits_what_it_shows_of_huge_texts() -> None:
         wide = json.dumps({f"key{n}": {"deep": [n] * 20} for n in range(1_000)})
         calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": wide}} for n in range(30)]
         await append(served, [{"role": "assistant", "content": None, "tool_calls": calls}])
-        html = await get(served, URL)
+        html = await read(served, URL)
         assert len(html) < 2_000_000
         assert "more items" in html
         assert "980,000 more characters" in html
@@ -360,19 +354,19 @@ async def test_page_limits_what_it_shows_of_huge_texts() -> None:
 
 async def test_search_marks_the_words_and_leads_to_the_message() -> None:
     async with serve_filled() as served:
-        html = await get(served, f"{URL}?q=QUESTION+3")
+        html = await read(served, f"{URL}?q=QUESTION+3")
         hit = re.search(r'href="([^"]+)#m-(\d+)">#', html)
         assert hit is not None
         assert "<mark>Question 3</mark>" in html
-        assert f'id="m-{hit[2]}"' in await get(served, hit[1].replace("&amp;", "&"))
-        assert "0 messages with" in await get(served, f"{URL}?q=%3Cscript%3Enothing")
-        await get(served, f"{URL}?q={'x' * 201}", 400)
+        assert f'id="m-{hit[2]}"' in await read(served, hit[1].replace("&amp;", "&"))
+        assert "0 messages with" in await read(served, f"{URL}?q=%3Cscript%3Enothing")
+        await read(served, f"{URL}?q={'x' * 201}", 400)
 
 
 async def test_search_for_words_that_fill_a_text_marks_only_some() -> None:
     async with gateway([]) as (served, _):
         await append(served, [{"role": "user", "content": "w " * 100_000} for _ in range(10)])
-        assert (await get(served, f"{URL}?q=w")).count("<mark>") <= 10 * 50 + 10 * 100
+        assert (await read(served, f"{URL}?q=w")).count("<mark>") <= 10 * 50 + 10 * 100
 
 
 async def test_search_goes_on_to_older_messages() -> None:
@@ -380,7 +374,7 @@ async def test_search_goes_on_to_older_messages() -> None:
         await served.hf.import_({"messages": make_turns(50)}, session_id="s", user_id="default")
         url, found = f"{URL}?q=answer", list[str]()
         while url:
-            html = await get(served, url)
+            html = await read(served, url)
             found += re.findall(r'#m-(\d+)">#', html.partition("</section>")[0])
             more = re.search(r'href="([^"]+)">Search older', html)
             url = more[1].replace("&amp;", "&") if more else ""
@@ -406,7 +400,7 @@ async def test_media_are_served_in_a_sandbox_and_only_safe_types_are_shown(
 ) -> None:
     async with gateway([]) as (served, _):
         await append(served, [{"role": "user", "content": [{"type": "text", "text": "See"}, part]}])
-        html = await get(served, URL)
+        html = await read(served, URL)
         assert "base64" not in html
         assert f"{URL}/media/0/1" in html
         answer = await served.http.get(f"{URL}/media/0/1")
@@ -438,9 +432,9 @@ async def test_artifact_of_a_message_is_linked() -> None:
         named = {"artifacts": [{"name": "a b.html", "version": 0}]}
         await append(served, [{"role": "assistant", "content": "Saved", "metadata": named}])
         await served.http.put("/v1/sessions/s/artifacts/a%20b.html", content=b"<script>1</script>")
-        link = re.search(rf'href="({URL}/artifacts/[^"]+)"', await get(served, URL))
+        link = re.search(rf'href="({URL}/artifacts/[^"]+)"', await read(served, URL))
         assert link is not None
-        assert "a b.html" in await get(served, link[1])
+        assert "a b.html" in await read(served, link[1])
 
 
 # -- copies and exports ------------------------------------------------------------
@@ -464,7 +458,7 @@ async def test_message_is_copied_in_three_forms() -> None:
 
 async def test_copied_commands_repeat_the_conversation_in_a_copy() -> None:
     async with serve_filled() as served:
-        html = await get(served, f"{URL}/messages/9")
+        html = await read(served, f"{URL}/messages/9")
         text = re.search(r'<pre id="commands">(.*?)</pre>', html, re.DOTALL)
         assert text is not None
         commands = text[1].replace("&#39;", "'").replace("&#34;", '"').replace("&lt;", "<").replace("&gt;", ">")
@@ -485,7 +479,7 @@ async def test_commands_contain_no_key() -> None:
         key = await add_key(served)
         await sign_in(served, key)
         for path in (URL, f"{URL}/messages/0"):
-            html = await get(served, path)
+            html = await read(served, path)
             assert "X-Holdfast-Key: $HOLDFAST_KEY" in html
             assert key not in html
 
@@ -505,7 +499,7 @@ async def test_exports_contain_the_whole_session() -> None:
         assert markdown.startswith("# s\n\n### system\n\nBe brief.\n")
         assert markdown.count("\n### ") == 241
         assert "Calls `look_up`:\n\n```json\n" in markdown
-        await get(served, f"{url}exe", 400)
+        await read(served, f"{url}exe", 400)
 
 
 # -- changes ---------------------------------------------------------------------
@@ -574,12 +568,12 @@ async def test_read_only_key_sees_no_forms_and_no_confirmations() -> None:
     async with serve_filled() as served:
         await sign_in(served, await add_key(served, "read"))
         for path in (URL, f"{URL}/messages/0"):
-            html = await get(served, path)
+            html = await read(served, path)
             assert 'action="/inspect/do"' not in html
             assert "Manage" not in html
             assert "Erase" not in html
         for path in ("manage", "delete", "turns/0", "messages/0/erase"):
-            await get(served, f"{URL}/{path}", 403)
+            await read(served, f"{URL}/{path}", 403)
 
 
 @needs_chromium
@@ -601,10 +595,10 @@ async def test_role_without_content_gets_it_in_no_form() -> None:
         await append(served, [{"role": "user", "content": [image, {"type": "text", "text": SECRET}]}])
         await sign_in(served, await add_key(served, "read"))
         for path in (URL, f"{URL}?view=raw", f"{URL}?q=swordfish", f"{URL}/messages/0", f"{URL}/messages/5"):
-            html = await get(served, path)
+            html = await read(served, path)
             assert "swordfish" not in html.replace('value="swordfish"', "").replace("q=swordfish", ""), path
             assert "<img" not in html
-        assert "cannot search" in await get(served, f"{URL}?q=swordfish")
+        assert "cannot search" in await read(served, f"{URL}?q=swordfish")
         for path in (
             "media/19/0",
             "messages/0/raw",
@@ -612,7 +606,7 @@ async def test_role_without_content_gets_it_in_no_form() -> None:
             "export?format=jsonl",
             "export?format=markdown",
         ):
-            assert "swordfish" not in await get(served, f"{URL}/{path}", 403)
+            assert "swordfish" not in await read(served, f"{URL}/{path}", 403)
 
 
 async def test_key_of_another_user_reaches_nothing() -> None:
@@ -620,7 +614,7 @@ async def test_key_of_another_user_reaches_nothing() -> None:
         await sign_in(served, await add_key(served, "admin", user_id="ada"))
         for path in ("", "/messages/0", "/messages/0/raw", "/export", "/media/0/0", "/events", "/manage", "/delete"):
             for query in ("", "?user_id=default"):
-                assert "swordfish" not in await get(served, f"{URL}{path}{query}", 404)
+                assert "swordfish" not in await read(served, f"{URL}{path}{query}", 404)
 
 
 async def test_participant_sees_the_conversation_but_nothing_that_left_it() -> None:
@@ -632,15 +626,15 @@ async def test_participant_sees_the_conversation_but_nothing_that_left_it() -> N
         await sign_in(served, await add_key(served, "admin", user_id="bob"))
         for path in ("", "?q=withdrawn", "/export", "/export?format=jsonl", "/export?format=markdown"):
             separator = "&" if "?" in path else "?"
-            text = await get(served, f"{URL}{path}{separator}user_id=default")
+            text = await read(served, f"{URL}{path}{separator}user_id=default")
             assert "hidden note" not in text
             assert "withdrawn" not in text.replace("“withdrawn”", "").replace("=withdrawn", "").replace(
                 '"withdrawn"', ""
             )
-        html = await get(served, f"{URL}?user_id=default")
+        html = await read(served, f"{URL}?user_id=default")
         assert "Shown" in html
         assert 'action="/inspect/do"' not in html
-        await get(served, f"{URL}/messages/2?user_id=default", 404)
+        await read(served, f"{URL}/messages/2?user_id=default", 404)
 
 
 async def test_hostile_texts_are_text_everywhere() -> None:
@@ -657,7 +651,7 @@ async def test_hostile_texts_are_text_everywhere() -> None:
             ],
         )
         for path in (URL, f"{URL}?view=raw", f"{URL}?q=script", f"{URL}/messages/19", f"{URL}/messages/20"):
-            html = await get(served, path)
+            html = await read(served, path)
             assert "<script>document" not in html
             assert "<img src=x" not in html
             assert "\u202e" not in html
@@ -701,7 +695,7 @@ async def test_events_count_what_the_page_does_not_show_and_end_with_the_session
             await served.http.delete("/v1/sessions/s")
             async with asyncio.timeout(10):
                 assert [event async for event in events] == []
-        await get(served, f"{URL}/events", 404)
+        await read(served, f"{URL}/events", 404)
 
 
 async def test_messages_that_another_server_writes_are_announced(
@@ -721,5 +715,5 @@ async def test_messages_that_another_server_writes_are_announced(
 async def test_only_the_newest_page_is_followed() -> None:
     async with gateway([]) as (served, _):
         await served.hf.import_({"messages": make_turns(60)}, session_id="s", user_id="default")
-        assert f'data-live="{URL}/events?since=240"' in await get(served, URL)
-        assert "data-live" not in await get(served, f"{URL}?at=0")
+        assert f'data-live="{URL}/events?since=240"' in await read(served, URL)
+        assert "data-live" not in await read(served, f"{URL}?at=0")

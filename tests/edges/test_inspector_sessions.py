@@ -20,19 +20,12 @@ from holdfast.sessions import session_list as list_module
 from holdfast.testing import Reply
 from tests.clocks import Clock
 from tests.edges.browser_kit import NARROW, browse, check_page, needs_chromium
-from tests.edges.inspector_kit import SECRET, serve_filled
+from tests.edges.inspector_kit import SECRET, read, read_csrf, serve_filled
 from tests.edges.server import Served, gateway
 from tests.edges.test_inspector_frame import HTML, add_key, sign_in
 
 LIST = "/inspect/sessions"
 HOUR = 3_600_000
-
-
-async def get_page(served: Served, path: str = LIST) -> str:
-    """Return the HTML of a page."""
-    answer = await served.http.get(path, headers=HTML)
-    assert answer.status_code == 200, answer.text
-    return answer.text
 
 
 def list_ids(page: str) -> list[str]:
@@ -56,9 +49,9 @@ async def create_sessions(served: Served, *names: str, **fields: Any) -> None:
 
 async def post_bulk(served: Served, **fields: Any) -> Any:
     """Send the form of the list, with the text of its page."""
-    csrf = re.search(r'name="csrf" value="([^"]+)"', await get_page(served))
-    assert csrf is not None
-    return await served.http.post("/inspect/bulk", data={"csrf": csrf[1], "next": LIST, **fields}, headers=HTML)
+    return await served.http.post(
+        "/inspect/bulk", data={"csrf": await read_csrf(served, LIST), "next": LIST, **fields}, headers=HTML
+    )
 
 
 def name_sessions(*ids: str, user_id: str = "default") -> list[str]:
@@ -76,7 +69,7 @@ async def test_row_describes_a_session() -> None:
         for text in ("\n Where is order 17?\nIt was due on Tuesday.", "And now?"):
             await served.chat(text, "s", user_id="ada")
         session = await served.hf.store.get(SessionRef("ada", "s"))
-        assert read_cells(await get_page(served), "s") == [
+        assert read_cells(await read(served, LIST), "s") == [
             "",
             f"Where is order 17? s active 2 turns, {session.tokens} tokens",
             "ada support",
@@ -94,7 +87,7 @@ async def test_row_describes_a_session() -> None:
 
 async def test_row_names_the_message_before_which_the_last_prompt_is_condensed() -> None:
     async with serve_filled() as served:
-        page = await get_page(served)
+        page = await read(served, LIST)
         assert read_cells(page, "second")[10] == "0"
         last = (await served.hf.store.calls(SessionRef("default", "s"), limit=1))[0]
         record = decode_record(last.build)
@@ -112,7 +105,7 @@ async def test_states_tell_busy_closed_and_expired_sessions_apart(tmp_path: Path
         await served.http.post("/v1/sessions/done/close")
         handle = await served.hf.session("running")
         async with handle.turn("Hello"):
-            page = await get_page(served)
+            page = await read(served, LIST)
         states = {name: read_cells(page, name)[3] for name in list_ids(page)}
         assert states == {"old": "expired", "done": "closed", "running": "busy", "idle": "active"}
 
@@ -125,12 +118,12 @@ async def test_filters_apply_together(tmp_path: Path) -> None:
         await create_sessions(served, "a2", user_id="ada", agent="support")
         await create_sessions(served, "b1", user_id="bob", agent="support")
         await served.http.post("/v1/sessions/b1/close?user_id=bob")
-        assert set(list_ids(await get_page(served))) == {"a1", "a2", "b1"}
-        assert list_ids(await get_page(served, f"{LIST}?user_id=ada&agent=support")) == ["a2"]
-        assert list_ids(await get_page(served, f"{LIST}?status=closed&user_id=&agent=&q=")) == ["b1"]
-        assert list_ids(await get_page(served, f"{LIST}?until=2023-11-15")) == ["a1"]
-        assert set(list_ids(await get_page(served, f"{LIST}?since=2023-11-15"))) == {"a2", "b1"}
-        assert "No session matches" in await get_page(served, f"{LIST}?user_id=nobody")
+        assert set(list_ids(await read(served, LIST))) == {"a1", "a2", "b1"}
+        assert list_ids(await read(served, f"{LIST}?user_id=ada&agent=support")) == ["a2"]
+        assert list_ids(await read(served, f"{LIST}?status=closed&user_id=&agent=&q=")) == ["b1"]
+        assert list_ids(await read(served, f"{LIST}?until=2023-11-15")) == ["a1"]
+        assert set(list_ids(await read(served, f"{LIST}?since=2023-11-15"))) == {"a2", "b1"}
+        assert "No session matches" in await read(served, f"{LIST}?user_id=nobody")
         answer = await served.http.get(f"{LIST}?since=soon", headers=HTML)
         assert (answer.status_code, "since must be" in answer.text) == (400, True)
 
@@ -146,7 +139,7 @@ async def test_pages_cover_every_session_once(query: str, monkeypatch: pytest.Mo
         seen: list[str] = []
         path: str | None = f"{LIST}{query}"
         while path is not None:
-            page = await get_page(served, path)
+            page = await read(served, path)
             seen += list_ids(page)
             more = re.search(r'<a href="([^"]+)" rel="next"', page)
             path = html.unescape(more[1]) if more else None
@@ -158,14 +151,14 @@ async def test_columns_sort_the_newest_sessions_and_the_page_says_so(monkeypatch
         for name, turns in (("three", 3), ("one", 1), ("two", 2)):
             for _ in range(turns):
                 await served.chat("Hello", name)
-        assert list_ids(await get_page(served, f"{LIST}?sort=turns")) == ["three", "two", "one"]
-        assert list_ids(await get_page(served, f"{LIST}?sort=sent_tokens")) == ["three", "two", "one"]
-        page = await get_page(served, f"{LIST}?sort=turns&order=asc")
+        assert list_ids(await read(served, f"{LIST}?sort=turns")) == ["three", "two", "one"]
+        assert list_ids(await read(served, f"{LIST}?sort=sent_tokens")) == ["three", "two", "one"]
+        page = await read(served, f"{LIST}?sort=turns&order=asc")
         assert list_ids(page) == ["one", "two", "three"]
         assert 'aria-sort="ascending"' in page
         assert "Older ones are not shown" not in page
         monkeypatch.setattr(list_module, "SORTED_SESSIONS", 2)
-        page = await get_page(served, f"{LIST}?sort=turns")
+        page = await read(served, f"{LIST}?sort=turns")
         assert len(list_ids(page)) == 2
         assert "Older ones are not shown" in page
 
@@ -175,7 +168,7 @@ async def test_key_of_one_user_lists_only_that_user() -> None:
         await create_sessions(served, "mine", user_id="ada")
         await create_sessions(served, "theirs", user_id="bob")
         await sign_in(served, await add_key(served, "admin", user_id="ada"))
-        page = await get_page(served)
+        page = await read(served, LIST)
         assert list_ids(page) == ["mine"]
         assert 'name="user_id"' not in page
         assert (await served.http.get(f"{LIST}?user_id=bob", headers=HTML)).status_code == 404
@@ -188,7 +181,7 @@ async def test_hostile_names_are_text_and_can_be_selected() -> None:
     name = "\"><script>alert('1')</script>\u202eevil"
     async with gateway(lambda _: "ok") as (served, _):
         await served.chat(f"Task of {name}", name, user_id=name)
-        page = await get_page(served)
+        page = await read(served, LIST)
         assert "<script>alert" not in page
         assert '<span class="control">U+202E</span>' in page
         assert list_ids(page) == [name]
@@ -207,15 +200,15 @@ async def test_search_highlights_words_and_links_to_the_message() -> None:
         await served.chat("My kelp salad was good", "two", user_id="bob")
         assert served.hf.engine.index is not None
         await served.hf.engine.index.settled()
-        page = await get_page(served, f"{LIST}?q=kelp+forest")
+        page = await read(served, f"{LIST}?q=kelp+forest")
         assert "User ada" in page
         assert "User bob" in page
         assert "<mark>kelp</mark> &lt;b&gt;<mark>forest</mark>&lt;/b&gt;" in page
         assert f'href="{LIST}/one?user_id=ada&amp;at=0#m-0"' in page
-        mine = await get_page(served, f"{LIST}?q=kelp&user_id=bob")
+        mine = await read(served, f"{LIST}?q=kelp&user_id=bob")
         assert "<mark>kelp</mark> salad" in mine
         assert "forest" not in mine
-        assert "No message found" in await get_page(served, f"{LIST}?q=zebra")
+        assert "No message found" in await read(served, f"{LIST}?q=zebra")
 
 
 async def test_search_marks_hits_without_the_words_and_says_which_users_it_covered() -> None:
@@ -223,35 +216,35 @@ async def test_search_marks_hits_without_the_words_and_says_which_users_it_cover
         await served.chat("The kelp forest is cold", "one", user_id="ada")
         assert served.hf.engine.index is not None
         await served.hf.engine.index.settled()
-        page = await get_page(served, f"{LIST}?q=kelp")
+        page = await read(served, f"{LIST}?q=kelp")
         hits = re.findall(r"<li data-item>(.*?)</li>", page, re.DOTALL)
         assert [("<mark>" in hit, ">context</span>" in hit) for hit in hits] == [(True, False), (False, True)]
         assert "All users were searched" in page
         for number in range(6):
             await served.chat("More kelp", "more", user_id=f"u{number}")
         await served.hf.engine.index.settled()
-        assert "Searched: the 5 of 7 users who were active last" in await get_page(served, f"{LIST}?q=kelp")
-        assert "only the 5 of 7 users who were active last were searched" in await get_page(served, f"{LIST}?q=zebra")
+        assert "Searched: the 5 of 7 users who were active last" in await read(served, f"{LIST}?q=kelp")
+        assert "only the 5 of 7 users who were active last were searched" in await read(served, f"{LIST}?q=zebra")
 
 
 async def test_search_without_an_index_says_how_to_turn_it_on() -> None:
     async with gateway([], "storage: {index: {enabled: false}}") as (served, _):
         await create_sessions(served, "s")
-        page = await get_page(served, f"{LIST}?q=kelp")
+        page = await read(served, f"{LIST}?q=kelp")
         assert "The search index is off" in page
         assert "index: {enabled: true}" in page
-        assert list_ids(await get_page(served)) == ["s"]
+        assert list_ids(await read(served, LIST)) == ["s"]
 
 
 async def test_search_shows_no_content_to_roles_that_may_not_see_it() -> None:
     async with serve_filled("inspector: {hide_content: [read]}") as served:
         assert served.hf.engine.index is not None
         await served.hf.engine.index.settled()
-        assert "swordfish" in await get_page(served, f"{LIST}?q=launch+code")
+        assert "swordfish" in await read(served, f"{LIST}?q=launch+code")
         await sign_in(served, await add_key(served, "read"))
         found = await served.http.get(f"{LIST}?q=launch+code", headers=HTML)
         assert (found.status_code, SECRET in found.text, "swordfish" in found.text) == (403, False, False)
-        assert "hidden:" in await get_page(served, LIST)
+        assert "hidden:" in await read(served, LIST)
         answer = await post_bulk(served, operation="export", scope="all")
         assert (answer.status_code, "swordfish" in answer.text) == (403, False)
 
@@ -267,12 +260,12 @@ async def test_deletion_shows_a_count_first_and_deletes_what_was_shown() -> None
         assert answer.status_code == 200
         assert "Nothing was changed yet" in answer.text
         assert "Delete 2 sessions" in answer.text
-        assert len(list_ids(await get_page(served))) == 3
+        assert len(list_ids(await read(served, LIST))) == 3
         shown = list_ids(answer.text)
         assert shown == ["one", "two"]
         answer = await post_bulk(served, operation="delete", confirmed="yes", session=name_sessions(*shown))
         assert "2 sessions were deleted" in answer.text
-        assert list_ids(await get_page(served)) == ["three"]
+        assert list_ids(await read(served, LIST)) == ["three"]
         with pytest.raises(SessionNotFound):
             await served.hf.store.get(SessionRef("default", "one"))
 
@@ -286,7 +279,7 @@ async def test_all_sessions_of_a_filter_are_closed() -> None:
         sessions = name_sessions("a1", "a2", user_id="ada")
         done = await post_bulk(served, operation="close", confirmed="yes", session=sessions)
         assert "2 sessions were closed" in done.text
-        assert list_ids(await get_page(served, f"{LIST}?status=active")) == ["b1"]
+        assert list_ids(await read(served, f"{LIST}?status=active")) == ["b1"]
 
 
 async def test_export_has_one_session_per_line_and_can_be_imported() -> None:
@@ -324,7 +317,7 @@ async def test_more_sessions_than_one_request_changes_are_deleted() -> None:
         assert f"Delete {len(names)} sessions" in asked.text
         done = await post_bulk(served, operation="delete", confirmed="yes", session=name_sessions(*names))
         assert f"{len(names)} sessions were deleted" in done.text
-        assert list_ids(await get_page(served)) == []
+        assert list_ids(await read(served, LIST)) == []
 
 
 @pytest.mark.parametrize(
@@ -342,20 +335,20 @@ async def test_wrong_forms_change_nothing(fields: dict[str, Any], status: int) -
         await create_sessions(served, "s")
         answer = await post_bulk(served, confirmed="yes", **fields)
         assert answer.status_code == status, answer.text
-        assert list_ids(await get_page(served, f"{LIST}?status=active")) == ["s"]
+        assert list_ids(await read(served, f"{LIST}?status=active")) == ["s"]
 
 
 async def test_reader_exports_but_changes_nothing() -> None:
     async with gateway([]) as (served, _):
         await create_sessions(served, "s")
         await sign_in(served, await add_key(served, "read"))
-        page = await get_page(served)
+        page = await read(served, LIST)
         assert 'value="export"' in page
         assert 'value="delete"' not in page
         sessions = name_sessions("s")
         assert (await post_bulk(served, operation="delete", confirmed="yes", session=sessions)).status_code == 403
         assert (await post_bulk(served, operation="export", session=sessions)).status_code == 200
-        assert list_ids(await get_page(served)) == ["s"]
+        assert list_ids(await read(served, LIST)) == ["s"]
 
 
 # -- in a browser ------------------------------------------------------------------
