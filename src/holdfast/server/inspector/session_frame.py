@@ -57,7 +57,6 @@ class SessionHead:
     """
 
     def __init__(self, call: Call, session: Session, path: str = "") -> None:
-        self.session = session
         self.is_guest = call.is_guest(session)
         """True if the session belongs to another user than the caller."""
         self.state = find_state(call.hf.engine, session)
