@@ -90,6 +90,12 @@ def test_number_of_messages_can_be_chosen() -> None:
 
 
 @pytest.mark.usefixtures("trip")
+def test_explain_names_messages_with_some_of_the_words() -> None:
+    text = run("explain", "trip", "--text", "harbour boats nonsense")
+    assert re.search(r"^message \d+ of turn \d+, \w+, has some of the words: ", text, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("trip")
 def test_explain_draws_the_same_bar_and_marks_ranges_and_messages() -> None:
     ranges = run("explain", "trip")
     bar = next(line for line in ranges.splitlines() if line.startswith("["))

@@ -112,7 +112,7 @@ async def _read_prompt(
 def _draw(explanation: Explanation, view: PromptView | None, commands: Mapping[RemedyKind, str]) -> None:
     """Print an explanation with the bar of the prompt, and a mark before each message or range of messages."""
     from holdfast.context.explain import format_table
-    from holdfast.sessions.explanation import format_head, format_message
+    from holdfast.sessions.explanation import format_end, format_head, format_message
 
     for line in format_head(explanation):
         click.echo(sanitize(line))
@@ -131,8 +131,8 @@ def _draw(explanation: Explanation, view: PromptView | None, commands: Mapping[R
         click.echo(f"{chr(10) * bool(at)}{mark_message(message.state, message.decision)} {sanitize(first)}")
         for line in rest:
             click.echo(f"  {sanitize(line)}")
-    if explanation.before is not None:
-        click.echo(f"\nThere may be more before message {explanation.before}.")
+    for line in format_end(explanation):
+        click.echo(sanitize(line))
 
 
 def _make_commands(

@@ -140,6 +140,11 @@ def _iter_lines(explanation: Explanation, commands: Mapping[RemedyKind, str] | N
     for message in explanation.messages:
         yield ""
         yield from format_message(message, commands)
+    yield from format_end(explanation)
+
+
+def format_end(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines about further messages: those with some of the words, and where to search on."""
     for one in explanation.similar:
         yield f"message {one.seq} of turn {one.turn_id}, {one.role}, has some of the words: {_shorten_line(one.text)}"
     if explanation.before is not None:
