@@ -24,6 +24,8 @@ from holdfast.errors import (
     TurnLost,
 )
 from holdfast.holdfast import Holdfast
+from holdfast.sessions.session_events import SessionFollower
+from holdfast.sessions.session_list import find_state
 from holdfast.stores.log import Append
 from holdfast.stores.session_changes import STALLED
 from holdfast.turns.respond import respond
@@ -285,6 +287,19 @@ async def test_turn_of_a_killed_process_does_not_block(kind: str, tmp_path: Path
             assert await say(two, "a", session_queue="reject") == "re: a"
             assert await log(one) == ["a", "re: a"]
             assert await get_claim(one) is None
+
+
+@LINUX
+async def test_session_of_a_killed_process_is_not_shown_as_busy(tmp_path: Path) -> None:
+    """In lists and by `watch`, as for turns: its claim has not expired, because the clock does not move."""
+    with other_process() as other:
+        async with open_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+            await _claim_for(hf, other)
+            session = await hf.store.get(REF)
+            follower = SessionFollower(hf.store, session, hf.clock)
+            assert (find_state(hf.engine, session), follower.activity) == ("busy", "running")
+            other.kill()
+            assert (find_state(hf.engine, session), follower.activity) == ("active", "idle")
 
 
 @LINUX

@@ -24,7 +24,6 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
 from holdfast.limits import REMATCHES
-from holdfast.liveness import is_dead
 from holdfast.matching.log_match import read_remainder
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.server.apis.api_format import Branch
@@ -32,7 +31,7 @@ from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.requester import Requester
 from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
-from holdfast.stores.session_changes import compute_claim_end
+from holdfast.stores.session_changes import is_claimed
 from holdfast.turns.placement import Placement, PlacementKind
 from holdfast.turns.prompt import check_body
 from holdfast.turns.turn_start import NOTHING, find_unasked_result, make_result_error
@@ -140,11 +139,9 @@ class SessionLocator:
                 return "pending"
             return "running" if locks.is_busy(ref) else "idle"
 
-        def is_claimed(session: Session) -> bool:
-            claim, now = session.claim, clock()
-            return claim is not None and compute_claim_end(claim, now) > now and not is_dead(claim.holder)
-
-        return Sender(self._request.user_id, self._request.identified, occupancy, is_claimed)
+        return Sender(
+            self._request.user_id, self._request.identified, occupancy, lambda session: is_claimed(session, clock())
+        )
 
     def _make_placement(self, session: Session, kind: PlacementKind, match: Match) -> Placement:
         reservation = self._hf.engine.locks.reserve(session.ref)

@@ -16,12 +16,11 @@ from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.holdfast import Holdfast
 from holdfast.limits import PAGE
-from holdfast.liveness import is_dead
 from holdfast.media.outgoing import restore_entries
 from holdfast.numbers import is_whole
 from holdfast.server.http import get_session_by_id
 from holdfast.server.permissions import Refused
-from holdfast.stores.session_changes import compute_claim_end
+from holdfast.stores.session_changes import is_claimed
 from holdfast.stores.walk import ENTRIES, read_entries_until
 from holdfast.turns.compaction import restore_item
 from holdfast.turns.respond import COMPACTION, FINISH_REASON
@@ -252,9 +251,7 @@ def _describe_unfinished(hf: Holdfast, stored: StoredResponse) -> dict[str, Any]
 
 def _is_in_use(hf: Holdfast, session: Session) -> bool:
     """Return True if a turn of the session is running in this process or another one."""
-    claim, now = session.claim, hf.clock()
-    is_claimed = claim is not None and compute_claim_end(claim, now) > now and not is_dead(claim.holder)
-    return is_claimed or hf.engine.is_busy(session.ref)
+    return is_claimed(session, hf.clock()) or hf.engine.is_busy(session.ref)
 
 
 def _sum_usage(calls: Sequence[ModelCall]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from holdfast.domain.session import EndReason, Entry, ModelCall, Session
 from holdfast.errors import SessionNotFound
 from holdfast.limits import FOLLOWED_PAGE
 from holdfast.stores.base import Store
+from holdfast.stores.session_changes import is_claimed
 
 
 class TurnStarted(msgspec.Struct, frozen=True):
@@ -131,8 +132,7 @@ class SessionFollower:
     @property
     def activity(self) -> Activity:
         """The state of the session at the last look."""
-        claim = self.session.claim
-        if claim is not None and claim.until > self._now():
+        if is_claimed(self.session, self._now()):
             return "running"
         return "waiting" if self.session.tail.open_calls else "idle"
 

@@ -13,7 +13,7 @@ from holdfast.domain.session import Session
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.limits import SORTED_SESSIONS
-from holdfast.stores.session_changes import compute_claim_end
+from holdfast.stores.session_changes import is_claimed
 
 SessionState = Literal["active", "busy", "closed", "expired"]
 """State of a session: `busy` while a turn is running, `expired` if it was closed because it was idle for too long, or there were too many."""
@@ -93,8 +93,7 @@ async def _read_first_line(engine: Engine, session: Session) -> str:
 
 def find_state(engine: Engine, session: Session) -> SessionState:
     """Return the state of a session, as stored in `session` and as known to this process."""
-    claim, now = session.claim, engine.clock()
-    if engine.is_busy(session.ref) or (claim is not None and now < compute_claim_end(claim, now)):
+    if engine.is_busy(session.ref) or is_claimed(session, engine.clock()):
         return "busy"
     if session.status == "closed":
         return "expired" if session.end_reason in ("ttl", "cap") else "closed"

@@ -24,7 +24,7 @@ from holdfast.domain.session import (
 )
 from holdfast.domain.state import is_same_json, list_key_turns, merge_delta
 from holdfast.errors import Conflict, InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
-from holdfast.liveness import is_alive
+from holdfast.liveness import is_alive, is_dead
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
@@ -206,6 +206,12 @@ def compute_claim_end(claim: Claim, now: int) -> int:
     """
     is_slow = claim.until <= now < claim.until + STALLED and is_alive(claim.holder)
     return claim.until + STALLED if is_slow else claim.until
+
+
+def is_claimed(session: Session, now: int) -> bool:
+    """Return True if a turn holds the session at the time `now`: its claim has not ended, and its process is not known to have ended."""
+    claim = session.claim
+    return claim is not None and compute_claim_end(claim, now) > now and not is_dead(claim.holder)
 
 
 def check_version(session: Session, expect: int | None) -> None:
