@@ -75,7 +75,7 @@ class PromptQuery(msgspec.Struct, frozen=True, kw_only=True):
     """`12.0`, `12` for the last call of turn 12, or `next` for the prompt that would be built now."""
     strategy: str | None = None
     budget: int | None = None
-    """What-if: a strategy or a token limit other than the recorded ones. No model is called."""
+    """A strategy or a token limit to try instead of the recorded ones. No model is called."""
     other: bool = False
     """True: use the responder that is passed, even if it is not the one that made the call."""
     dialect: Dialect | None = None

@@ -80,11 +80,11 @@ class PromptPageQuery(SessionPageQuery, kw_only=True):
     rebuild: bool = False
     """Rebuild the prompt also in a long session."""
     strategy: str | None = None
-    """What-if: another strategy."""
+    """Another strategy to try."""
     budget: Count | None = None
-    """What-if: another budget."""
+    """Another budget to try."""
     model: str | None = None
-    """What-if: another model."""
+    """Another model to try."""
     from_strategy: str | None = None
     """Compare with this strategy instead of the prompt as it was sent."""
     from_budget: Count | None = None
