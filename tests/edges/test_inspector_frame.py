@@ -390,3 +390,10 @@ async def test_page_with_very_many_control_characters_is_small() -> None:
         page = await read(served, "/inspect/sessions/second?user_id=ada")
         assert "\u2067" not in page
         assert page.count("U+2067") == 100 + 20
+
+
+async def test_commands_show_the_address_of_a_proxy_with_https() -> None:
+    async with gateway([]) as (served, _):
+        page = (await served.http.get("/", headers={**HTML, "x-forwarded-proto": "https"})).text
+        assert f"https://127.0.0.1:{served.port}/v1/chat/completions" in page
+        assert f"http://127.0.0.1:{served.port}" not in page

@@ -24,6 +24,7 @@ from holdfast.server.inspector.frame import (
     PageQuery,
     PageView,
     get_token,
+    is_secure,
     make_url,
     read_asset,
     render,
@@ -187,7 +188,7 @@ async def sign_in(call: Call) -> Reply:
     # Never continue with a token that the browser already had: somebody else may know it.
     await _end(call)
     token = await access.sign_ins.create(principal)
-    return redirect(target, make_cookie(token, is_secure=_is_secure(call), seconds=SIGN_IN_DAYS * 86_400))
+    return redirect(target, make_cookie(token, is_secure=is_secure(call), seconds=SIGN_IN_DAYS * 86_400))
 
 
 @routes.add("POST", "/inspect/sign-out", "read", answer=HTML)
@@ -195,7 +196,7 @@ async def sign_out(call: Call) -> Reply:
     """End the sign-in of this browser."""
     check_origin(call)
     await _end(call)
-    return redirect(SIGN_IN, make_cookie("", is_secure=_is_secure(call), seconds=0))
+    return redirect(SIGN_IN, make_cookie("", is_secure=is_secure(call), seconds=0))
 
 
 async def _end(call: Call) -> None:
@@ -218,8 +219,3 @@ def check_origin(call: Call) -> None:
         raise Refused(
             403, "cross_site_form", "this form was sent by a page of another site, or through another host name"
         )
-
-
-def _is_secure(call: Call) -> bool:
-    """Return True if the browser uses HTTPS, directly or through a proxy."""
-    return "https" in (call.request.url.scheme, call.request.headers.get("x-forwarded-proto"))

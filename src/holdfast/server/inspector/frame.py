@@ -185,6 +185,16 @@ def make_session_url(session: Any, *parts: Any, **query: Any) -> str:
     return make_url(path, user_id=user, **query)
 
 
+def is_secure(call: Call) -> bool:
+    """Return True if the browser uses HTTPS, directly or through a proxy."""
+    return "https" in (call.request.url.scheme, call.request.headers.get("x-forwarded-proto"))
+
+
+def make_origin(call: Call) -> str:
+    """Return the address under which the browser reaches this server, without a path. Pages show it in commands."""
+    return f"{'https' if is_secure(call) else 'http'}://{call.request.url.netloc}"
+
+
 def get_token(scope: Scope) -> str | None:
     """Return the token of the browser's sign-in, or None if the request did not use one."""
     token: str | None = scope.get("state", {}).get("sign_in")

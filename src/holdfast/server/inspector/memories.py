@@ -16,7 +16,7 @@ from holdfast.memory.files import NAMESPACE, HeldChange
 from holdfast.memory.lookup import Recalled, RecalledMemories
 from holdfast.server.http import Call
 from holdfast.server.inspector.actions import Action, declare_action
-from holdfast.server.inspector.frame import HTML, PageQuery, make_url, render
+from holdfast.server.inspector.frame import HTML, PageQuery, make_origin, make_url, render
 from holdfast.server.inspector.session_frame import check_content
 from holdfast.server.memories import check_writes, parse_owner
 from holdfast.server.memories import get as get_memory
@@ -255,7 +255,7 @@ async def show_memories(call: Call, query: MemoriesQuery) -> Reply:
         statuses=STATUSES,
         types=TYPES,
         is_filtered=any((query.q, query.status, query.type, query.tag, query.after)),
-        origin=str(call.request.base_url).rstrip("/"),
+        origin=make_origin(call),
     )
 
 

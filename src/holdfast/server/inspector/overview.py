@@ -17,7 +17,15 @@ from holdfast.limits import SORTED_SESSIONS
 from holdfast.numbers import format_count
 from holdfast.server.http import Call
 from holdfast.server.inspector.charts import Segment
-from holdfast.server.inspector.frame import HTML, InspectorState, PageQuery, format_number, format_share, render
+from holdfast.server.inspector.frame import (
+    HTML,
+    InspectorState,
+    PageQuery,
+    format_number,
+    format_share,
+    make_origin,
+    render,
+)
 from holdfast.server.inspector.time_charts import Layer, draw_columns, format_compact
 from holdfast.server.permissions import is_permitted
 from holdfast.server.replies import Reply
@@ -105,7 +113,7 @@ def _count_states(call: Call, sessions: Sequence[Session]) -> list[Segment]:
 
 
 def _describe_server(call: Call) -> dict[str, Any]:
-    base = str(call.request.base_url).rstrip("/")
+    base = make_origin(call)
     roster = call.hf.roster
     model = next(iter([*roster.agents, *roster.llms]), "gpt-4o")
     return {"address": base, "model": model, "needs_key": call.request.app.state.access.requires_key}

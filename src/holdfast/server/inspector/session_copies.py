@@ -13,7 +13,7 @@ from holdfast.domain.session import DEFAULT_USER, Entry, Session
 from holdfast.durations import format_utc
 from holdfast.limits import INSPECTOR_TEXT_CHARS
 from holdfast.server.http import Call
-from holdfast.server.inspector.frame import make_url
+from holdfast.server.inspector.frame import make_origin, make_url
 from holdfast.server.inspector.rest import make_path
 from holdfast.wire.openai import to_chat_message
 
@@ -101,11 +101,9 @@ def _make_body(session: Session, messages: list[dict[str, Any]]) -> dict[str, An
 
 
 def _make_command(call: Call, path: str, body: Mapping[str, Any]) -> str:
-    url = call.request.url
-    scheme = "https" if call.request.headers.get("x-forwarded-proto") == "https" else url.scheme
     headers = ["-H 'Content-Type: application/json'"]
     if call.request.app.state.access.requires_key:
         headers.insert(0, '-H "X-Holdfast-Key: $HOLDFAST_KEY"')
     # In ASCII, so that no character changes how a terminal shows the command.
-    parts = [f"curl {shlex.quote(f'{scheme}://{url.netloc}{path}')}", *headers, f"-d {shlex.quote(json.dumps(body))}"]
+    parts = [f"curl {shlex.quote(f'{make_origin(call)}{path}')}", *headers, f"-d {shlex.quote(json.dumps(body))}"]
     return " \\\n  ".join(parts)

@@ -14,7 +14,7 @@ from holdfast.domain.state import get_scope
 from holdfast.server.http import Call
 from holdfast.server.inspector.access import make_error_page
 from holdfast.server.inspector.actions import check_form, declare_notice, decode_field, return_to
-from holdfast.server.inspector.frame import HTML, format_editable_json, render
+from holdfast.server.inspector.frame import HTML, format_editable_json, make_origin, render
 from holdfast.server.inspector.places import Place, PlaceQuery, find_place, parse_place
 from holdfast.server.inspector.rest import call_rest, read_rest
 from holdfast.server.inspector.session_frame import (
@@ -74,7 +74,7 @@ async def show_state(call: Call, query: StateQuery) -> Reply:
         total=len(state),
         next_url=place.make_url("/inspect/state", q=query.q, after=keys[_LISTED - 1]) if len(keys) > _LISTED else "",
         can_change=is_permitted(call.request.scope, _find_need(place)),
-        origin=str(call.request.base_url).rstrip("/"),
+        origin=make_origin(call),
     )
 
 
