@@ -1,7 +1,7 @@
 """Database servers for the tests: where they are, whether they can be reached, and a place of its own for each test.
 
 `HOLDFAST_TEST_POSTGRES`, `HOLDFAST_TEST_MYSQL`, `HOLDFAST_TEST_REDIS` and `HOLDFAST_TEST_REDIS_CLUSTER` name others than those
-on this machine's usual ports.
+on this machine's usual ports. `HOLDFAST_POSTGRES_PORT` and the like name other ports, as for `scripts/services`, which starts the servers.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Postgres(Server):
     """A schema a test."""
 
     name = "postgres"
-    default = "postgresql://postgres@127.0.0.1:5432/postgres"
+    default = f"postgresql://postgres@127.0.0.1:{os.environ.get('HOLDFAST_POSTGRES_PORT') or 5432}/postgres"
     variable = "HOLDFAST_TEST_POSTGRES"
 
     async def connect(self) -> None:
@@ -235,7 +235,7 @@ class MySQL(Server):
     """A database a test, of MySQL or MariaDB."""
 
     name = "mysql"
-    default = "mysql://root@127.0.0.1:3306/"
+    default = f"mysql://root@127.0.0.1:{os.environ.get('HOLDFAST_MYSQL_PORT') or 3306}/"
     variable = "HOLDFAST_TEST_MYSQL"
 
     async def connect(self) -> None:
@@ -313,7 +313,7 @@ class Redis(Server):
     """A prefix a test."""
 
     name = "redis"
-    default = "redis://127.0.0.1:6379/0"
+    default = f"redis://127.0.0.1:{os.environ.get('HOLDFAST_REDIS_PORT') or 6379}/0"
     variable = "HOLDFAST_TEST_REDIS"
     sql = False
 
@@ -364,7 +364,9 @@ class RedisCluster(Redis):
     """The same on three nodes, each with a third of the slots."""
 
     name = "redis-cluster"
-    default = "redis+cluster://127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103"
+    default = "redis+cluster://" + ",".join(
+        f"127.0.0.1:{port}" for port in (os.environ.get("HOLDFAST_REDIS_CLUSTER_PORTS") or "7101 7102 7103").split()
+    )
     variable = "HOLDFAST_TEST_REDIS_CLUSTER"
 
     def keys(self, url: str) -> list[bytes]:
