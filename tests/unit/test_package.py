@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -74,4 +75,5 @@ def _names(requirements: list[Requirement], extra: str) -> set[str]:
 
 def test_the_changelog_tells_of_this_version() -> None:
     """Under its number, with the day; what is not released stands above it."""
-    assert f"\n## {holdfast.__version__}, 20" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    heading = rf"^## {re.escape(holdfast.__version__)} \S 20\d\d-\d\d-\d\d$"
+    assert re.search(heading, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
